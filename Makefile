@@ -1,0 +1,41 @@
+# Every target works from a fresh clone: the virtual environment is made on first use and refreshed when
+# pyproject.toml changes. Another interpreter: make PYTHON=python3.12 test (after make clean).
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint bench docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+run: $(STAMP) ## simulate the example workload
+	$(BIN)/whywait simulate examples/render-farm.json
+
+test: lint ## lint, then run all tests
+	$(BIN)/python -m pytest
+
+lint: $(STAMP) ## check rules, format and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: $(STAMP) ## measure the kernel
+	$(BIN)/python bench/kernel.py
+
+docs: $(STAMP) ## write the generated pages of docs/
+	$(BIN)/python tools/make_docs.py
+
+clean: ## remove the environment, caches and builds
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src tests tools bench examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("whywait needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12 ...")'
+	@echo "setting up $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'
+	@touch $@

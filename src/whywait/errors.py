@@ -1,0 +1,118 @@
+"""Every exception whywait raises, grouped by whose fault it is.
+
+* The caller's: :class:`ConfigError`, :class:`UnknownTask`, :class:`UnknownScope`, :class:`StaleRef`,
+  :class:`ScopeExists`, :class:`InvalidTransition`.
+* A refused submission: :class:`Rejected` and its kin. Nothing of a refused submission stays behind.
+* The task's end, as seen through its handle: :class:`TaskFailed`, :class:`TaskAborted`, :class:`TaskTimeout`,
+  :class:`TaskDropped`.
+* The body's lack of cooperation: :class:`PauseTimeout`, :class:`DisposeIncomplete`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class WhywaitError(Exception):
+    """Base of every error that whywait raises itself."""
+
+
+class ConfigError(WhywaitError, ValueError):
+    """A setting, file or argument has a value that is not allowed."""
+
+
+class Rejected(WhywaitError):
+    """A submission was refused.
+
+    ``check`` is the step of the submission that refused it, ``cause`` the code of the reason.
+    """
+
+    def __init__(self, message: str, *, check: str, cause: str) -> None:
+        """Say which ``check`` refused the submission and the ``cause`` code."""
+        super().__init__(message)
+        self.check = check
+        self.cause = cause
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep ``check`` and ``cause`` across process boundaries."""
+        return _rebuild_rejected, (type(self), str(self), self.check, self.cause)
+
+
+class QueueFull(Rejected):
+    """The queue limit is reached and nothing may be displaced."""
+
+
+class Infeasible(Rejected):
+    """The demand can never be met by the budget."""
+
+
+class DuplicateTask(Rejected):
+    """The task id was already used in this scope."""
+
+
+class UnknownDependency(Rejected):
+    """A dependency does not exist."""
+
+
+class ScopeClosed(Rejected):
+    """The scope's state does not accept submissions."""
+
+
+class UnknownTask(WhywaitError, LookupError):
+    """No task has this id or ref."""
+
+
+class UnknownScope(WhywaitError, LookupError):
+    """No living scope has this key."""
+
+
+class StaleRef(WhywaitError, LookupError):
+    """The ref was valid once: its task has ended or was retried under a new ref."""
+
+
+class ForeignRef(WhywaitError, LookupError):
+    """The ref belongs to another authority."""
+
+
+class ScopeExists(WhywaitError):
+    """A living scope has this key already."""
+
+
+class InvalidTransition(WhywaitError):
+    """The state machine does not allow this step from the present state."""
+
+
+class TaskFailed(WhywaitError):
+    """The task ended with an error that carries no exception of its own."""
+
+
+class TaskAborted(WhywaitError):
+    """The task was aborted: cancelled, its scope disposed, or a dependency failed."""
+
+
+class TaskTimeout(WhywaitError, TimeoutError):
+    """The task ran longer than its timeout."""
+
+
+class TaskDropped(WhywaitError):
+    """The task was dropped while it was pending."""
+
+
+class PauseTimeout(WhywaitError, TimeoutError):
+    """The body reached no checkpoint in time after a pause was asked for; the task is cancelled."""
+
+
+class DisposeIncomplete(WhywaitError):
+    """Bodies still run after the grace time; the scope stays DISPOSING.
+
+    ``survivors`` names them.
+    """
+
+    def __init__(self, message: str, survivors: Sequence[str] = ()) -> None:
+        """Keep the ids of the tasks that still run as ``survivors``."""
+        super().__init__(message)
+        self.survivors = tuple(survivors)
+
+
+def _rebuild_rejected(kind: type[Rejected], message: str, check: str, cause: str) -> Rejected:
+    return kind(message, check=check, cause=cause)

@@ -1,0 +1,372 @@
+"""Dispatch: which task may start next, and what those that may not are waiting for.
+
+Only this module moves lanes between heaps and benches and changes what gates have free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush, heapreplace
+from typing import TYPE_CHECKING, Final
+
+from whywait.kernel.accounts import Epoch, ready_wait
+from whywait.kernel.benches import Bench
+from whywait.kernel.lanes import Lane, Level, Order, Strict
+from whywait.kernel.model import HIGHEST
+from whywait.kernel.state import TaskState
+
+if TYPE_CHECKING:
+    from whywait.kernel.gates import Gate
+    from whywait.kernel.model import Demand, Scope, Task
+
+_SWEEP_EMPTY_LANES: Final = 64
+
+
+class Dispatcher:
+    """Keeps READY tasks in lanes and picks the next one that may start."""
+
+    def __init__(self, slots: Gate, resources: dict[str, Gate], order: Order, *, greedy: bool) -> None:
+        """Dispatch into ``slots`` and the budget's ``resources`` in the given ``order``."""
+        self.slots = slots
+        self.resources = resources
+        self.order = order
+        self.levels: list[Level] = []  # highest priority first
+        self.busy = 0  # how many tasks hold a slot
+        self.promotions = 0
+        self.on_lane_filled: Callable[[int, Lane], None] = _ignore  # starvation looks at the lane
+        self._greedy = greedy
+        self._strict = isinstance(order, Strict)
+        self._soft = [gate for gate in resources.values() if gate.soft]
+        self._level_of: list[Level | None] = [None] * (HIGHEST + 1)
+        self._entries = 0
+        self._holders = [0] * (HIGHEST + 1)  # slot holders by priority
+        self._top = -1  # the highest priority that holds a slot, as of the last settle
+        self._top_moved = False
+        self._blocker: Lane | None = None  # backfill="none": whom everybody behind waits for
+        self._lanes: list[Lane] = []
+        self._empty_lanes = 0
+
+    # Into and out of READY
+
+    def enter(self, now: int, task: Task) -> None:
+        """Make a task READY: it goes to the back of its lane."""
+        lane = task.scope.lanes.get((task.priority, task.demand)) or self._make_lane(now, task)
+        self._entries = entry = self._entries + 1
+        task.state = TaskState.READY
+        task.since = now
+        task.entry = entry
+        task.lane = lane
+        task.segment = lane.level.segment
+        task.epoch = lane.epoch
+        lane.append(task)
+        if lane.queued is None and lane.bench is None:
+            self._empty_lanes -= 1
+            lane.queued = entry
+            heappush(lane.level.heap, (entry, lane))
+            self.on_lane_filled(now, lane)
+
+    def leave(self, now: int, task: Task) -> None:
+        """Take a READY task out of its lane without starting it."""
+        lane = task.lane
+        assert lane is not None, "a READY task is in a lane"
+        self._account(now, task, lane)
+        was_head = lane.head is task
+        lane.remove(task)
+        task.lane = None
+        if not was_head:
+            return
+        head = lane.head
+        bench = lane.bench
+        if bench is not None:
+            self._off_bench(lane, bench)
+            if head is not None:
+                self._on_bench(lane, bench.gate)
+                return
+            lane.epoch = self._next_epoch(now, lane, None)
+            lane.queued = None
+            self._lane_emptied()
+        elif head is not None:
+            lane.queued = head.entry
+            heappush(lane.level.heap, (head.entry, lane))
+        else:
+            lane.queued = None
+            self._lane_emptied()
+
+    # The decision
+
+    def fill(self, now: int) -> list[Task]:
+        """Start tasks in order until the slots are taken or nothing more may start; return them."""
+        started: list[Task] = []
+        slots = self.slots
+        while slots.free > 0:
+            lane = self._next_lane(now)
+            if lane is None:
+                self._hold_back(now, None, None)
+                return started
+            if lane.bench is not None:
+                self._unpark(now, lane)
+            gate = self.closed_gate(lane)
+            if gate is None:
+                started.append(self._start(now, lane))
+            elif self._greedy or not gate.is_budget:
+                self._park(now, lane, gate)
+            else:
+                self._hold_back(now, lane, gate)
+                return started
+        self._unpark_openings(now)
+        self._hold_back(now, None, None)
+        return started
+
+    def closed_gate(self, lane: Lane) -> Gate | None:
+        """Return the first closed gate of a lane, in the order in which gates are asked."""
+        nobody_runs = self.busy == 0
+        for gate, need in lane.needs:
+            if gate.closed(need, nobody_runs):
+                return gate
+        return None
+
+    def release(self, task: Task) -> None:
+        """Give back the slot and the budget of a task whose body has ended."""
+        lane = task.lane
+        assert lane is not None, "a slot holder remembers its lane"
+        for gate, need in lane.needs:
+            gate.free += need
+            if gate.benches:
+                self.gate_moved(gate)
+        self.slots.free += 1
+        self.busy -= 1
+        priority = task.priority
+        self._holders[priority] -= 1
+        if priority == self._top and not self._holders[priority]:
+            self._top_moved = True
+        task.lane = None
+        if self.busy == 0:
+            for gate in self._soft:
+                for bench in gate.benches.values():
+                    _announce(bench)
+
+    def gate_moved(self, gate: Gate) -> None:
+        """Tell the levels whose parked lanes may fit now that a gate has more free."""
+        for bench in gate.benches.values():
+            if bench.smallest_need <= gate.free:
+                _announce(bench)
+
+    def settle(self, now: int) -> list[Level]:
+        """Bring the accounts up to date after dispatch; return the levels that are now starved."""
+        if not self._top_moved:
+            return []
+        self._top_moved = False
+        self._top = next((level.priority for level in self.levels if self._holders[level.priority]), -1)
+        return self._switch_levels(now)
+
+    # Looking
+
+    def lanes(self) -> Iterator[Lane]:
+        """Yield all lanes that hold tasks, in the order in which they were made."""
+        return (lane for lane in self._lanes if len(lane))
+
+    def ready_wait(self, now: int, task: Task) -> dict[str, int]:
+        """Return how the present READY stay of a task divides by cause."""
+        lane, epoch, segment = task.lane, task.epoch, task.segment
+        assert lane is not None, "a READY task is in a lane"
+        assert epoch is not None, "a READY task entered in an epoch"
+        assert segment is not None, "a READY task entered in a segment"
+        if now == task.since:
+            return {}
+        return ready_wait(task.since, epoch, segment, now, lane.epoch, lane.level.segment)
+
+    def starved(self, now: int, task: Task) -> int:
+        """Return for how long a task has been READY while a higher priority held a slot."""
+        lane, segment = task.lane, task.segment
+        if task.state != TaskState.READY or lane is None or segment is None:
+            return task.starved_ns
+        return task.starved_ns + lane.level.segment.starved_at(now) - segment.starved_at(task.since)
+
+    # Steps of the decision
+
+    def _next_lane(self, now: int) -> Lane | None:
+        nobody_runs = self.busy == 0
+        best = best_effective = None
+        for level in self.levels:
+            if not level.heap and not level.opening:
+                continue
+            lane = level.first(nobody_runs)
+            if lane is None:
+                continue
+            if best is None:
+                if self._strict:
+                    return lane
+                best = lane
+                continue
+            if best_effective is None:
+                best_effective = self._effective(now, best)
+            effective = self._effective(now, lane)
+            if effective > best_effective or (effective == best_effective and lane.head_entry < best.head_entry):
+                best, best_effective = lane, effective
+        return best
+
+    def _effective(self, now: int, lane: Lane) -> int:
+        head = lane.head
+        assert head is not None, "a level offers only lanes with tasks"
+        return self.order.effective(lane.level.priority, now - head.since)
+
+    def _start(self, now: int, lane: Lane) -> Task:
+        task = lane.pop()
+        head = lane.head
+        heap = lane.level.heap  # the lane is on top of it: `first` said so, or `_unpark` put it there
+        if head is None:
+            lane.queued = None
+            heappop(heap)
+            self._lane_emptied()
+        else:
+            lane.queued = head.entry
+            heapreplace(heap, (head.entry, lane))
+        for gate, need in lane.needs:
+            gate.free -= need
+        self.slots.free -= 1
+        self.busy += 1
+        priority = task.priority
+        self._holders[priority] += 1
+        if priority > self._top:
+            self._top_moved = True
+        if now != task.since:
+            self._account(now, task, lane)
+        task.state = TaskState.RUNNING
+        task.since = now
+        return task
+
+    def _account(self, now: int, task: Task, lane: Lane) -> None:
+        """Charge the READY stay that ends now."""
+        waited = now - task.since
+        if not waited:
+            return
+        waits = self.ready_wait(now, task)
+        if task.waits is None:
+            task.waits = waits
+        else:
+            for cause, ns in waits.items():
+                task.add_wait(cause, ns)
+        starved = self.starved(now, task)
+        if starved:
+            task.starved_ns = starved
+        self.promotions += self.order.promotions(lane.level.priority, waited)
+
+    def _park(self, now: int, lane: Lane, gate: Gate) -> None:
+        heappop(lane.level.heap)
+        lane.queued = None
+        lane.epoch = self._next_epoch(now, lane, gate)
+        self._on_bench(lane, gate)
+
+    def _unpark(self, now: int, lane: Lane) -> None:
+        bench, head = lane.bench, lane.head
+        assert bench is not None, "only parked lanes are unparked"
+        assert head is not None, "a parked lane has tasks"
+        self._off_bench(lane, bench)
+        lane.epoch = self._next_epoch(now, lane, None)
+        lane.queued = head.entry
+        heappush(lane.level.heap, (head.entry, lane))
+
+    def _unpark_openings(self, now: int) -> None:
+        """Slots ran out before dispatch got to the lanes whose gate has opened: they wait for a slot now."""
+        for level in self.levels:
+            for bench in level.opening:
+                bench.opening = False
+                for lane in bench.take(bench.gate.free):
+                    head = lane.head
+                    assert head is not None, "a parked lane has tasks"
+                    lane.bench = None
+                    lane.epoch = self._next_epoch(now, lane, None)
+                    lane.queued = head.entry
+                    heappush(level.heap, (head.entry, lane))
+                if not bench:
+                    del bench.gate.benches[level.priority]
+            level.opening.clear()
+
+    def _on_bench(self, lane: Lane, gate: Gate) -> None:
+        level, head = lane.level, lane.head
+        assert head is not None, "a parked lane has tasks"
+        bench = gate.benches.get(level.priority)
+        if bench is None:
+            bench = gate.benches[level.priority] = Bench(gate, level)
+        bench.add(lane, next(need for other, need in lane.needs if other is gate), head.entry)
+        lane.bench = bench
+
+    def _off_bench(self, lane: Lane, bench: Bench) -> None:
+        bench.remove(lane)
+        lane.bench = None
+        if not bench:
+            del bench.gate.benches[lane.level.priority]
+            if bench.opening:
+                bench.opening = False
+                lane.level.opening.remove(bench)
+
+    def _hold_back(self, now: int, lane: Lane | None, gate: Gate | None) -> None:
+        """backfill="none": let everybody behind ``lane`` wait for it; None lifts that."""
+        before = self._blocker
+        if before is None and lane is None:
+            return
+        if before is not None and before is not lane and before.bench is None:
+            before.epoch = self._next_epoch(now, before, None)
+        if lane is not None and lane.epoch.gate is not gate:
+            lane.epoch = self._next_epoch(now, lane, gate)
+        self._blocker = lane
+        if (before is None) != (lane is None):
+            self._switch_levels(now)
+
+    def _switch_levels(self, now: int) -> list[Level]:
+        starved = []
+        held = self._blocker is not None
+        for level in self.levels:
+            higher = level.priority < self._top
+            if higher and not level.segment.higher:
+                starved.append(level)
+            level.switch(now, higher=higher, held=held)
+        return starved
+
+    def _next_epoch(self, now: int, lane: Lane, gate: Gate | None) -> Epoch:
+        segment = lane.level.segment
+        return Epoch(now, gate, segment, lane.epoch.totals(now, segment))
+
+    def _make_lane(self, now: int, task: Task) -> Lane:
+        level = self._level_of[task.priority]
+        if level is None:
+            level = Level(task.priority, now, higher=task.priority < self._top, held=self._blocker is not None)
+            self._level_of[task.priority] = level
+            self.levels.append(level)
+            self.levels.sort(key=_descending)
+        lane = Lane(task.scope, level, task.demand, self._needs(task.scope, task.demand), now)
+        task.scope.lanes[task.priority, task.demand] = lane
+        self._lanes.append(lane)
+        self._empty_lanes += 1
+        return lane
+
+    def _lane_emptied(self) -> None:
+        """Forget empty lanes once they are the majority, so that ever new demands leave nothing behind."""
+        self._empty_lanes += 1
+        if self._empty_lanes > _SWEEP_EMPTY_LANES and self._empty_lanes * 2 > len(self._lanes):
+            kept = []
+            for lane in self._lanes:
+                if len(lane):
+                    kept.append(lane)
+                else:
+                    lane.scope.lanes.pop((lane.level.priority, lane.demand), None)
+            self._lanes = kept
+            self._empty_lanes = 0
+
+    def _needs(self, scope: Scope, demand: Demand) -> tuple[tuple[Gate, int], ...]:
+        resources = self.resources
+        return scope.gates + tuple((resources[name], amount) for name, amount in demand if name in resources)
+
+
+def _announce(bench: Bench) -> None:
+    if not bench.opening:
+        bench.opening = True
+        bench.level.opening.append(bench)
+
+
+def _descending(level: Level) -> int:
+    return -level.priority
+
+
+def _ignore(now: int, lane: Lane) -> None:
+    """Take no notice."""

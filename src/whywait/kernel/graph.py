@@ -1,0 +1,120 @@
+"""Dependencies: edges between tasks, wake-up, and what a failure takes down.
+
+An edge is kept at both ends: ``task.after`` / ``task.after_ended`` (whom it awaits, for explanation) and
+``dependency.successors`` / ``dependency.ended_successors`` (whom it wakes). A retry takes the successor lists over,
+so dependents follow a task to its final outcome; their own lists find the newest attempt by ``Task.latest``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from whywait.kernel.state import Outcome, TaskState
+
+if TYPE_CHECKING:
+    from whywait.kernel.model import Task
+
+_SLACK: Final = 64
+
+
+def link(task: Task, after: Iterable[Task], after_ended: Iterable[Task]) -> Task | None:
+    """Add the edges of a new task; return the first dependency that has already failed, if any."""
+    failed = None
+    for dependency in after:
+        latest = dependency.latest()
+        if latest.outcome is None:
+            latest.successors = _with(latest.successors, task)
+            task.after = _with(task.after, dependency)
+            task.unmet += 1
+        elif latest.outcome != Outcome.SUCCESS and failed is None:
+            failed = latest
+    for dependency in after_ended:
+        latest = dependency.latest()
+        if latest.outcome is None:
+            latest.ended_successors = _with(latest.ended_successors, task)
+            task.after_ended = _with(task.after_ended, dependency)
+            task.unmet += 1
+    return failed
+
+
+def hand_over(old: Task, new: Task) -> None:
+    """Let a retry inherit whom the old attempt wakes."""
+    new.successors, old.successors = old.successors, None
+    if old.ended_successors is not None:
+        new.ended_successors, old.ended_successors = old.ended_successors, None
+    if old.dead_edges:
+        new.dead_edges = old.dead_edges
+
+
+def met(successors: list[Task] | None) -> list[Task]:
+    """Count one dependency of each successor as met; return those that await nothing more."""
+    woken = []
+    for task in successors or ():
+        if task.outcome is None:
+            task.unmet -= 1
+            if not task.unmet:
+                woken.append(task)
+    return woken
+
+
+def unmet_dependencies(task: Task) -> list[Task]:
+    """Return the newest attempts of the dependencies that a task still awaits."""
+    waiting = [dependency.latest() for dependency in (*(task.after or ()), *(task.after_ended or ()))]
+    return [dependency for dependency in waiting if dependency.outcome is None]
+
+
+def ancestors(tasks: Iterable[Task]) -> dict[int, Task]:
+    """Return the given tasks and everything they await, directly or not, by number."""
+    found: dict[int, Task] = {}
+    stack = [task.latest() for task in tasks]
+    while stack:
+        task = stack.pop()
+        if task.number not in found and task.outcome is None:
+            found[task.number] = task
+            stack.extend(unmet_dependencies(task))
+    return found
+
+
+def descendants(roots: Iterable[Task]) -> list[tuple[Task, Task]]:
+    """Return all living tasks that await the success of a root, directly or not, in submission order.
+
+    Each comes with the (first) root that it descends from.
+    """
+    found: dict[int, tuple[Task, Task]] = {}
+    for root in roots:
+        stack = [root]
+        while stack:
+            for task in stack.pop().successors or ():
+                if task.number not in found and task.outcome is None:
+                    found[task.number] = (task, root)
+                    stack.append(task)
+    return [found[number] for number in sorted(found)]
+
+
+def unlink(task: Task) -> None:
+    """Let living dependencies forget a task that ended before them, lazily: they clean up when half is dead."""
+    for dependency in unmet_dependencies(task):
+        dependency.dead_edges += 1
+        successors = dependency.successors
+        size = len(successors or ()) + len(dependency.ended_successors or ())
+        if dependency.dead_edges > _SLACK and dependency.dead_edges * 2 > size:
+            dependency.dead_edges = 0
+            dependency.successors = _living(successors)
+            if dependency.ended_successors is not None:
+                dependency.ended_successors = _living(dependency.ended_successors)
+    task.after = None
+    if task.after_ended is not None:
+        task.after_ended = None
+
+
+def _living(tasks: list[Task] | None) -> list[Task] | None:
+    return [task for task in tasks or () if task.state != TaskState.DISPOSED] or None
+
+
+def _with(tasks: list[Task] | None, task: Task) -> list[Task]:
+    """Append to a list that is made when the first item comes."""
+    if tasks is None:
+        return [task]
+    tasks.append(task)
+    return tasks

@@ -1,0 +1,400 @@
+"""The one door: commands and a time in, decisions and events out.
+
+The owner calls commands with the present time in integer nanoseconds, never earlier than in the call before. No
+command starts anything by itself: after the commands of one instant the owner calls :meth:`Kernel.dispatch` once,
+starts what it returns, carries out ``requests`` and looks at ``settled``. The order within one instant is:
+completions, :meth:`Kernel.fire`, submissions, other commands, :meth:`Kernel.dispatch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from whywait.errors import ConfigError, InvalidTransition, QueueFull, Rejected, UnknownTask
+from whywait.kernel import graph, scopes
+from whywait.kernel.admission import split_id
+from whywait.kernel.events import Kind, RawEvent
+from whywait.kernel.lanes import Aging, Order
+from whywait.kernel.life import BACKOFF, PAUSE, RUN_TIMEOUT, Life
+from whywait.kernel.model import Budget, Demand, Limits, Policy, Priority, Scope, Submission, Task
+from whywait.kernel.periodic import Periodic
+from whywait.kernel.periodics import TICK
+from whywait.kernel.starvation import STARVE
+from whywait.kernel.state import Cause, Outcome, ScopeState, TaskState, Wait, task_step
+
+_DEFAULT_LIMITS = Limits()
+_DEFAULT_BUDGET = Budget()
+_DEFAULT_POLICY = Policy()
+
+
+class Kernel:
+    """The deterministic scheduling core."""
+
+    def __init__(
+        self,
+        limits: Limits = _DEFAULT_LIMITS,
+        budget: Budget = _DEFAULT_BUDGET,
+        order: Order | None = None,
+        policy: Policy = _DEFAULT_POLICY,
+        *,
+        backfill: str = "greedy",
+        pause_timeout_ns: int = 1_500_000_000,
+        starvation_timeout_ns: int = 30_000_000_000,
+        jitter: Callable[[], float] = float,
+        emit: Callable[[RawEvent], None] | None = None,
+    ) -> None:
+        """Make an empty kernel; ``jitter`` gives numbers from -1 to 1, ``emit`` takes each event."""
+        if backfill not in ("greedy", "none"):
+            raise ConfigError(f"backfill {backfill!r} is not allowed: use one of greedy, none")
+        self._life = life = Life(
+            limits,
+            budget,
+            order if order is not None else Aging(),
+            policy,
+            greedy=backfill == "greedy",
+            pause_timeout_ns=pause_timeout_ns,
+            starvation_timeout_ns=starvation_timeout_ns,
+            jitter=jitter,
+            emit=emit,
+        )
+        self.root = life.root
+        self.scopes = life.scopes  # living ones by key
+        self.running = life.running  # slot holders in start order, by number
+        self.resources = life.resources  # the budget's gates by name
+        self.requests = life.requests  # (verb, task) for the engines: abort, pause, resume
+        self.settled = life.settled  # tasks that ended otherwise than by their own `ended`
+        self.stats = life.stats
+        self.dispatcher = life.dispatcher
+
+    # Scopes
+
+    def open_scope(
+        self,
+        now: int,
+        key: str,
+        parent: Scope | None = None,
+        limits: Limits = _DEFAULT_LIMITS,
+        policy: Policy | None = None,
+        *,
+        mount: bool = True,
+    ) -> Scope:
+        """Make a scope below ``parent`` (default: the authority itself); with ``mount`` it accepts tasks at once."""
+        return scopes.open_scope(self._life, now, key, parent or self.root, limits, policy, mount=mount)
+
+    def mount(self, now: int, scope: Scope) -> None:
+        """Let a new scope accept tasks."""
+        scopes.mount_scope(self._life, now, scope)
+
+    def suspend(self, now: int, scope: Scope) -> None:
+        """Keep everything pending of a scope, and of the scopes below it, from starting."""
+        scopes.suspend(self._life, now, scope)
+
+    def resume_scope(self, now: int, scope: Scope) -> None:
+        """Lift a suspension."""
+        scopes.resume(self._life, now, scope)
+
+    def dispose(self, now: int, scope: Scope) -> None:
+        """End everything inside a scope; it is DISPOSED when the last body has ended. Idempotent."""
+        scopes.dispose(self._life, now, scope)
+
+    # Tasks
+
+    def submit(
+        self,
+        now: int,
+        scope: Scope,
+        name: str | None = None,
+        priority: int = Priority.NORMAL,
+        demand: Demand = (),
+        after: Sequence[Task | str] = (),
+        after_ended: Sequence[Task | str] = (),
+        policy: Policy | None = None,
+        job: Any = None,  # noqa: ANN401 - opaque: belongs to whoever submits
+    ) -> Task:
+        """Take a task in, QUEUED or READY; a refusal raises and leaves everything as it was."""
+        life = self._life
+        request = Submission(scope, name, priority, demand, tuple(after), tuple(after_ended), policy, job)
+        try:
+            found = life.admission.check(request)
+            victims = life.admission.make_room((request,), (found,)) if scope.limited else None
+        except (Rejected, ConfigError) as error:
+            self._refused(now, request, error)
+            raise
+        if victims:
+            life.displace(now, victims)
+        task = life.register(now, request)
+        life.place(now, task, found)
+        return task
+
+    def submit_many(self, now: int, requests: Sequence[Submission]) -> list[Task]:
+        """Take a batch in, all or nothing; its tasks may name each other in any order."""
+        life = self._life
+        admission = life.admission
+        try:
+            found = admission.check_batch(requests)
+            limited = [request for request in requests if request.scope.limited]
+            victims = admission.make_room(limited, found) if limited else []
+        except (Rejected, ConfigError) as error:
+            self._refused(now, admission.looking_at, error)
+            raise
+        life.displace(now, victims)
+        tasks = [life.register(now, request) for request in requests]
+        by_name = {(task.scope.key, task.name): task for task in tasks if task.name is not None}
+        for task, dependencies in zip(tasks, found, strict=True):
+            scope = task.scope
+            dependencies.after.extend(by_name[split_id(name, scope)] for name in dependencies.batch_after)
+            dependencies.after_ended.extend(by_name[split_id(name, scope)] for name in dependencies.batch_after_ended)
+            life.place(now, task, dependencies)
+        return tasks
+
+    def ended(
+        self,
+        now: int,
+        task: Task,
+        outcome: str,
+        cause: str | None = None,
+        retryable: bool = True,  # noqa: FBT001, FBT002 - the hot path
+    ) -> Task | None:
+        """Record that a body has really ended; return the new task if it is retried."""
+        life = self._life
+        if task.state != TaskState.RUNNING:
+            if not task.holds_slot:
+                task_step(task.state, "ended", TaskState.DISPOSED, task.id)
+            if task.abort is not None:
+                outcome, cause = task.abort
+        seq = life.body_ended(now, task, outcome, cause)
+        if outcome == Outcome.ERROR and retryable:
+            retry = task.policy.retry
+            if retry is not None and task.attempt <= retry.times:
+                return life.retry(now, task, seq)
+        life.unregister(now, task, outcome)
+        if outcome == Outcome.SUCCESS:
+            if task.successors is not None:
+                woken = graph.met(task.successors)
+                task.successors = None
+                if task.ended_successors is not None:
+                    woken += graph.met(task.ended_successors)
+                    task.ended_successors = None
+                life.wake(now, woken, seq)
+            elif task.ended_successors is not None:
+                life.wake_after_end(now, (task,), seq)
+        elif task.successors is not None or task.ended_successors is not None:
+            life.propagate(now, [task], task.id, seq)
+        if task.scope.state == ScopeState.DISPOSING:
+            life.finish_disposal(now, task.scope, seq)
+        return None
+
+    def parked(self, now: int, task: Task) -> None:
+        """Record that a body has parked at a checkpoint."""
+        life = self._life
+        if task.state != TaskState.RUNNING:
+            return  # an abort came first
+        if task.pause_timer is None:
+            self.requests.append(("resume", task))  # the pause was withdrawn meanwhile
+            return
+        life.timers.cancel(task.pause_timer)
+        task.pause_timer = None
+        task.state = task_step(task.state, "park", TaskState.PAUSED, task.id)
+        task.paused_from = TaskState.RUNNING
+        task.parked_since = now
+        life.event(now, Kind.TASK_PAUSED, task, None, (("from", TaskState.RUNNING),))
+
+    def pause(self, now: int, task: Task) -> None:
+        """Pause a pending task at once, ask a running one to park; nothing else changes anything."""
+        life = self._life
+        state = task.state
+        if state == TaskState.RUNNING:
+            if task.pause_timer is None:
+                task.pause_timer = life.timers.add(now + life.pause_timeout_ns, PAUSE, task)
+                self.requests.append(("pause", task))
+                life.event(now, Kind.TASK_PAUSE_ASKED, task, None)
+        elif state == TaskState.READY:
+            self.dispatcher.leave(now, task)
+            life.cancel_wait_timer(task, life.expiries)
+            self._pause_pending(now, task)
+        elif state == TaskState.QUEUED:
+            task.add_wait(task.held_by or Wait.DEPENDENCY, now - task.since)
+            self._pause_pending(now, task)
+
+    def resume(self, now: int, task: Task) -> None:
+        """Bring a paused task back to where it was; a pause that was only asked for is withdrawn."""
+        life = self._life
+        if task.state == TaskState.RUNNING and task.pause_timer is not None:
+            life.timers.cancel(task.pause_timer)
+            task.pause_timer = None
+            self.requests.append(("resume", task))
+            life.event(now, Kind.TASK_RESUMED, task, None, (("to", TaskState.RUNNING),))
+            return
+        if task.state != TaskState.PAUSED:
+            raise InvalidTransition(f"task {task.id} is {task.state}, not PAUSED: there is nothing to resume")
+        if task.paused_from == TaskState.RUNNING:
+            task.state = task_step(task.state, "resume", TaskState.RUNNING, task.id)
+            task.paused_from = task.parked_since = None
+            self.requests.append(("resume", task))
+            life.event(now, Kind.TASK_RESUMED, task, None, (("to", TaskState.RUNNING),))
+            return
+        task.add_wait(Wait.PAUSED, now - task.since)
+        task.since = now
+        to = TaskState.QUEUED if task.unmet else TaskState.READY
+        task.state = task_step(task.state, "resume", to, task.id)
+        task.paused_from = None
+        if not task.unmet:
+            life.make_ready(now, task)
+        life.trigger = life.event(now, Kind.TASK_RESUMED, task, None, (("to", to),))
+
+    def cancel(self, now: int, task: Task) -> None:
+        """End a pending task at once, ask a running one to abort; idempotent."""
+        life = self._life
+        if task.pending:
+            life.end_with_dependents(now, task, Outcome.ABORTED, Cause.CANCELLED)
+        elif task.holds_slot and task.abort is None:
+            life.abort(now, task, Outcome.ABORTED, Cause.CANCELLED)
+
+    # Periodics
+
+    def add_periodic(
+        self,
+        now: int,
+        scope: Scope,
+        interval_ns: int,
+        name: str | None = None,
+        *,
+        immediately: bool = False,
+        **settings: Any,  # noqa: ANN401 - those of Periodic
+    ) -> Periodic:
+        """Add a periodic task to a scope; its first tick is one interval from now, or now if ``immediately``."""
+        life = self._life
+        return life.periodics.add(now, scope, interval_ns, name, immediately=immediately, **settings)
+
+    def set_periodic_enabled(self, now: int, periodic: Periodic, enabled: bool, *, immediately: bool = False) -> None:  # noqa: FBT001 - the setting itself
+        """Switch a periodic on (from the next tick, or now if ``immediately``) or off."""
+        life = self._life
+        life.periodics.set_enabled(now, periodic, enabled=enabled, immediately=immediately)
+
+    # Time
+
+    def fire(self, now: int) -> bool:
+        """Act on the timers that are due; return whether that can change what may start."""
+        life = self._life
+        changed = False
+        while (timer := life.timers.pop_due(now)) is not None:
+            target, kind = timer.target, timer.kind
+            if kind == STARVE:
+                life.starvation.fire(now, target)
+                continue
+            changed = True
+            if kind == RUN_TIMEOUT:
+                target.run_timer = None
+                life.abort(now, target, Outcome.TIMEOUT, Cause.RUN_TIMEOUT)
+            elif kind == PAUSE:
+                target.pause_timer = None
+                life.abort(now, target, Outcome.ABORTED, Cause.PAUSE_TIMEOUT)
+            elif kind == BACKOFF:
+                target.wait_timer = None
+                target.unmet -= 1
+                life.wake(now, [target], None)
+            elif kind == TICK:
+                life.periodics.tick(now, target)
+        return changed
+
+    def dispatch(self, now: int) -> list[Task]:
+        """Decide what starts now: by order and gates, then drop who has waited too long, then once more."""
+        life = self._life
+        dispatcher = self.dispatcher
+        started = dispatcher.fill(now)
+        if started:
+            self._started(now, started)
+        expiry = life.expiries.next_at()
+        if expiry is not None and expiry <= now:
+            self._expire(now)
+            more = dispatcher.fill(now)
+            self._started(now, more)
+            started += more
+        for level in dispatcher.settle(now):
+            life.starvation.arm(now, level)
+        return started
+
+    def next_deadline(self) -> int | None:
+        """Return when :meth:`fire` and :meth:`dispatch` have to be called at the latest."""
+        life = self._life
+        timer, expiry = life.timers.next_at(), life.expiries.next_at()
+        if timer is None or expiry is None:
+            return expiry if timer is None else timer
+        return min(timer, expiry)
+
+    # Looking
+
+    def find(self, name: str, scope: Scope | None = None) -> Task | str:
+        """Return the living task of a name, or the outcome of a finished one; ``scope/name`` finds it anywhere."""
+        if scope is not None:
+            known = scope.ids.get(name)
+        else:
+            hits = [each for each in self.scopes.values() if name in each.ids]
+            if len(hits) > 1:
+                keys = ", ".join(f"{each.key}/{name}" for each in hits)
+                raise UnknownTask(f"task id {name!r} is ambiguous: write one of {keys}")
+            known = hits[0].ids[name] if hits else None
+            key, slash, rest = name.rpartition("/")
+            if known is None and slash and key in self.scopes:
+                known = self.scopes[key].ids.get(rest)
+        if known is None:
+            raise UnknownTask(f"no task has the id {name!r}")
+        return known
+
+    # Steps
+
+    def _refused(self, now: int, request: Submission | None, error: Rejected | ConfigError) -> None:
+        """Leave a trace of a refused submission: an event and a counter, nothing else."""
+        life = self._life
+        if isinstance(error, Rejected) and request is not None:
+            if isinstance(error, QueueFull):
+                kind, counts = Kind.TASK_DROPPED, self.stats.dropped
+            else:
+                kind, counts = Kind.TASK_REJECTED, self.stats.rejected
+            counts[error.cause] = counts.get(error.cause, 0) + 1
+            life.other_event(now, kind, request.scope, request.name, None, (("cause", error.cause),))
+
+    def _pause_pending(self, now: int, task: Task) -> None:
+        life = self._life
+        task.paused_from = task.state
+        task.state = task_step(task.state, "pause", TaskState.PAUSED, task.id)
+        task.since = now
+        life.event(now, Kind.TASK_PAUSED, task, None, (("from", task.paused_from),))
+
+    def _started(self, now: int, started: list[Task]) -> None:
+        """Do the bookkeeping of tasks that dispatch has marked RUNNING."""
+        life = self._life
+        stats, running, trigger = self.stats, self.running, life.trigger
+        for task in started:
+            scope, policy = task.scope, task.policy
+            scope.running += 1
+            running[task.number] = task
+            if scope.state != ScopeState.RUNNING:
+                life.activated(now, scope)
+            if scope.counted:
+                life.count_pending(task, -1)
+            if policy.timeout_ns is not None:
+                task.run_timer = life.timers.add(now + policy.timeout_ns, RUN_TIMEOUT, task)
+            if task.wait_timer is not None:
+                life.cancel_wait_timer(task, life.expiries)
+            if task.periodic is not None:
+                life.periodics.started(now, task, task.periodic)
+            stats.started(task.waits)
+            task.started_seq = life.event(now, Kind.TASK_STARTED, task, trigger)
+
+    def _expire(self, now: int) -> None:
+        """Drop who is still READY at the end of its max_wait, in entry order."""
+        life = self._life
+        due = []
+        while (timer := life.expiries.pop_due(now)) is not None:
+            timer.target.wait_timer = None
+            due.append(timer.target)
+        due.sort(key=_by_entry)
+        for task in due:
+            if task.state == TaskState.READY:
+                life.end_with_dependents(now, task, Outcome.REJECTED, Cause.MAX_WAIT)
+
+
+def _by_entry(task: Task) -> int:
+    return task.entry

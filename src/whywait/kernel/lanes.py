@@ -1,0 +1,285 @@
+"""Lanes, priority levels, and the order among them.
+
+A **lane** holds the READY tasks of one priority, scope and demand in FIFO order. All of them pass or fail the same
+gates, so only the head matters. A **level** holds the lanes of one priority: the open ones in a heap by the entry of
+their head, the parked ones on benches. Because a task's ready_since never decreases with its entry number, the
+oldest entry of a level is also its best under any order in which waiting longer never hurts. So the next task is
+the best of at most 101 level heads, exact at every instant, however many tasks are pending.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import heappop
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from whywait.errors import ConfigError
+from whywait.kernel.accounts import Epoch, Segment
+from whywait.kernel.state import Wait
+
+if TYPE_CHECKING:
+    from whywait.kernel.benches import Bench
+    from whywait.kernel.gates import Gate
+    from whywait.kernel.model import Demand, Scope, Task
+    from whywait.kernel.timers import Timer
+
+_BLOCK_BITS: Final = 9
+_TRIM: Final = 64
+_entry = attrgetter("entry")
+
+
+@dataclass(frozen=True, slots=True)
+class Strict:
+    """Order by base priority alone; starvation is visible and intended."""
+
+    def effective(self, base: int, waited_ns: int) -> int:  # noqa: ARG002 - the signature of an order
+        """Return the base priority."""
+        return base
+
+    def promotions(self, base: int, waited_ns: int) -> int:  # noqa: ARG002 - the signature of an order
+        """Return 0: nothing is ever lifted."""
+        return 0
+
+    def next_step(self, base: int, waited_ns: int) -> int | None:  # noqa: ARG002 - the signature of an order
+        """Return None: nothing is ever lifted."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Aging:
+    """Order by base priority plus ``boost`` for every ``every`` seconds waited, lifted up to ``cap`` at most."""
+
+    every: float = 5.0
+    boost: int = 10
+    cap: int | None = 100
+    every_ns: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense."""
+        if isinstance(self.every, bool) or not isinstance(self.every, int | float) or not 1e-9 <= self.every < 1e9:
+            raise ConfigError(f"aging every={self.every!r} is not allowed: use a number of seconds above 0")
+        if isinstance(self.boost, bool) or not isinstance(self.boost, int) or self.boost < 0:
+            raise ConfigError(f"aging boost={self.boost!r} is not allowed: use an int of 0 or more")
+        if self.cap is not None and (isinstance(self.cap, bool) or not isinstance(self.cap, int)):
+            raise ConfigError(f"aging cap={self.cap!r} is not allowed: use an int or None")
+        object.__setattr__(self, "every_ns", round(self.every * 1_000_000_000))
+
+    def effective(self, base: int, waited_ns: int) -> int:
+        """Return the priority after so much waiting: never above ``cap`` by the gain, never below ``base``."""
+        lifted = base + waited_ns // self.every_ns * self.boost
+        if self.cap is not None and lifted > self.cap:
+            return max(self.cap, base)
+        return lifted
+
+    def promotions(self, base: int, waited_ns: int) -> int:
+        """Return how many steps have lifted a task that waited so long."""
+        steps = waited_ns // self.every_ns
+        if self.boost == 0:
+            return 0
+        if self.cap is None:
+            return steps
+        return min(steps, max(0, -(-(self.cap - base) // self.boost)))
+
+    def next_step(self, base: int, waited_ns: int) -> int | None:
+        """Return the waiting time at which the next step lifts the task, or None if none will."""
+        step = waited_ns // self.every_ns + 1
+        at = step * self.every_ns
+        return at if self.promotions(base, at) == step else None
+
+
+Order = Strict | Aging
+
+
+class _Gone:
+    """Stands in a lane for a task that left from the middle, until the head has passed it."""
+
+    __slots__ = ("entry",)
+
+    def __init__(self, entry: int) -> None:
+        self.entry = entry
+
+
+class Lane:
+    """READY tasks of one priority, scope and demand, first in, first out.
+
+    A list with a moving head rather than a deque: a task in the middle is found by bisection on its entry number, so
+    that removing one and telling its position stay fast at a million tasks.
+    """
+
+    __slots__ = (
+        "_base",
+        "_gone",
+        "_gone_in",
+        "_head",
+        "_items",
+        "bench",
+        "bench_key",
+        "demand",
+        "epoch",
+        "level",
+        "needs",
+        "queued",
+        "scope",
+        "told",
+        "watched",
+    )
+
+    def __init__(
+        self, scope: Scope, level: Level, demand: Demand, needs: tuple[tuple[Gate, int], ...], now: int
+    ) -> None:
+        """Make an empty, open lane; ``needs`` lists its gates in the order in which they are asked."""
+        self.scope = scope
+        self.level = level
+        self.demand = demand
+        self.needs = needs
+        self.queued: int | None = None  # the entry under which the lane stands in its level's heap
+        self.bench: Bench | None = None
+        self.bench_key = 0
+        self.epoch = Epoch(now, None, level.segment, {})
+        self.told = 0  # starvation has been looked at up to this entry
+        self.watched = False  # stands in the level's starvation watch
+        self._items: list[Any] = []  # tasks and _Gone; None before the head
+        self._head = 0
+        self._base = 0  # how many items were cut off in front of _items[0]
+        self._gone = 0
+        self._gone_in: dict[int, int] = {}  # block of absolute positions -> how many _Gone it has
+
+    def __len__(self) -> int:
+        """Return how many tasks wait in the lane."""
+        return len(self._items) - self._head - self._gone
+
+    @property
+    def head(self) -> Task | None:
+        """The task at the front."""
+        items = self._items
+        return items[self._head] if self._head < len(items) else None
+
+    @property
+    def head_entry(self) -> int:
+        """The entry of the task at the front; the lane must not be empty."""
+        entry: int = self._items[self._head].entry
+        return entry
+
+    def append(self, task: Task) -> None:
+        """Put a task at the back."""
+        self._items.append(task)
+
+    def pop(self) -> Task:
+        """Remove and return the task at the front."""
+        head = self._head
+        items = self._items
+        task: Task = items[head]
+        items[head] = None
+        self._head = head + 1
+        if self._gone:
+            self._skip_gone()
+        if head >= _TRIM and head * 2 >= len(items):
+            self._trim()
+        return task
+
+    def remove(self, task: Task) -> None:
+        """Remove a task from anywhere in the lane."""
+        items = self._items
+        index = bisect_left(items, task.entry, self._head, key=_entry)
+        if index == self._head:
+            self.pop()
+            return
+        items[index] = _Gone(task.entry)
+        block = self._base + index >> _BLOCK_BITS
+        self._gone += 1
+        self._gone_in[block] = self._gone_in.get(block, 0) + 1
+        if self._gone >= _TRIM and self._gone * 2 > len(items) - self._head:
+            self._items = [item for item in items[self._head :] if type(item) is not _Gone]
+            self._head = self._base = self._gone = 0
+            self._gone_in.clear()
+
+    def before(self, entry: int) -> int:
+        """Return how many tasks of the lane entered before ``entry``."""
+        index = bisect_left(self._items, entry, self._head, key=_entry)
+        ahead = index - self._head
+        if self._gone:
+            block = self._base + index >> _BLOCK_BITS
+            ahead -= sum(count for number, count in self._gone_in.items() if number < block)
+            start = max((block << _BLOCK_BITS) - self._base, self._head)
+            ahead -= sum(type(item) is _Gone for item in self._items[start:index])
+        return ahead
+
+    def since_entry(self, entry: int) -> Iterator[Task]:
+        """Yield the tasks whose entry is at least ``entry``, in order."""
+        start = bisect_left(self._items, entry, self._head, key=_entry)
+        for index in range(start, len(self._items)):
+            item = self._items[index]
+            if type(item) is not _Gone:
+                yield item
+
+    def __iter__(self) -> Iterator[Task]:
+        """Yield all tasks in order."""
+        return self.since_entry(0)
+
+    def _skip_gone(self) -> None:
+        items = self._items
+        while self._head < len(items) and type(items[self._head]) is _Gone:
+            block = self._base + self._head >> _BLOCK_BITS
+            left = self._gone_in[block] - 1
+            if left:
+                self._gone_in[block] = left
+            else:
+                del self._gone_in[block]
+            items[self._head] = None
+            self._head += 1
+            self._gone -= 1
+
+    def _trim(self) -> None:
+        del self._items[: self._head]
+        self._base += self._head
+        self._head = 0
+
+
+class Level:
+    """All lanes of one priority."""
+
+    __slots__ = ("heap", "opening", "priority", "segment", "starve_timer", "watch")
+
+    def __init__(self, priority: int, now: int, *, higher: bool, held: bool) -> None:
+        """Make an empty level; ``higher``: a higher priority holds a slot, ``held``: backfill="none" holds back."""
+        self.priority = priority
+        self.heap: list[tuple[int, Lane]] = []  # open lanes by the entry of their head, with stale items
+        self.opening: list[Bench] = []  # benches on which a lane may fit since the last dispatch
+        self.segment = Segment(now, _mode(higher=higher, held=held), higher=higher)
+        self.watch: list[tuple[int, int, Lane | Task]] = []  # by the starved total at which to report
+        self.starve_timer: Timer | None = None
+
+    def first(self, nobody_runs: bool) -> Lane | None:  # noqa: FBT001 - the hot path
+        """Return the lane whose head has waited longest among the open and the opening ones."""
+        heap = self.heap
+        lane = None
+        while heap:
+            entry, lane = heap[0]
+            if lane.queued == entry:
+                break
+            heappop(heap)
+            lane = None
+        if self.opening:
+            for bench in self.opening[:]:
+                candidate = bench.first(bench.gate.room(nobody_runs))
+                if candidate is None:
+                    bench.opening = False
+                    self.opening.remove(bench)
+                elif lane is None or candidate.head_entry < lane.head_entry:
+                    lane = candidate
+        return lane
+
+    def switch(self, now: int, *, higher: bool, held: bool) -> None:
+        """Start a new segment if what open lanes wait for has changed."""
+        mode = _mode(higher=higher, held=held)
+        if mode != self.segment.mode or higher != self.segment.higher:
+            self.segment = Segment(now, mode, higher=higher, before=self.segment)
+
+
+def _mode(*, higher: bool, held: bool) -> str:
+    if held:
+        return Wait.HELD_BACK
+    return Wait.SLOT_HIGHER if higher else Wait.SLOT

@@ -1,0 +1,386 @@
+"""What the kernel keeps: tasks, scopes, refs, and the settings they run under."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from whywait.errors import ConfigError
+from whywait.kernel.gates import Gate
+from whywait.kernel.state import RESERVED_NAMES, ScopeState, TaskState
+
+if TYPE_CHECKING:
+    from whywait.kernel.accounts import Epoch, Segment
+    from whywait.kernel.lanes import Lane
+    from whywait.kernel.periodic import Periodic
+    from whywait.kernel.timers import Timer
+
+Demand = tuple[tuple[str, int], ...]
+
+LOWEST: Final = 0
+HIGHEST: Final = 100
+GENERATED_ID_PREFIX: Final = "@"
+_WELL_KNOWN: Final = ("cpu", "ram", "vram")
+
+
+class Priority:
+    """The five named priorities; any int from 0 to 100 is a priority too."""
+
+    CRITICAL: Final = 100
+    HIGH: Final = 80
+    NORMAL: Final = 50
+    LOW: Final = 20
+    BACKGROUND: Final = 0
+
+    @staticmethod
+    def parse(value: int | str) -> int:
+        """Return the priority that an int from 0 to 100 or a name in any case stands for."""
+        if isinstance(value, str):
+            number = _PRIORITY_NAMES.get(value.lower())
+            if number is None:
+                names = ", ".join(_PRIORITY_NAMES)
+                raise ConfigError(f"priority {value!r} is unknown: use an int from 0 to 100 or one of {names}")
+            return number
+        if isinstance(value, bool) or not isinstance(value, int) or not LOWEST <= value <= HIGHEST:
+            raise ConfigError(f"priority {value!r} is not allowed: use an int from 0 to 100 or a name")
+        return value
+
+
+_PRIORITY_NAMES: Final = {
+    "critical": Priority.CRITICAL,
+    "high": Priority.HIGH,
+    "normal": Priority.NORMAL,
+    "low": Priority.LOW,
+    "background": Priority.BACKGROUND,
+}
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Ref:
+    """A task's identity: immutable, without payload, sortable in submission order."""
+
+    number: int
+    scope: str
+    authority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often, and after which delay, a task that ended in an error is tried again."""
+
+    times: int
+    backoff: float = 0.0
+    factor: float = 2.0
+    max_backoff: float = 60.0
+    jitter: float = 0.0
+    on: tuple[type[BaseException], ...] = (Exception,)
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense."""
+        if isinstance(self.times, bool) or not isinstance(self.times, int) or self.times < 0:
+            raise ConfigError(f"retry times {self.times!r} is not allowed: use an int of 0 or more")
+        for name in ("backoff", "factor", "max_backoff"):
+            value = getattr(self, name)
+            if not (isinstance(value, int | float) and 0 <= value < float("inf")):
+                raise ConfigError(f"retry {name} {value!r} is not allowed: use a finite number of 0 or more")
+        if not 0 <= self.jitter <= 1:
+            raise ConfigError(f"retry jitter {self.jitter!r} is not allowed: use a number from 0 to 1")
+
+    def delay_ns(self, retry_number: int, jitter: float) -> int:
+        """Return the wait before the given retry (1 is the first), with ``jitter`` from -1 to 1 applied."""
+        try:
+            seconds = min(self.backoff * self.factor ** (retry_number - 1), self.max_backoff)
+        except OverflowError:
+            seconds = self.max_backoff
+        return round(seconds * (1 + self.jitter * jitter) * 1_000_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What one task runs under: its timeout, its retries, how long it may wait."""
+
+    timeout_ns: int | None = None
+    retry: Retry | None = None
+    max_wait_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a scope, or the whole authority, allows at once."""
+
+    slots: int | None = None
+    queue_limit: int | None = None
+    overflow: str = "reject"
+    when_busy: str = "queue"
+    max_spawn: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense."""
+        for name, least in (("slots", 1), ("queue_limit", 0), ("max_spawn", 0)):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+                raise ConfigError(f"{name} {value!r} is not allowed: use an int of {least} or more, or None")
+        _one_of("overflow", self.overflow, ("reject", "displace"))
+        _one_of("when_busy", self.when_busy, ("queue", "reject"))
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much of each resource may be in use at once: ``hard`` always, ``soft`` unless nothing else runs."""
+
+    hard: Mapping[str, int] = field(default_factory=dict)
+    soft: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse names and amounts that make no sense."""
+        for name in (*self.hard, *self.soft):
+            if name in RESERVED_NAMES:
+                raise ConfigError(f"a resource cannot be named {name!r}: the name is taken by a wait cause")
+            if name in self.hard and name in self.soft:
+                raise ConfigError(f"resource {name!r} is both hard and soft: choose one")
+        for name, amount in (*self.hard.items(), *self.soft.items()):
+            if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
+                raise ConfigError(f"budget {name} {amount!r} is not allowed: use an int of 0 or more")
+
+
+def make_demand(cpu: int = 0, ram: int = 0, vram: int = 0, resources: Mapping[str, int] | None = None) -> Demand:
+    """Return the canonical demand: amounts above 0 only, in the order in which gates are asked."""
+    amounts = {"cpu": cpu, "ram": ram, "vram": vram}
+    for name in sorted(resources or ()):
+        if name in amounts:
+            raise ConfigError(f"demand {name!r} has an argument of its own: do not put it into resources")
+        amounts[name] = (resources or {})[name]
+    for name, amount in amounts.items():
+        if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
+            raise ConfigError(f"demand {name} {amount!r} is not allowed: use an int of 0 or more")
+    return tuple((name, amount) for name, amount in amounts.items() if amount)
+
+
+def gate_order(name: str) -> tuple[int, str]:
+    """Return the sort key of a budget gate: cpu, ram, vram, then by name."""
+    return (_WELL_KNOWN.index(name), "") if name in _WELL_KNOWN else (len(_WELL_KNOWN), name)
+
+
+class Task:
+    """One execution: one number, one priority, one outcome. A retry is another Task.
+
+    The attributes in ``__slots__`` are set for every task; the rest have class-level defaults and cost memory only
+    where they are set (guarded by ``test_pending_task_memory``).
+    """
+
+    __slots__ = (
+        "__dict__",
+        "after",
+        "demand",
+        "entry",
+        "epoch",
+        "job",
+        "lane",
+        "name",
+        "number",
+        "outcome",
+        "policy",
+        "priority",
+        "scope",
+        "segment",
+        "since",
+        "started_seq",
+        "state",
+        "successors",
+        "unmet",
+        "waits",
+    )
+
+    number: int
+    name: str | None
+    scope: Scope
+    priority: int
+    demand: Demand
+    policy: Policy
+    job: Any  # opaque: belongs to whoever submitted
+    state: str
+    since: int  # when the present state was entered; READY: ready_since
+    entry: int  # rank of entry into READY; 0 before
+    lane: Lane | None
+    segment: Segment | None  # the level's account when the task became READY
+    epoch: Epoch | None  # the lane's account when the task became READY
+    outcome: str | None
+    waits: dict[str, int] | None  # wait cause -> ns, up to `since`
+    after: list[Task] | None  # success is awaited
+    successors: list[Task] | None  # tasks that await this one's success
+    unmet: int  # how many things keep a QUEUED task from READY
+    started_seq: int  # seq of the TASK_STARTED event
+
+    cause: str | None = None
+    root: str | None = None  # id of the task whose end ended this one
+    attempt: int = 1
+    retried_as: Task | None = None
+    after_ended: list[Task] | None = None  # any end is awaited
+    ended_successors: list[Task] | None = None  # tasks that await this one's end
+    dead_edges: int = 0  # how many of the successors have ended without us
+    held_by: str | None = None  # Wait.BACKOFF or Wait.OVERLAP while that keeps it QUEUED
+    paused_from: str | None = None
+    abort: tuple[str, str] | None = None  # outcome and cause once an abort has been asked for
+    parked_since: int | None = None
+    pause_timer: Timer | None = None
+    run_timer: Timer | None = None
+    wait_timer: Timer | None = None  # max_wait while READY, backoff while QUEUED
+    periodic: Periodic | None = None
+    starved_ns: int = 0  # from earlier stays in READY
+    starved_told: bool = False
+
+    def __init__(
+        self,
+        number: int,
+        name: str | None,
+        scope: Scope,
+        priority: int,
+        demand: Demand,
+        policy: Policy,
+        job: Any,
+        now: int,
+    ) -> None:  # noqa: E501, ANN401
+        """Make a task that is QUEUED since ``now``."""
+        self.number = number
+        self.name = name
+        self.scope = scope
+        self.priority = priority
+        self.demand = demand
+        self.policy = policy
+        self.job = job
+        self.since = now
+        self.state = TaskState.QUEUED
+        self.entry = self.unmet = self.started_seq = 0
+        self.lane = self.segment = self.epoch = self.outcome = self.waits = self.after = self.successors = None
+
+    @property
+    def id(self) -> str:
+        """The name the user gave, or a generated id that sorts in submission order."""
+        return self.name if self.name is not None else generated_id(self.number)
+
+    @property
+    def pending(self) -> bool:
+        """Whether the task is alive and holds no slot."""
+        state = self.state
+        if state == TaskState.PAUSED:
+            return self.paused_from != TaskState.RUNNING
+        return state in (TaskState.READY, TaskState.QUEUED)
+
+    @property
+    def holds_slot(self) -> bool:
+        """Whether the task has a slot and its share of the budget."""
+        state = self.state
+        if state == TaskState.PAUSED:
+            return self.paused_from == TaskState.RUNNING
+        return state in (TaskState.RUNNING, TaskState.DISPOSING)
+
+    def latest(self) -> Task:
+        """Return the newest attempt of this task."""
+        task = self
+        while task.retried_as is not None:
+            task = task.retried_as
+        return task
+
+    def add_wait(self, cause: str, ns: int) -> None:
+        """Add waiting time under a cause."""
+        if ns:
+            waits = self.waits
+            if waits is None:
+                self.waits = {cause: ns}
+            else:
+                waits[cause] = waits.get(cause, 0) + ns
+
+    def __repr__(self) -> str:
+        """Show id, scope and state."""
+        return f"<Task {self.scope.key}/{self.id} {self.outcome or self.state}>"
+
+
+def generated_id(number: int) -> str:
+    """Return the id of a task that was given none."""
+    return f"{GENERATED_ID_PREFIX}{number:010d}"
+
+
+class Scope:
+    """An execution namespace with a lifecycle; the gate that every task of it passes."""
+
+    __slots__ = (
+        "by_priority",
+        "chain",
+        "children",
+        "counted",
+        "gates",
+        "ids",
+        "key",
+        "lanes",
+        "limited",
+        "limits",
+        "parent",
+        "pending",
+        "periodics",
+        "policy",
+        "running",
+        "slot_gate",
+        "spawned",
+        "state",
+        "state_gate",
+        "tasks",
+    )
+
+    def __init__(self, key: str, parent: Scope | None, limits: Limits, policy: Policy) -> None:
+        """Make a scope in INIT below ``parent`` (None for the authority's own)."""
+        self.key = key
+        self.parent = parent
+        self.limits = limits
+        self.policy = policy
+        self.state: str = ScopeState.INIT
+        self.children: dict[str, Scope] = {}
+        self.tasks: dict[int, Task] = {}  # alive, in submission order
+        self.ids: dict[str, Task | str] = {}  # named tasks: alive, or the outcome of a finished one
+        self.lanes: dict[tuple[int, Demand], Lane] = {}
+        self.periodics: dict[str, Periodic] = {}
+        self.running = 0  # own tasks that hold a slot
+        self.spawned = 0  # accepted in its life, descendants' included
+        self.pending = 0  # counted only where queue_limit is set, descendants' included
+        self.by_priority: dict[int, list[Task]] = {}  # pending tasks a newcomer may displace, oldest first
+        self.chain: tuple[Scope, ...] = (self, *(parent.chain if parent else ()))
+        self.state_gate = Gate("scope_state", "scope_state", scope=self)
+        kind = "scope_slots" if parent else "slot"
+        self.slot_gate = Gate(kind, kind, scope=self, limit=limits.slots)
+        self.counted = tuple(scope for scope in self.chain if scope.limits.queue_limit is not None)
+        self.limited = (  # whether a submission has limits to check
+            limits.when_busy == "reject" or any(s.counted or s.limits.max_spawn is not None for s in self.chain)
+        )
+        # What every lane of this scope passes, in the order of V7; the authority's own slots are dispatch's loop.
+        state_gates = tuple((scope.state_gate, 0) for scope in self.chain if scope.parent)
+        slot_gates = tuple((s.slot_gate, 1) for s in self.chain if s.parent and s.limits.slots is not None)
+        self.gates: tuple[tuple[Gate, int], ...] = state_gates + slot_gates
+
+    def subtree(self) -> list[Scope]:
+        """Return this scope and all below it, parents before children."""
+        scopes = [self]
+        for scope in scopes:
+            scopes.extend(scope.children.values())
+        return scopes
+
+    def __repr__(self) -> str:
+        """Show key and state."""
+        return f"<Scope {self.key!r} {self.state}>"
+
+
+class Submission(NamedTuple):
+    """One task of a batch."""
+
+    scope: Scope
+    name: str | None = None
+    priority: int = Priority.NORMAL
+    demand: Demand = ()
+    after: tuple[Task | str, ...] = ()
+    after_ended: tuple[Task | str, ...] = ()
+    policy: Policy | None = None
+    job: Any = None
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name} {value!r} is not allowed: use one of {', '.join(allowed)}")

@@ -1,0 +1,120 @@
+"""Periodic tasks: ticks on a fixed grid, and what to do when a tick finds the last iteration still there.
+
+A tick that is accepted becomes an ordinary task (a trigger). The numbers behind the decision are ``started`` (how
+many iterations hold a slot) and ``waiting`` (triggers that do not).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from whywait.errors import ConfigError
+from whywait.kernel.model import Demand, Policy, Scope, Task
+from whywait.kernel.state import Wait
+
+if TYPE_CHECKING:
+    from whywait.kernel.timers import Timer
+
+MS: Final = 1_000_000
+MAX_JITTER: Final = 0.3
+SKIPPED: Final = "SRS-E-RUN-002"
+QUEUE_TAKEN: Final = "SRS-E-RUN-003"
+OVERLAPS: Final = ("skip", "queue", "parallel")
+
+
+class Periodic:
+    """A periodic task of one scope, for the life of that scope."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        name: str,
+        now: int,
+        interval_ns: int,
+        *,
+        overlap: str = "skip",
+        max_parallel: int = 1,
+        jitter: float = 0.0,
+        enabled: bool = True,
+        priority: int = 50,
+        demand: Demand = (),
+        policy: Policy | None = None,
+        disable_after: int | None = None,
+        job: Any = None,  # noqa: ANN401 - opaque: belongs to whoever submitted
+    ) -> None:
+        """Check the settings; the grid of ticks begins at ``now``."""
+        _check(interval_ns >= MS, f"interval of {interval_ns} ns", "at least 1 ms")
+        _check(overlap in OVERLAPS, f"overlap {overlap!r}", f"one of {', '.join(OVERLAPS)}")
+        _check(max_parallel >= 1, f"max_parallel {max_parallel!r}", "an int of 1 or more")
+        _check(0 <= jitter <= MAX_JITTER, f"jitter {jitter!r}", "a share of the interval from 0 to 0.3")
+        _check(disable_after is None or disable_after >= 1, f"disable_after {disable_after!r}", "an int of 1 or more")
+        self.scope = scope
+        self.name = name
+        self.interval_ns = interval_ns
+        self.overlap = overlap
+        self.width = max_parallel if overlap == "parallel" else 1
+        self.jitter = jitter
+        self.enabled = enabled
+        self.priority = priority
+        self.demand = demand
+        self.policy = policy
+        self.disable_after = disable_after
+        self.job = job
+        self.planned_ns = now  # the grid point of the tick that is set, or the last one
+        self.timer: Timer | None = None
+        self.started = 0
+        self.waiting: list[Task] = []  # triggers without a slot, oldest first
+        self.last_run_ns: int | None = None
+        self.next_run_ns: int | None = None
+        self.run_count = 0
+        self.consecutive_failures = 0
+        self.last_error: str | None = None
+        self.last_number: int | None = None
+
+    def refusal(self) -> str | None:
+        """Return the code with which a tick is dropped now, or None if it is accepted."""
+        waiting = len(self.waiting)
+        if self.overlap == "skip":
+            return SKIPPED if self.started + waiting else None
+        if waiting == 0 or (self.overlap == "parallel" and self.started + waiting < self.width):
+            return None
+        return QUEUE_TAKEN
+
+    def next_allowed(self) -> Task | None:
+        """Return the oldest trigger behind the overlap gate if one more iteration may run now."""
+        held = [task for task in self.waiting if task.held_by == Wait.OVERLAP]
+        free = self.width - self.started - (len(self.waiting) - len(held))
+        return held[0] if held and free > 0 else None
+
+    def next_tick(self, now: int, jitter: float, *, consumed: bool) -> int:
+        """Move on to the first grid point after ``now``; return when the tick is due, jitter from -1 to 1 applied.
+
+        ``consumed``: the present grid point has had its tick (perhaps early, by jitter).
+        """
+        passed = max(int(consumed), (now - self.planned_ns) // self.interval_ns + 1)
+        self.planned_ns += passed * self.interval_ns
+        self.next_run_ns = max(now, self.planned_ns + round(self.interval_ns * self.jitter * jitter))
+        return self.next_run_ns
+
+    def missed(self, now: int) -> int:
+        """Return how many whole intervals have passed since the tick that is due was planned."""
+        return max(0, (now - self.planned_ns) // self.interval_ns)
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of this run as a JSON-ready dict."""
+        return {
+            "runtime_id": f"{self.scope.key}/{self.name}",
+            "task_ref": self.last_number,
+            "enabled": self.enabled,
+            "interval_ms": self.interval_ns / MS,
+            "last_run_at": self.last_run_ns,
+            "next_run_at": self.next_run_ns if self.enabled else None,
+            "run_count": self.run_count,
+            "consecutive_failures": self.consecutive_failures,
+            "last_error": self.last_error,
+        }
+
+
+def _check(fine: bool, what: str, expected: str) -> None:  # noqa: FBT001 - an assertion in form
+    if not fine:
+        raise ConfigError(f"periodic {what} is not allowed: use {expected}")

@@ -1,0 +1,99 @@
+"""The life of a scope: opening, suspending, disposing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from whywait.errors import ConfigError, ScopeClosed, ScopeExists
+from whywait.kernel import graph
+from whywait.kernel.events import Kind
+from whywait.kernel.model import Limits, Policy, Scope, Task
+from whywait.kernel.state import Cause, Outcome, ScopeState, scope_step
+
+if TYPE_CHECKING:
+    from whywait.kernel.life import Life
+
+_CLOSED = -1  # what a state gate has free while the scope lets nothing start
+
+
+def open_scope(
+    life: Life, now: int, key: str, parent: Scope, limits: Limits, policy: Policy | None, *, mount: bool
+) -> Scope:
+    """Make a scope; a living one of the same key is left alone and the newcomer refused."""
+    if key in life.scopes:
+        raise ScopeExists(f"scope {key!r} exists and is {life.scopes[key].state}: choose another key or dispose it")
+    if not key:
+        raise ConfigError("a scope needs a key that is not empty")
+    if parent.state in (ScopeState.DISPOSING, ScopeState.DISPOSED):
+        raise ScopeClosed(
+            f"scope {parent.key!r} is {parent.state}: no scope can be opened in it",
+            check="scope state",
+            cause=Cause.SCOPE_STATE,
+        )
+    scope = Scope(key, parent, limits, policy or parent.policy)
+    life.scopes[key] = parent.children[key] = scope
+    life.other_event(now, Kind.SCOPE_CREATED, scope)
+    if mount:
+        mount_scope(life, now, scope)
+    return scope
+
+
+def mount_scope(life: Life, now: int, scope: Scope) -> None:
+    """INIT to ATTACHED."""
+    scope.state = scope_step(scope.state, "mount", ScopeState.ATTACHED, scope.key)
+    life.other_event(now, Kind.SCOPE_ATTACHED, scope)
+
+
+def suspend(life: Life, now: int, scope: Scope) -> None:
+    """RUNNING to SUSPENDED; the state gate closes for everything below too."""
+    scope.state = scope_step(scope.state, "suspend", ScopeState.SUSPENDED, scope.key)
+    scope.state_gate.free = _CLOSED
+    life.other_event(now, Kind.SCOPE_SUSPENDED, scope)
+
+
+def resume(life: Life, now: int, scope: Scope) -> None:
+    """SUSPENDED to RUNNING."""
+    scope.state = scope_step(scope.state, "resume", ScopeState.RUNNING, scope.key)
+    scope.state_gate.free = 0
+    life.dispatcher.gate_moved(scope.state_gate)
+    life.trigger = life.other_event(now, Kind.SCOPE_RESUMED, scope)
+
+
+def dispose(life: Life, now: int, scope: Scope) -> None:
+    """End everything inside: children first, running tasks in start order, pending ones in submission order."""
+    if scope.state in (ScopeState.DISPOSING, ScopeState.DISPOSED):
+        return
+    doomed = [each for each in scope.subtree() if each.state != ScopeState.DISPOSING]
+    seq = None
+    for each in doomed:
+        each.state = scope_step(each.state, "dispose", ScopeState.DISPOSING, each.key)
+        seq = life.other_event(now, Kind.SCOPE_DISPOSING, each, cause=seq)
+        life.periodics.remove_all(each)
+    ended: list[Task] = []
+    children_first = sorted(doomed, key=_depth, reverse=True)
+    for each in children_first:
+        tasks = list(each.tasks.values())
+        holders = sorted((task for task in tasks if task.holds_slot), key=_by_start)
+        for task in holders:
+            if task.abort is None:
+                life.ask_abort(now, task, Outcome.ABORTED, Cause.SCOPE_DISPOSED, seq)
+        for task in tasks:
+            if task.pending:
+                life.end_pending(now, task, Outcome.ABORTED, Cause.SCOPE_DISPOSED, led_by=seq)
+        ended.extend(tasks)
+    outside = graph.descendants(ended)
+    for task, root in outside:
+        life.end_pending(now, task, Outcome.ABORTED, Cause.DEPENDENCY, root.id, seq)
+    for task in ended:
+        task.successors = None
+    life.wake_after_end(now, (*ended, *(task for task, _ in outside)), seq)
+    for each in children_first:
+        life.finish_disposal(now, each, seq)
+
+
+def _depth(scope: Scope) -> int:
+    return len(scope.chain)
+
+
+def _by_start(task: Task) -> int:
+    return task.started_seq

@@ -1,0 +1,165 @@
+"""States, outcomes, causes, and the transition tables as data.
+
+Theory of operation
+-------------------
+A **task** is either *pending* (it needs no slot: QUEUED behind dependencies, READY in a lane, or PAUSED from one of
+these) or it *holds a slot* (RUNNING, DISPOSING, or PAUSED from RUNNING, that is: parked at a checkpoint). It takes
+its slot and its share of the budget in one step, ``commit``, and gives them back in one step, ``ended``, when the
+engine says that the body has really ended; in between nothing, no abort and no timeout, frees them. A pending task
+that is cancelled, dropped, or loses a dependency goes straight to DISPOSED. DISPOSED is final.
+
+A **scope** is the gate of its tasks. It accepts submissions in ATTACHED and RUNNING, lets tasks start in the same
+two states, keeps everything pending while SUSPENDED, and ends all it contains on its way to DISPOSED.
+
+Each table row is ``(from, event, to)``. The kernel asks :func:`task_step` and :func:`scope_step` before every change
+that is not on the hot path (the hot path compares the one state it starts from), the diagrams in ``docs/states.md``
+and the tests of all illegal pairs are generated from the rows.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from whywait.errors import InvalidTransition
+
+Row = tuple[str, str, str]
+
+
+class TaskState:
+    """Where a task stands."""
+
+    QUEUED: Final = "QUEUED"
+    READY: Final = "READY"
+    RUNNING: Final = "RUNNING"
+    PAUSED: Final = "PAUSED"
+    DISPOSING: Final = "DISPOSING"
+    DISPOSED: Final = "DISPOSED"
+
+
+class ScopeState:
+    """Where a scope stands."""
+
+    INIT: Final = "INIT"
+    ATTACHED: Final = "ATTACHED"
+    RUNNING: Final = "RUNNING"
+    SUSPENDED: Final = "SUSPENDED"
+    DISPOSING: Final = "DISPOSING"
+    DISPOSED: Final = "DISPOSED"
+
+
+class Outcome:
+    """How a task ended; exactly one for each task."""
+
+    SUCCESS: Final = "SUCCESS"
+    ERROR: Final = "ERROR"
+    TIMEOUT: Final = "TIMEOUT"
+    ABORTED: Final = "ABORTED"
+    REJECTED: Final = "REJECTED"
+
+
+class Cause:
+    """Why a task ended the way it did; the code beside the outcome."""
+
+    EXCEPTION: Final = "exception"
+    EXIT_CODE: Final = "exit_code"
+    WORKER_LOST: Final = "worker_lost"
+    HANDLER: Final = "handler"
+    WORKER: Final = "worker"
+    RUN_TIMEOUT: Final = "run_timeout"
+    CANCELLED: Final = "cancelled"
+    DEPENDENCY: Final = "dependency"
+    SCOPE_DISPOSED: Final = "scope_disposed"
+    PAUSE_TIMEOUT: Final = "pause_timeout"
+    MAX_WAIT: Final = "max_wait"
+    DISPLACED: Final = "displaced"
+    PERIODIC_OFF: Final = "periodic_off"
+    QUEUE_FULL: Final = "queue_full"
+    BUSY: Final = "busy"
+    SPAWN_LIMIT: Final = "spawn_limit"
+    INFEASIBLE: Final = "infeasible"
+    DUPLICATE: Final = "duplicate"
+    UNKNOWN_DEPENDENCY: Final = "unknown_dependency"
+    SCOPE_STATE: Final = "scope_state"
+
+
+class Wait:
+    """What a waiting task waits for; a budget gate adds its own name (``cpu``, ``ram``, ``licence``...)."""
+
+    DEPENDENCY: Final = "dependency"
+    BACKOFF: Final = "backoff"
+    OVERLAP: Final = "overlap"
+    PAUSED: Final = "paused"
+    SLOT: Final = "slot"
+    SLOT_HIGHER: Final = "slot_higher"
+    SCOPE_STATE: Final = "scope_state"
+    SCOPE_SLOTS: Final = "scope_slots"
+    HELD_BACK: Final = "held_back"
+
+
+RESERVED_NAMES: Final = frozenset(value for key, value in vars(Wait).items() if key.isupper())
+
+# The causes that each outcome of an engine-run or pending task may carry (T2).
+CAUSES_OF: Final[dict[str, tuple[str | None, ...]]] = {
+    Outcome.SUCCESS: (None,),
+    Outcome.ERROR: (Cause.EXCEPTION, Cause.EXIT_CODE, Cause.WORKER_LOST, Cause.HANDLER, Cause.WORKER),
+    Outcome.TIMEOUT: (Cause.RUN_TIMEOUT,),
+    Outcome.ABORTED: (Cause.CANCELLED, Cause.DEPENDENCY, Cause.SCOPE_DISPOSED, Cause.PAUSE_TIMEOUT),
+    Outcome.REJECTED: (Cause.MAX_WAIT, Cause.DISPLACED, Cause.PERIODIC_OFF),
+}
+
+TASK_TRANSITIONS: Final[tuple[Row, ...]] = (
+    ("QUEUED", "wake", "READY"),
+    ("QUEUED", "pause", "PAUSED"),
+    ("QUEUED", "end", "DISPOSED"),
+    ("READY", "commit", "RUNNING"),
+    ("READY", "pause", "PAUSED"),
+    ("READY", "end", "DISPOSED"),
+    ("RUNNING", "park", "PAUSED"),
+    ("RUNNING", "abort", "DISPOSING"),
+    ("RUNNING", "ended", "DISPOSED"),
+    ("PAUSED", "resume", "QUEUED"),
+    ("PAUSED", "resume", "READY"),
+    ("PAUSED", "resume", "RUNNING"),
+    ("PAUSED", "abort", "DISPOSING"),
+    ("PAUSED", "ended", "DISPOSED"),
+    ("PAUSED", "end", "DISPOSED"),
+    ("DISPOSING", "ended", "DISPOSED"),
+)
+
+SCOPE_TRANSITIONS: Final[tuple[Row, ...]] = (
+    ("INIT", "mount", "ATTACHED"),
+    ("ATTACHED", "first activation", "RUNNING"),
+    ("RUNNING", "suspend", "SUSPENDED"),
+    ("SUSPENDED", "resume", "RUNNING"),
+    ("INIT", "dispose", "DISPOSING"),
+    ("ATTACHED", "dispose", "DISPOSING"),
+    ("RUNNING", "dispose", "DISPOSING"),
+    ("SUSPENDED", "dispose", "DISPOSING"),
+    ("DISPOSING", "all ended", "DISPOSED"),
+)
+
+_TASK_ROWS: Final = frozenset(TASK_TRANSITIONS)
+_SCOPE_ROWS: Final = frozenset(SCOPE_TRANSITIONS)
+
+# A scope in one of these states accepts submissions and lets its tasks start (O2).
+OPEN_SCOPE_STATES: Final = (ScopeState.ATTACHED, ScopeState.RUNNING)
+
+
+def task_step(state: str, event: str, to: str, what: str) -> str:
+    """Return ``to`` if a task may go there by ``event``; raise InvalidTransition otherwise."""
+    if (state, event, to) not in _TASK_ROWS:
+        raise InvalidTransition(_refusal("task", what, state, event, to, TASK_TRANSITIONS))
+    return to
+
+
+def scope_step(state: str, event: str, to: str, what: str) -> str:
+    """Return ``to`` if a scope may go there by ``event``; raise InvalidTransition otherwise."""
+    if (state, event, to) not in _SCOPE_ROWS:
+        raise InvalidTransition(_refusal("scope", what, state, event, to, SCOPE_TRANSITIONS))
+    return to
+
+
+def _refusal(kind: str, what: str, state: str, event: str, to: str, rows: tuple[Row, ...]) -> str:
+    ways = sorted({f"{name} -> {target}" for source, name, target in rows if source == state})
+    allowed = ", ".join(ways) if ways else "nothing: this state is final"
+    return f"{kind} {what} is {state}: '{event}' to {to} is not possible; allowed from {state}: {allowed}"

@@ -1,0 +1,68 @@
+"""Timers in one heap, with lazy deletion."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Any, Final
+
+_SLACK: Final = 64
+
+
+class Timer:
+    """One moment at which something is due, unless it is cancelled before."""
+
+    __slots__ = ("at", "kind", "live", "target")
+
+    def __init__(self, at: int, kind: str, target: Any) -> None:  # noqa: ANN401 - a task, a periodic or a level
+        """Make a timer of a ``kind`` for a ``target``."""
+        self.at = at
+        self.kind = kind
+        self.target = target
+        self.live = True
+
+
+class Timers:
+    """Timers in (time, creation) order."""
+
+    __slots__ = ("_created", "_dead", "_heap")
+
+    def __init__(self) -> None:
+        """Make an empty heap."""
+        self._heap: list[tuple[int, int, Timer]] = []
+        self._created = 0
+        self._dead = 0
+
+    def add(self, at: int, kind: str, target: Any) -> Timer:  # noqa: ANN401 - see Timer
+        """Set a timer."""
+        timer = Timer(at, kind, target)
+        self._created += 1
+        heappush(self._heap, (at, self._created, timer))
+        return timer
+
+    def cancel(self, timer: Timer) -> None:
+        """Call a timer off; a no-op if it has fired."""
+        if timer.live:
+            timer.live = False
+            timer.target = None
+            self._dead += 1
+            if self._dead > _SLACK and self._dead * 2 > len(self._heap):
+                self._heap = [item for item in self._heap if item[2].live]
+                heapify(self._heap)
+                self._dead = 0
+
+    def next_at(self) -> int | None:
+        """Return when the next live timer is due."""
+        heap = self._heap
+        while heap and not heap[0][2].live:
+            heappop(heap)
+            self._dead -= 1
+        return heap[0][0] if heap else None
+
+    def pop_due(self, now: int) -> Timer | None:
+        """Remove and return the next live timer that is due at ``now``."""
+        at = self.next_at()
+        if at is None or at > now:
+            return None
+        timer = heappop(self._heap)[2]
+        timer.live = False
+        return timer
