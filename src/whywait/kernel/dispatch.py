@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from whywait.kernel.accounts import Epoch, ready_wait
 from whywait.kernel.benches import Bench
+from whywait.kernel.gates import UNLIMITED
 from whywait.kernel.lanes import Lane, Level, Order, Strict
 from whywait.kernel.model import HIGHEST
 from whywait.kernel.state import TaskState
@@ -36,34 +37,40 @@ class Dispatcher:
         self.on_lane_filled: Callable[[int, Lane], None] = _ignore  # starvation looks at the lane
         self._greedy = greedy
         self._strict = isinstance(order, Strict)
+        self._step_ns = order.next_step(0, 0) or UNLIMITED  # a shorter wait has gained nothing
         self._soft = [gate for gate in resources.values() if gate.soft]
         self._level_of: list[Level | None] = [None] * (HIGHEST + 1)
-        self._entries = 0
+        self.count = 0  # numbers tasks and entries alike, so that both grow together
         self._holders = [0] * (HIGHEST + 1)  # slot holders by priority
         self._top = -1  # the highest priority that holds a slot, as of the last settle
-        self._top_moved = False
-        self._blocker: Lane | None = None  # backfill="none": whom everybody behind waits for
+        self.top_moved = False  # `settle` has something to do
+        self.blocker: Lane | None = None  # backfill="none": whom everybody behind waits for
         self._lanes: list[Lane] = []
         self._empty_lanes = 0
 
     # Into and out of READY
 
-    def enter(self, now: int, task: Task) -> None:
-        """Make a task READY: it goes to the back of its lane."""
-        lane = task.scope.lanes.get((task.priority, task.demand)) or self._make_lane(now, task)
-        self._entries = entry = self._entries + 1
+    def lane_of(self, now: int, task: Task) -> Lane:
+        """Return the lane of a task's priority, scope and demand; make it if there is none."""
+        lane = task.scope.lanes.get((task.priority, task.demand))
+        return self._make_lane(now, task) if lane is None else lane
+
+    def enter(self, now: int, task: Task, lane: Lane, entry: int) -> None:
+        """Make a task READY: it goes to the back of its lane. ``entry`` is newer than any before."""
+        level = lane.level
         task.state = TaskState.READY
         task.since = now
         task.entry = entry
         task.lane = lane
-        task.segment = lane.level.segment
+        task.segment = level.segment
         task.epoch = lane.epoch
-        lane.append(task)
+        lane.items.append(task)
         if lane.queued is None and lane.bench is None:
             self._empty_lanes -= 1
             lane.queued = entry
-            heappush(lane.level.heap, (entry, lane))
-            self.on_lane_filled(now, lane)
+            heappush(level.heap, (entry, lane))
+            if not lane.watched:
+                self.on_lane_filled(now, lane)
 
     def leave(self, now: int, task: Task) -> None:
         """Take a READY task out of its lane without starting it."""
@@ -101,7 +108,8 @@ class Dispatcher:
         while slots.free > 0:
             lane = self._next_lane(now)
             if lane is None:
-                self._hold_back(now, None, None)
+                if self.blocker is not None:
+                    self._hold_back(now, None, None)
                 return started
             if lane.bench is not None:
                 self._unpark(now, lane)
@@ -113,15 +121,19 @@ class Dispatcher:
             else:
                 self._hold_back(now, lane, gate)
                 return started
-        self._unpark_openings(now)
-        self._hold_back(now, None, None)
+        for level in self.levels:
+            if level.opening:
+                self._unpark_opening(now, level)
+        if self.blocker is not None:
+            self._hold_back(now, None, None)
         return started
 
     def closed_gate(self, lane: Lane) -> Gate | None:
         """Return the first closed gate of a lane, in the order in which gates are asked."""
         nobody_runs = self.busy == 0
         for gate, need in lane.needs:
-            if gate.closed(need, nobody_runs):
+            # The first half spares a call for the gates that are open to anybody who needs so much.
+            if gate.free < need and gate.closed(need, nobody_runs):
                 return gate
         return None
 
@@ -138,9 +150,9 @@ class Dispatcher:
         priority = task.priority
         self._holders[priority] -= 1
         if priority == self._top and not self._holders[priority]:
-            self._top_moved = True
+            self.top_moved = True
         task.lane = None
-        if self.busy == 0:
+        if self.busy == 0 and self._soft:
             for gate in self._soft:
                 for bench in gate.benches.values():
                     _announce(bench)
@@ -152,11 +164,16 @@ class Dispatcher:
                 _announce(bench)
 
     def settle(self, now: int) -> list[Level]:
-        """Bring the accounts up to date after dispatch; return the levels that are now starved."""
-        if not self._top_moved:
+        """Bring the accounts up to date after slots changed hands; return the levels that are starved from now on."""
+        self.top_moved = False
+        top = -1
+        for level in self.levels:
+            if self._holders[level.priority]:
+                top = level.priority
+                break
+        if top == self._top:
             return []
-        self._top_moved = False
-        self._top = next((level.priority for level in self.levels if self._holders[level.priority]), -1)
+        self._top = top
         return self._switch_levels(now)
 
     # Looking
@@ -188,9 +205,7 @@ class Dispatcher:
         nobody_runs = self.busy == 0
         best = best_effective = None
         for level in self.levels:
-            if not level.heap and not level.opening:
-                continue
-            lane = level.first(nobody_runs)
+            lane = level.first(nobody_runs) if level.heap or level.opening else None
             if lane is None:
                 continue
             if best is None:
@@ -211,16 +226,13 @@ class Dispatcher:
         return self.order.effective(lane.level.priority, now - head.since)
 
     def _start(self, now: int, lane: Lane) -> Task:
-        task = lane.pop()
-        head = lane.head
+        task = lane.shift()
         heap = lane.level.heap  # the lane is on top of it: `first` said so, or `_unpark` put it there
-        if head is None:
-            lane.queued = None
+        if lane.queued is None:
             heappop(heap)
             self._lane_emptied()
         else:
-            lane.queued = head.entry
-            heapreplace(heap, (head.entry, lane))
+            heapreplace(heap, (lane.queued, lane))
         for gate, need in lane.needs:
             gate.free -= need
         self.slots.free -= 1
@@ -228,7 +240,7 @@ class Dispatcher:
         priority = task.priority
         self._holders[priority] += 1
         if priority > self._top:
-            self._top_moved = True
+            self.top_moved = True
         if now != task.since:
             self._account(now, task, lane)
         task.state = TaskState.RUNNING
@@ -237,19 +249,24 @@ class Dispatcher:
 
     def _account(self, now: int, task: Task, lane: Lane) -> None:
         """Charge the READY stay that ends now."""
-        waited = now - task.since
-        if not waited:
-            return
-        waits = self.ready_wait(now, task)
-        if task.waits is None:
-            task.waits = waits
-        else:
-            for cause, ns in waits.items():
+        since = task.since
+        waited = now - since
+        level = lane.level
+        segment = level.segment
+        if task.segment is segment and task.epoch is lane.epoch and task.waits is None:
+            # The common case, spelled out for speed: nothing has changed since it entered, and it waited for one
+            # cause all the time (guarded by test_kernel_against_model.py, which compares every wait).
+            task.waits = {lane.waits_for: waited} if waited else None
+            if segment.higher:
+                task.starved_ns += waited
+        elif waited:
+            starved = self.starved(now, task)
+            for cause, ns in self.ready_wait(now, task).items():
                 task.add_wait(cause, ns)
-        starved = self.starved(now, task)
-        if starved:
-            task.starved_ns = starved
-        self.promotions += self.order.promotions(lane.level.priority, waited)
+            if starved:
+                task.starved_ns = starved
+        if waited >= self._step_ns:
+            self.promotions += self.order.promotions(level.priority, waited)
 
     def _park(self, now: int, lane: Lane, gate: Gate) -> None:
         heappop(lane.level.heap)
@@ -258,29 +275,25 @@ class Dispatcher:
         self._on_bench(lane, gate)
 
     def _unpark(self, now: int, lane: Lane) -> None:
-        bench, head = lane.bench, lane.head
-        assert bench is not None, "only parked lanes are unparked"
-        assert head is not None, "a parked lane has tasks"
-        self._off_bench(lane, bench)
-        lane.epoch = self._next_epoch(now, lane, None)
-        lane.queued = head.entry
-        heappush(lane.level.heap, (head.entry, lane))
+        assert lane.bench is not None, "only parked lanes are unparked"
+        self._off_bench(lane, lane.bench)
+        self._back_into_heap(now, lane)
 
-    def _unpark_openings(self, now: int) -> None:
+    def _unpark_opening(self, now: int, level: Level) -> None:
         """Slots ran out before dispatch got to the lanes whose gate has opened: they wait for a slot now."""
-        for level in self.levels:
-            for bench in level.opening:
-                bench.opening = False
-                for lane in bench.take(bench.gate.free):
-                    head = lane.head
-                    assert head is not None, "a parked lane has tasks"
-                    lane.bench = None
-                    lane.epoch = self._next_epoch(now, lane, None)
-                    lane.queued = head.entry
-                    heappush(level.heap, (head.entry, lane))
-                if not bench:
-                    del bench.gate.benches[level.priority]
-            level.opening.clear()
+        for bench in level.opening:
+            bench.opening = False
+            for lane in bench.take(bench.gate.free):
+                lane.bench = None
+                self._back_into_heap(now, lane)
+            if not bench:
+                del bench.gate.benches[level.priority]
+        level.opening.clear()
+
+    def _back_into_heap(self, now: int, lane: Lane) -> None:
+        lane.epoch = self._next_epoch(now, lane, None)
+        lane.queued = lane.head_entry
+        heappush(lane.level.heap, (lane.queued, lane))
 
     def _on_bench(self, lane: Lane, gate: Gate) -> None:
         level, head = lane.level, lane.head
@@ -302,20 +315,20 @@ class Dispatcher:
 
     def _hold_back(self, now: int, lane: Lane | None, gate: Gate | None) -> None:
         """backfill="none": let everybody behind ``lane`` wait for it; None lifts that."""
-        before = self._blocker
+        before = self.blocker
         if before is None and lane is None:
             return
         if before is not None and before is not lane and before.bench is None:
             before.epoch = self._next_epoch(now, before, None)
         if lane is not None and lane.epoch.gate is not gate:
             lane.epoch = self._next_epoch(now, lane, gate)
-        self._blocker = lane
+        self.blocker = lane
         if (before is None) != (lane is None):
             self._switch_levels(now)
 
     def _switch_levels(self, now: int) -> list[Level]:
         starved = []
-        held = self._blocker is not None
+        held = self.blocker is not None
         for level in self.levels:
             higher = level.priority < self._top
             if higher and not level.segment.higher:
@@ -330,7 +343,7 @@ class Dispatcher:
     def _make_lane(self, now: int, task: Task) -> Lane:
         level = self._level_of[task.priority]
         if level is None:
-            level = Level(task.priority, now, higher=task.priority < self._top, held=self._blocker is not None)
+            level = Level(task.priority, now, higher=task.priority < self._top, held=self.blocker is not None)
             self._level_of[task.priority] = level
             self.levels.append(level)
             self.levels.sort(key=_descending)

@@ -12,16 +12,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from whywait.errors import ConfigError, InvalidTransition, QueueFull, Rejected, UnknownTask
-from whywait.kernel import graph, scopes
+from whywait.kernel import scopes, snapshot, why
 from whywait.kernel.admission import split_id
-from whywait.kernel.events import Kind, RawEvent
+from whywait.kernel.events import Kind, RawEvent, outcome_details
 from whywait.kernel.lanes import Aging, Order
-from whywait.kernel.life import BACKOFF, PAUSE, RUN_TIMEOUT, Life
-from whywait.kernel.model import Budget, Demand, Limits, Policy, Priority, Scope, Submission, Task
+from whywait.kernel.life import BACKOFF, PAUSE, READY_DETAILS, RUN_TIMEOUT, Life
+from whywait.kernel.model import GENERATED_ID_PREFIX, Budget, Demand, Limits, Policy, Priority, Scope, Submission, Task
 from whywait.kernel.periodic import Periodic
 from whywait.kernel.periodics import TICK
+from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.starvation import STARVE
-from whywait.kernel.state import Cause, Outcome, ScopeState, TaskState, Wait, task_step
+from whywait.kernel.state import OPEN_SCOPE_STATES, Cause, Outcome, ScopeState, TaskState, Wait, task_step
+from whywait.kernel.why import Why
 
 _DEFAULT_LIMITS = Limits()
 _DEFAULT_BUDGET = Budget()
@@ -113,11 +115,39 @@ class Kernel:
         job: Any = None,  # noqa: ANN401 - opaque: belongs to whoever submits
     ) -> Task:
         """Take a task in, QUEUED or READY; a refusal raises and leaves everything as it was."""
+        lane = scope.lanes.get((priority, demand))
+        if (
+            lane is None
+            or after
+            or after_ended
+            or scope.state not in OPEN_SCOPE_STATES
+            or scope.limited
+            or scope.policy.max_wait_ns is not None
+            or policy is not None
+            or (name is not None and (name in scope.ids or name[0] == GENERATED_ID_PREFIX))
+        ):
+            request = Submission(scope, name, priority, demand, tuple(after), tuple(after_ended), policy, job)
+            return self._submit_checked(now, request)
+        # Nothing is left to check: a lane exists only for a priority and a demand that were accepted before. Spelled
+        # out for speed; bench/kernel.py measures it and test_kernel_against_model.py compares both ways.
+        life, dispatcher = self._life, self.dispatcher
+        dispatcher.count = number = dispatcher.count + 1
+        task = Task(number, name, scope, priority, demand, scope.policy, job, now)
+        scope.tasks[number] = task
+        if name is not None:
+            scope.ids[name] = task
+        life.stats.submitted += 1
+        dispatcher.enter(now, task, lane, number)
+        life.seq = life.trigger = seq = life.seq + 1
+        if life.emit is not None:
+            life.emit((seq, now, Kind.TASK_SUBMITTED, scope.key, number, name, None, READY_DETAILS))
+        return task
+
+    def _submit_checked(self, now: int, request: Submission) -> Task:
         life = self._life
-        request = Submission(scope, name, priority, demand, tuple(after), tuple(after_ended), policy, job)
         try:
             found = life.admission.check(request)
-            victims = life.admission.make_room((request,), (found,)) if scope.limited else None
+            victims = life.admission.make_room((request,), (found,)) if request.scope.limited else None
         except (Rejected, ConfigError) as error:
             self._refused(now, request, error)
             raise
@@ -148,7 +178,7 @@ class Kernel:
             life.place(now, task, dependencies)
         return tasks
 
-    def ended(
+    def ended(  # noqa: C901 - one piece for speed: it runs once for every task
         self,
         now: int,
         task: Task,
@@ -163,26 +193,30 @@ class Kernel:
                 task_step(task.state, "ended", TaskState.DISPOSED, task.id)
             if task.abort is not None:
                 outcome, cause = task.abort
-        seq = life.body_ended(now, task, outcome, cause)
+        scope, number = task.scope, task.number
+        life.dispatcher.release(task)
+        del life.running[number]
+        scope.running -= 1
+        if task.run_timer is not None or task.pause_timer is not None:
+            life.forget_run_timers(task)
+        task.state = TaskState.DISPOSED
+        task.since = now
+        if cause is not None:
+            task.cause = cause
+        life.seq = life.trigger = seq = life.seq + 1
+        if life.emit is not None:
+            kind = Kind.TASK_CANCELLED if outcome == Outcome.ABORTED else Kind.TASK_FINISHED
+            details = outcome_details(outcome, cause)
+            life.emit((seq, now, kind, scope.key, number, task.name, task.started_seq, details))
         if outcome == Outcome.ERROR and retryable:
             retry = task.policy.retry
             if retry is not None and task.attempt <= retry.times:
                 return life.retry(now, task, seq)
         life.unregister(now, task, outcome)
-        if outcome == Outcome.SUCCESS:
-            if task.successors is not None:
-                woken = graph.met(task.successors)
-                task.successors = None
-                if task.ended_successors is not None:
-                    woken += graph.met(task.ended_successors)
-                    task.ended_successors = None
-                life.wake(now, woken, seq)
-            elif task.ended_successors is not None:
-                life.wake_after_end(now, (task,), seq)
-        elif task.successors is not None or task.ended_successors is not None:
-            life.propagate(now, [task], task.id, seq)
-        if task.scope.state == ScopeState.DISPOSING:
-            life.finish_disposal(now, task.scope, seq)
+        if task.successors is not None or task.ended_successors is not None:
+            life.tell_dependents(now, task, seq)
+        if scope.state == ScopeState.DISPOSING:
+            life.finish_disposal(now, scope, seq)
         return None
 
     def parked(self, now: int, task: Task) -> None:
@@ -300,19 +334,20 @@ class Kernel:
 
     def dispatch(self, now: int) -> list[Task]:
         """Decide what starts now: by order and gates, then drop who has waited too long, then once more."""
-        life = self._life
-        dispatcher = self.dispatcher
+        life, dispatcher = self._life, self.dispatcher
         started = dispatcher.fill(now)
         if started:
             self._started(now, started)
-        expiry = life.expiries.next_at()
-        if expiry is not None and expiry <= now:
-            self._expire(now)
-            more = dispatcher.fill(now)
-            self._started(now, more)
-            started += more
-        for level in dispatcher.settle(now):
-            life.starvation.arm(now, level)
+        if life.expiries:
+            expiry = life.expiries.next_at()
+            if expiry is not None and expiry <= now:
+                self._expire(now)
+                more = dispatcher.fill(now)
+                self._started(now, more)
+                started += more
+        if dispatcher.top_moved:
+            for level in dispatcher.settle(now):
+                life.starvation.arm(now, level)
         return started
 
     def next_deadline(self) -> int | None:
@@ -324,6 +359,14 @@ class Kernel:
         return min(timer, expiry)
 
     # Looking
+
+    def why(self, now: int, task: Task) -> Why:
+        """Return why a task waits, or what it does, or how its wait divided; for any task, at any time."""
+        return why.explain(self._life, now, task)
+
+    def snapshot(self, now: int, scope: Scope | None = None) -> Snapshot:
+        """Return an immutable picture of everything, or of one scope and what is below it."""
+        return snapshot.take(self._life, now, scope or self.root)
 
     def find(self, name: str, scope: Scope | None = None) -> Task | str:
         """Return the living task of a name, or the outcome of a finished one; ``scope/name`` finds it anywhere."""
@@ -349,10 +392,11 @@ class Kernel:
         life = self._life
         if isinstance(error, Rejected) and request is not None:
             if isinstance(error, QueueFull):
-                kind, counts = Kind.TASK_DROPPED, self.stats.dropped
+                kind = Kind.TASK_DROPPED
+                life.stats.count_drop(error.cause)
             else:
-                kind, counts = Kind.TASK_REJECTED, self.stats.rejected
-            counts[error.cause] = counts.get(error.cause, 0) + 1
+                kind = Kind.TASK_REJECTED
+                life.stats.count_rejection(error.cause)
             life.other_event(now, kind, request.scope, request.name, None, (("cause", error.cause),))
 
     def _pause_pending(self, now: int, task: Task) -> None:
@@ -364,24 +408,28 @@ class Kernel:
 
     def _started(self, now: int, started: list[Task]) -> None:
         """Do the bookkeeping of tasks that dispatch has marked RUNNING."""
-        life = self._life
-        stats, running, trigger = self.stats, self.running, life.trigger
+        life, running, trigger = self._life, self.running, self._life.trigger
+        emit = life.emit
         for task in started:
-            scope, policy = task.scope, task.policy
+            scope, number = task.scope, task.number
             scope.running += 1
-            running[task.number] = task
+            running[number] = task
             if scope.state != ScopeState.RUNNING:
                 life.activated(now, scope)
             if scope.counted:
                 life.count_pending(task, -1)
-            if policy.timeout_ns is not None:
-                task.run_timer = life.timers.add(now + policy.timeout_ns, RUN_TIMEOUT, task)
+            timeout_ns = task.policy.timeout_ns
+            if timeout_ns is not None:
+                task.run_timer = life.timers.add(now + timeout_ns, RUN_TIMEOUT, task)
             if task.wait_timer is not None:
                 life.cancel_wait_timer(task, life.expiries)
             if task.periodic is not None:
                 life.periodics.started(now, task, task.periodic)
-            stats.started(task.waits)
-            task.started_seq = life.event(now, Kind.TASK_STARTED, task, trigger)
+            if task.waits is not None:
+                life.stats.started(task.waits)
+            life.seq = task.started_seq = seq = life.seq + 1
+            if emit is not None:
+                emit((seq, now, Kind.TASK_STARTED, scope.key, number, task.name, trigger, None))
 
     def _expire(self, now: int) -> None:
         """Drop who is still READY at the end of its max_wait, in entry order."""

@@ -10,7 +10,7 @@ the best of at most 101 level heads, exact at every instant, however many tasks 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop
 from operator import attrgetter
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from whywait.kernel.gates import Gate
     from whywait.kernel.model import Demand, Scope, Task
     from whywait.kernel.timers import Timer
+
+Needs = tuple[tuple["Gate", int], ...]
 
 _BLOCK_BITS: Final = 9
 _TRIM: Final = 64
@@ -59,13 +61,13 @@ class Aging:
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense."""
-        if isinstance(self.every, bool) or not isinstance(self.every, int | float) or not 1e-9 <= self.every < 1e9:
+        if isinstance(self.every, bool) or not isinstance(self.every, int | float) or not 0 < self.every < float("inf"):
             raise ConfigError(f"aging every={self.every!r} is not allowed: use a number of seconds above 0")
         if isinstance(self.boost, bool) or not isinstance(self.boost, int) or self.boost < 0:
             raise ConfigError(f"aging boost={self.boost!r} is not allowed: use an int of 0 or more")
         if self.cap is not None and (isinstance(self.cap, bool) or not isinstance(self.cap, int)):
             raise ConfigError(f"aging cap={self.cap!r} is not allowed: use an int or None")
-        object.__setattr__(self, "every_ns", round(self.every * 1_000_000_000))
+        object.__setattr__(self, "every_ns", max(1, round(self.every * 1_000_000_000)))
 
     def effective(self, base: int, waited_ns: int) -> int:
         """Return the priority after so much waiting: never above ``cap`` by the gain, never below ``base``."""
@@ -96,10 +98,11 @@ Order = Strict | Aging
 class _Gone:
     """Stands in a lane for a task that left from the middle, until the head has passed it."""
 
-    __slots__ = ("entry",)
+    __slots__ = ("entry", "since")
 
-    def __init__(self, entry: int) -> None:
-        self.entry = entry
+    def __init__(self, task: Task) -> None:
+        self.entry = task.entry
+        self.since = task.since
 
 
 class Lane:
@@ -113,12 +116,12 @@ class Lane:
         "_base",
         "_gone",
         "_gone_in",
-        "_head",
-        "_items",
         "bench",
         "bench_key",
         "demand",
         "epoch",
+        "first_index",
+        "items",
         "level",
         "needs",
         "queued",
@@ -141,77 +144,84 @@ class Lane:
         self.epoch = Epoch(now, None, level.segment, {})
         self.told = 0  # starvation has been looked at up to this entry
         self.watched = False  # stands in the level's starvation watch
-        self._items: list[Any] = []  # tasks and _Gone; None before the head
-        self._head = 0
+        self.items: list[Any] = []  # tasks and _Gone; None before the head
+        self.first_index = 0
         self._base = 0  # how many items were cut off in front of _items[0]
         self._gone = 0
         self._gone_in: dict[int, int] = {}  # block of absolute positions -> how many _Gone it has
 
     def __len__(self) -> int:
         """Return how many tasks wait in the lane."""
-        return len(self._items) - self._head - self._gone
+        return len(self.items) - self.first_index - self._gone
 
     @property
     def head(self) -> Task | None:
         """The task at the front."""
-        items = self._items
-        return items[self._head] if self._head < len(items) else None
+        items = self.items
+        return items[self.first_index] if self.first_index < len(items) else None
 
     @property
     def head_entry(self) -> int:
         """The entry of the task at the front; the lane must not be empty."""
-        entry: int = self._items[self._head].entry
+        entry: int = self.items[self.first_index].entry
         return entry
 
-    def append(self, task: Task) -> None:
-        """Put a task at the back."""
-        self._items.append(task)
+    @property
+    def waits_for(self) -> str:
+        """The wait cause that is charged to its tasks now: what dispatch last found."""
+        gate = self.epoch.gate
+        return gate.name if gate is not None else self.level.segment.mode
 
-    def pop(self) -> Task:
-        """Remove and return the task at the front."""
-        head = self._head
-        items = self._items
-        task: Task = items[head]
-        items[head] = None
-        self._head = head + 1
+    def shift(self) -> Task:
+        """Remove and return the task at the front; ``queued`` becomes the entry of the next one, or None."""
+        items = self.items
+        index = self.first_index
+        task: Task = items[index]
+        items[index] = None
+        index += 1
+        self.first_index = index
         if self._gone:
             self._skip_gone()
-        if head >= _TRIM and head * 2 >= len(items):
+            index = self.first_index
+        if index < len(items):
+            self.queued = items[index].entry
+            if index > _TRIM and index * 2 > len(items):
+                self._trim()
+        else:
+            self.queued = None
             self._trim()
         return task
 
     def remove(self, task: Task) -> None:
         """Remove a task from anywhere in the lane."""
-        items = self._items
-        index = bisect_left(items, task.entry, self._head, key=_entry)
-        if index == self._head:
-            self.pop()
+        items = self.items
+        index = bisect_left(items, task.entry, self.first_index, key=_entry)
+        if index == self.first_index:
+            self.shift()
             return
-        items[index] = _Gone(task.entry)
+        items[index] = _Gone(task)
         block = self._base + index >> _BLOCK_BITS
         self._gone += 1
         self._gone_in[block] = self._gone_in.get(block, 0) + 1
-        if self._gone >= _TRIM and self._gone * 2 > len(items) - self._head:
-            self._items = [item for item in items[self._head :] if type(item) is not _Gone]
-            self._head = self._base = self._gone = 0
+        if self._gone >= _TRIM and self._gone * 2 > len(items) - self.first_index:
+            self.items = [item for item in items[self.first_index :] if type(item) is not _Gone]
+            self.first_index = self._base = self._gone = 0
             self._gone_in.clear()
 
     def before(self, entry: int) -> int:
         """Return how many tasks of the lane entered before ``entry``."""
-        index = bisect_left(self._items, entry, self._head, key=_entry)
-        ahead = index - self._head
-        if self._gone:
-            block = self._base + index >> _BLOCK_BITS
-            ahead -= sum(count for number, count in self._gone_in.items() if number < block)
-            start = max((block << _BLOCK_BITS) - self._base, self._head)
-            ahead -= sum(type(item) is _Gone for item in self._items[start:index])
-        return ahead
+        return self._living_before(bisect_left(self.items, entry, self.first_index, key=_entry))
+
+    def count_while(self, comes_first: Callable[[Any], bool]) -> int:
+        """Return how many tasks from the front satisfy a predicate that holds for a prefix of the lane."""
+        items = self.items
+        return self._living_before(bisect_left(items, True, self.first_index, key=lambda item: not comes_first(item)))  # noqa: FBT003 - the value searched for
 
     def since_entry(self, entry: int) -> Iterator[Task]:
         """Yield the tasks whose entry is at least ``entry``, in order."""
-        start = bisect_left(self._items, entry, self._head, key=_entry)
-        for index in range(start, len(self._items)):
-            item = self._items[index]
+        start = bisect_left(self.items, entry, self.first_index, key=_entry)
+        for index in range(start, len(self.items)):
+            item = self.items[index]
             if type(item) is not _Gone:
                 yield item
 
@@ -219,23 +229,32 @@ class Lane:
         """Yield all tasks in order."""
         return self.since_entry(0)
 
+    def _living_before(self, index: int) -> int:
+        living = index - self.first_index
+        if self._gone:
+            block = self._base + index >> _BLOCK_BITS
+            living -= sum(count for number, count in self._gone_in.items() if number < block)
+            start = max((block << _BLOCK_BITS) - self._base, self.first_index)
+            living -= sum(type(item) is _Gone for item in self.items[start:index])
+        return living
+
     def _skip_gone(self) -> None:
-        items = self._items
-        while self._head < len(items) and type(items[self._head]) is _Gone:
-            block = self._base + self._head >> _BLOCK_BITS
+        items = self.items
+        while self.first_index < len(items) and type(items[self.first_index]) is _Gone:
+            block = self._base + self.first_index >> _BLOCK_BITS
             left = self._gone_in[block] - 1
             if left:
                 self._gone_in[block] = left
             else:
                 del self._gone_in[block]
-            items[self._head] = None
-            self._head += 1
+            items[self.first_index] = None
+            self.first_index += 1
             self._gone -= 1
 
     def _trim(self) -> None:
-        del self._items[: self._head]
-        self._base += self._head
-        self._head = 0
+        del self.items[: self.first_index]
+        self._base += self.first_index
+        self.first_index = 0
 
 
 class Level:

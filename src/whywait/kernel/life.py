@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from whywait.kernel import graph
 from whywait.kernel.admission import NO_DEPENDENCIES, Admission, Dependencies
 from whywait.kernel.dispatch import Dispatcher
-from whywait.kernel.events import Kind, RawEvent, outcome_details
+from whywait.kernel.events import Kind, RawEvent
 from whywait.kernel.gates import Gate
 from whywait.kernel.model import Budget, Limits, Policy, Scope, Submission, Task, gate_order
 from whywait.kernel.periodics import Periodics
@@ -69,10 +69,9 @@ class Life:
             name: Gate("resource", name, limit=limit_of[name], soft=name in budget.soft) for name in names
         }
         self.dispatcher = Dispatcher(self.root.slot_gate, self.resources, order, greedy=greedy)
-        self._emit = emit
-        self._seq = 0
+        self.emit = emit
+        self.seq = 0
         self.trigger: int | None = None  # seq of the latest event that may let something start
-        self.numbers = 0
         self.timers = Timers()  # timeouts, backoffs, ticks, pause timeouts, starvation
         self.expiries = Timers()  # max_wait, looked at between the two halves of dispatch
         self.starvation = Starvation(starvation_timeout_ns, self.timers, self.report_starved)
@@ -84,9 +83,10 @@ class Life:
     # Events
 
     def event(self, now: int, kind: str, task: Task, cause: int | None, details: Details = None) -> int:
-        self._seq = seq = self._seq + 1
-        if self._emit is not None:
-            self._emit((seq, now, kind, task.scope.key, task.number, task.name, cause, details))
+        """Emit an event of a task; return its seq."""
+        self.seq = seq = self.seq + 1
+        if self.emit is not None:
+            self.emit((seq, now, kind, task.scope.key, task.number, task.name, cause, details))
         return seq
 
     def other_event(
@@ -99,12 +99,13 @@ class Life:
         details: Details = None,
     ) -> int:
         """Emit an event of a scope, of a periodic, or of a submission that got no number."""
-        self._seq = seq = self._seq + 1
-        if self._emit is not None:
-            self._emit((seq, now, kind, scope.key, None, name, cause, details))
+        self.seq = seq = self.seq + 1
+        if self.emit is not None:
+            self.emit((seq, now, kind, scope.key, None, name, cause, details))
         return seq
 
     def report_starved(self, now: int, task: Task, starved_ns: int) -> None:
+        """Count and tell that a task has starved too long."""
         self.stats.starved += 1
         self.event(now, Kind.TASK_STARVED, task, None, (("starved_ns", starved_ns),))
 
@@ -113,7 +114,7 @@ class Life:
     def register(self, now: int, request: Submission) -> Task:
         """Give a submission that passed all checks its number and count it."""
         scope, name, priority, demand, _, _, policy, job = request
-        self.numbers = number = self.numbers + 1
+        self.dispatcher.count = number = self.dispatcher.count + 1
         task = Task(number, name, scope, priority, demand, policy or scope.policy, job, now)
         scope.tasks[number] = task
         if name is not None:
@@ -155,7 +156,9 @@ class Life:
             task.after = None
         if task.held_by is not None:
             task.held_by = None
-        self.dispatcher.enter(now, task)
+        dispatcher = self.dispatcher
+        dispatcher.count = entry = dispatcher.count + 1
+        dispatcher.enter(now, task, dispatcher.lane_of(now, task), entry)
         max_wait_ns = task.policy.max_wait_ns
         if max_wait_ns is not None:
             task.wait_timer = self.expiries.add(now + max_wait_ns, MAX_WAIT, task)
@@ -185,11 +188,13 @@ class Life:
             self.cancel_wait_timer(task, self.timers)
 
     def cancel_wait_timer(self, task: Task, timers: Timers) -> None:
+        """Call off the max_wait or the backoff of a task."""
         if task.wait_timer is not None:
             timers.cancel(task.wait_timer)
             task.wait_timer = None
 
     def count_pending(self, task: Task, change: int) -> None:
+        """Count a task in, or out, where a queue limit counts."""
         for scope in task.scope.counted:
             scope.pending += change
 
@@ -230,11 +235,24 @@ class Life:
         self.wake_after_end(now, (*ended, *doomed), led_by)
 
     def wake_after_end(self, now: int, ended: Iterable[Task], led_by: int | None) -> None:
+        """Wake whoever awaited the end, whatever the outcome, of tasks that have ended."""
         woken = []
         for task in ended:
             if task.outcome is not None and task.ended_successors is not None:
                 woken.extend(graph.met(task.ended_successors))
                 task.ended_successors = None
+        self.wake(now, woken, led_by)
+
+    def tell_dependents(self, now: int, task: Task, led_by: int) -> None:
+        """Wake those whom a final end lets go on, end those whom it takes down."""
+        if task.outcome != Outcome.SUCCESS:
+            self.propagate(now, [task], task.id, led_by)
+            return
+        woken = graph.met(task.successors)
+        task.successors = None
+        if task.ended_successors is not None:
+            woken += graph.met(task.ended_successors)
+            task.ended_successors = None
         self.wake(now, woken, led_by)
 
     def unregister(self, now: int, task: Task, outcome: str) -> None:
@@ -244,7 +262,10 @@ class Life:
         del scope.tasks[task.number]
         if task.name is not None and task.periodic is None:
             scope.ids[task.name] = outcome
-        self.stats.ended(task, outcome)
+        by_outcome = self.stats.by_outcome
+        by_outcome[outcome] += 1
+        if outcome == Outcome.REJECTED:
+            self.stats.count_drop(task.cause or "")
         if task.periodic is not None:
             self.periodics.ended(now, task, task.periodic)
 
@@ -262,6 +283,7 @@ class Life:
         self.propagate(now, [task], task.id, seq)
 
     def forget_run_timers(self, task: Task) -> None:
+        """Call off the timeout and the pause timeout of a slot holder."""
         if task.run_timer is not None:
             self.timers.cancel(task.run_timer)
             task.run_timer = None
@@ -269,34 +291,13 @@ class Life:
             self.timers.cancel(task.pause_timer)
             task.pause_timer = None
 
-    def body_ended(self, now: int, task: Task, outcome: str, cause: str | None) -> int:
-        """Give back what a slot holder held and emit its end; return the event's seq."""
-        self.dispatcher.release(task)
-        del self.running[task.number]
-        task.scope.running -= 1
-        if task.run_timer is not None or task.pause_timer is not None:
-            self.forget_run_timers(task)
-        self.stats.ran(now - task.since if task.state == TaskState.RUNNING else 0)
-        task.state = TaskState.DISPOSED
-        task.since = now
-        if cause is not None:
-            task.cause = cause
-        if outcome == Outcome.ABORTED:
-            details: Details = (("cause", cause),)
-            kind = Kind.TASK_CANCELLED
-        else:
-            details = outcome_details(outcome, cause)
-            kind = Kind.TASK_FINISHED
-        self.trigger = seq = self.event(now, kind, task, task.started_seq, details)
-        return seq
-
     def retry(self, now: int, task: Task, led_by: int) -> Task:
         """Replace a task that failed by a new one at the back of the queue, or QUEUED while it backs off."""
         retry = task.policy.retry
         assert retry is not None, "only a task with retries left is retried"
         scope = task.scope
-        self.numbers += 1
-        new = Task(self.numbers, task.name, scope, task.priority, task.demand, task.policy, task.job, now)
+        self.dispatcher.count += 1
+        new = Task(self.dispatcher.count, task.name, scope, task.priority, task.demand, task.policy, task.job, now)
         new.attempt = task.attempt + 1
         if task.periodic is not None:
             self.periodics.retried(task, new, task.periodic)

@@ -238,9 +238,9 @@ class Task:
         priority: int,
         demand: Demand,
         policy: Policy,
-        job: Any,
+        job: Any,  # noqa: ANN401 - opaque
         now: int,
-    ) -> None:  # noqa: E501, ANN401
+    ) -> None:
         """Make a task that is QUEUED since ``now``."""
         self.number = number
         self.name = name

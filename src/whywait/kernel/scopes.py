@@ -69,18 +69,8 @@ def dispose(life: Life, now: int, scope: Scope) -> None:
         each.state = scope_step(each.state, "dispose", ScopeState.DISPOSING, each.key)
         seq = life.other_event(now, Kind.SCOPE_DISPOSING, each, cause=seq)
         life.periodics.remove_all(each)
-    ended: list[Task] = []
     children_first = sorted(doomed, key=_depth, reverse=True)
-    for each in children_first:
-        tasks = list(each.tasks.values())
-        holders = sorted((task for task in tasks if task.holds_slot), key=_by_start)
-        for task in holders:
-            if task.abort is None:
-                life.ask_abort(now, task, Outcome.ABORTED, Cause.SCOPE_DISPOSED, seq)
-        for task in tasks:
-            if task.pending:
-                life.end_pending(now, task, Outcome.ABORTED, Cause.SCOPE_DISPOSED, led_by=seq)
-        ended.extend(tasks)
+    ended = [task for each in children_first for task in _end_tasks(life, now, each, seq)]
     outside = graph.descendants(ended)
     for task, root in outside:
         life.end_pending(now, task, Outcome.ABORTED, Cause.DEPENDENCY, root.id, seq)
@@ -89,6 +79,18 @@ def dispose(life: Life, now: int, scope: Scope) -> None:
     life.wake_after_end(now, (*ended, *(task for task, _ in outside)), seq)
     for each in children_first:
         life.finish_disposal(now, each, seq)
+
+
+def _end_tasks(life: Life, now: int, scope: Scope, led_by: int | None) -> list[Task]:
+    """Abort what runs, end what is pending; return all of it."""
+    tasks = list(scope.tasks.values())
+    for task in sorted((task for task in tasks if task.holds_slot), key=_by_start):
+        if task.abort is None:
+            life.ask_abort(now, task, Outcome.ABORTED, Cause.SCOPE_DISPOSED, led_by)
+    for task in tasks:
+        if task.pending:
+            life.end_pending(now, task, Outcome.ABORTED, Cause.SCOPE_DISPOSED, led_by=led_by)
+    return tasks
 
 
 def _depth(scope: Scope) -> int:

@@ -32,6 +32,10 @@ class Timers:
         self._created = 0
         self._dead = 0
 
+    def __bool__(self) -> bool:
+        """Return whether there may be a timer."""
+        return bool(self._heap)
+
     def add(self, at: int, kind: str, target: Any) -> Timer:  # noqa: ANN401 - see Timer
         """Set a timer."""
         timer = Timer(at, kind, target)
