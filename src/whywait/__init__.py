@@ -1,4 +1,4 @@
-"""whywait: a task runtime that runs what is allowed, exactly when it is allowed, and can always say why a task waits."""
+"""whywait: a task runtime that runs what is allowed, exactly when allowed, and can always say why a task waits."""
 
 from whywait.errors import (
     ConfigError,
@@ -24,6 +24,7 @@ from whywait.errors import (
 )
 from whywait.kernel.lanes import Aging, Strict
 from whywait.kernel.model import Priority, Ref, Retry
+from whywait.simulation import Simulation, SimulationResult
 
 __all__ = [
     "Aging",
@@ -41,6 +42,8 @@ __all__ = [
     "Retry",
     "ScopeClosed",
     "ScopeExists",
+    "Simulation",
+    "SimulationResult",
     "StaleRef",
     "Strict",
     "TaskAborted",

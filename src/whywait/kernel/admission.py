@@ -136,7 +136,7 @@ class Admission:
                 if name not in ("cpu", "ram", "vram"):
                     known = ", ".join(self._resources) or "none"
                     raise Infeasible(
-                        f"{_what(request)} demands {amount} of {name!r}; the budget has no such resource, only: {known}",
+                        f"{_what(request)} demands {amount} of {name!r}; the budget has only: {known}",
                         check="demand feasible",
                         cause=Cause.INFEASIBLE,
                     )

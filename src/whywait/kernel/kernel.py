@@ -360,6 +360,15 @@ class Kernel:
 
     # Looking
 
+    def emit_to(self, emit: Callable[[RawEvent], None] | None) -> None:
+        """Send the events from now on to ``emit``."""
+        self._life.emit = emit
+
+    @property
+    def has_timers(self) -> bool:
+        """Whether anything may become due."""
+        return bool(self._life.timers or self._life.expiries)
+
     def why(self, now: int, task: Task) -> Why:
         """Return why a task waits, or what it does, or how its wait divided; for any task, at any time."""
         return why.explain(self._life, now, task)

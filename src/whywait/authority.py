@@ -1,0 +1,462 @@
+"""Authority: the kernel, its lock, the engines and the clock, put together."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from time import monotonic_ns
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from whywait.clock import FAR_FUTURE_NS, Clock
+from whywait.context import signal_of
+from whywait.engines.base import Engine
+from whywait.engines.registry import Engines
+from whywait.errors import ForeignRef, StaleRef, UnknownScope, UnknownTask, WhywaitError
+from whywait.handle import Handle
+from whywait.journal import Journal
+from whywait.kernel.events import Event
+from whywait.kernel.kernel import Kernel
+from whywait.kernel.lanes import Order
+from whywait.kernel.model import Ref, Retry, Task
+from whywait.kernel.model import Scope as KernelScope
+from whywait.kernel.snapshot import Snapshot
+from whywait.kernel.state import Outcome, ScopeState, TaskState
+from whywait.kernel.why import Why
+from whywait.scope import Scope, ScopeOptions, open_scope
+from whywait.settings import NS, UNSET, Given, Seconds, Settings, Size, Unset
+
+T = TypeVar("T")
+log = logging.getLogger("whywait")
+_tokens = itertools.count(1)
+
+DEFAULT_SCOPE = "default"
+Outcomes = tuple[str, str | None, bool]  # outcome, cause, may be retried
+
+
+class Authority:
+    """Governs tasks: decides what runs when, under one budget, and can always say why something waits.
+
+    Every argument that is left out comes from the environment (``WHYWAIT_*``) or has a default.
+    """
+
+    def __init__(
+        self,
+        *,
+        slots: int | Unset | None = UNSET,
+        cpu: int | Unset | None = UNSET,
+        ram: Size | Unset | None = UNSET,
+        vram: Size | Unset | None = UNSET,
+        resources: Mapping[str, Size] | None = None,
+        soft: Mapping[str, Size] | None = None,
+        order: Order | str | Unset = UNSET,
+        backfill: str = "greedy",
+        queue_limit: int | Unset | None = UNSET,
+        overflow: str = "reject",
+        when_busy: str = "queue",
+        max_wait: Seconds | Unset | None = UNSET,
+        retry: int | Retry = 0,
+        timeout: Seconds | None = None,
+        pause_timeout: Seconds | Unset = UNSET,
+        starvation_timeout: Seconds | Unset = UNSET,
+        grace: Seconds = 2.0,
+        engine: str | Engine | None = None,
+        inject: bool = False,
+        events: int = 10_000,
+    ) -> None:
+        """Settle the settings; no thread starts before it is needed."""
+        given = Given(
+            slots=slots,
+            cpu=cpu,
+            ram=ram,
+            vram=vram,
+            resources=resources or {},
+            soft=soft or {},
+            order=order,
+            backfill=backfill,
+            queue_limit=queue_limit,
+            overflow=overflow,
+            when_busy=when_busy,
+            max_wait=max_wait,
+            retry=retry,
+            timeout=timeout,
+            pause_timeout=pause_timeout,
+            starvation_timeout=starvation_timeout,
+            grace=grace,
+            engine=engine,
+            inject=inject,
+            events=events,
+        )
+        self._begin(given.settle())
+
+    @classmethod
+    def from_env(cls) -> Self:
+        """Make an authority from the environment variables ``WHYWAIT_*`` alone."""
+        return cls()
+
+    def _begin(self, settings: Settings) -> None:
+        self.settings = settings
+        self.token = next(_tokens)  # tells its refs from other authorities'
+        self.lock = threading.RLock()
+        self.kernel = Kernel(
+            settings.limits,
+            settings.budget,
+            settings.order,
+            settings.policy,
+            backfill=settings.backfill,
+            pause_timeout_ns=round(settings.pause_timeout_s * NS),
+            starvation_timeout_ns=round(settings.starvation_timeout_s * NS),
+        )
+        self._journal = Journal(settings.events, self.kernel.emit_to)
+        self._clock = Clock()
+        self._inside = False  # a thread is inside the kernel
+        self._slots = self.kernel.root.slot_gate
+        self._watchers: list[tuple[Callable[[], bool], Callable[[], None]]] = []
+        self._pause_waiters: dict[int, list[threading.Lock]] = {}
+        self.engines = Engines(self, settings.engine)
+        self.scopes: dict[str, Scope] = {}  # living ones by key
+        self._root = Scope(self, self.kernel.root, engine=self.engines.default, grace_s=settings.grace_s)
+        self._default = open_scope(self, None, DEFAULT_SCOPE, {})
+        self.submit = self._default.submit
+        self.submit_many = self._default.submit_many
+
+    # Scopes and tasks
+
+    def scope(self, key: str, **options: Unpack[ScopeOptions]) -> Scope:
+        """Open a scope: a namespace with limits of its own that ends everything it started."""
+        return open_scope(self, None, key, options)
+
+    def get_scope(self, key: str) -> Scope:
+        """Return the living scope of a key."""
+        try:
+            return self.scopes[key]
+        except KeyError:
+            known = ", ".join(map(repr, self.scopes))
+            raise UnknownScope(f"no living scope has the key {key!r}; there are {known}") from None
+
+    def get(self, ref: Ref | str) -> Handle[Any]:
+        """Return the handle of a living task by its ref or id."""
+        handle = self._find(ref).job
+        assert isinstance(handle, Handle), "a living task has its handle"
+        return handle
+
+    def why(self, ref: Ref | str) -> Why:
+        """Return why a task waits, or what it does, by its ref or id."""
+        return self.why_task(self._find(ref))
+
+    def snapshot(self) -> Snapshot:
+        """Return an immutable picture of everything there is now."""
+        return self.picture(self.kernel.root)
+
+    def picture(self, scope: KernelScope) -> Snapshot:
+        """Return a picture of one scope and what is below it."""
+        with self.lock:
+            return self.kernel.snapshot(monotonic_ns(), scope)
+
+    def stats(self) -> dict[str, Any]:
+        """Return counters: active, queued, submitted, completed, by outcome, drops, promotions, wait quantiles."""
+        with self.lock:
+            kernel = self.kernel
+            alive = sum(len(scope.tasks) for scope in kernel.scopes.values())
+            return {
+                "active": len(kernel.running),
+                "queued": alive - len(kernel.running),
+                **kernel.stats.to_dict(),
+                "starvation_promotions": kernel.dispatcher.promotions,
+            }
+
+    def events(self, since: int = 0) -> list[Event]:
+        """Return the remembered events with a seq above ``since``, oldest first."""
+        with self.lock:
+            return self._journal.since(since)
+
+    def subscribe(self, fn: Callable[[Event], object]) -> Callable[[], None]:
+        """Call ``fn`` with every event from now on, in order; return a function that ends it."""
+        with self.lock:
+            return self._journal.subscribe(fn)
+
+    # Acting on tasks, through their handles
+
+    def cancel(self, handle: Handle[Any]) -> None:
+        """End a pending task at once, ask a running one to abort; idempotent."""
+        self.command(lambda now: self.kernel.cancel(now, handle._task))  # noqa: SLF001 - the runtime's own
+
+    def pause(self, handle: Handle[Any]) -> threading.Lock | None:
+        """Pause a task; if it runs, return a lock that is released when it has parked or will not."""
+        waiter = None
+
+        def act(now: int) -> None:
+            nonlocal waiter
+            task = handle._task  # noqa: SLF001 - the runtime's own
+            self.kernel.pause(now, task)
+            if task.state == TaskState.RUNNING:
+                waiter = threading.Lock()
+                waiter.acquire()
+                self._pause_waiters.setdefault(task.number, []).append(waiter)
+
+        self.command(act)
+        return waiter
+
+    def resume(self, handle: Handle[Any]) -> None:
+        """Bring a paused task back to where it was."""
+        self.command(lambda now: self.kernel.resume(now, handle._task))  # noqa: SLF001 - the runtime's own
+
+    def why_task(self, task: Task) -> Why:
+        """Return why a task waits, or what it does, or how its wait divided."""
+        with self.lock:
+            return self.kernel.why(monotonic_ns(), task)
+
+    # The end
+
+    def dispose(self, grace: Seconds | None = None) -> None:
+        """End everything at once: abort what runs, drop what waits, wait for the bodies, release the engines."""
+        self._root.dispose(grace)
+        self._close()
+
+    async def dispose_async(self, grace: Seconds | None = None) -> None:
+        """Do the same without blocking the event loop."""
+        await self._root.dispose_async(grace)
+        await asyncio.to_thread(self._close)
+
+    def __enter__(self) -> Self:
+        """Use as a block that ends everything it started."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Leave normally: wait for all tasks, then dispose. Leave by an exception: dispose."""
+        if kind is None:
+            self._root.wait()
+        self.dispose()
+
+    async def __aenter__(self) -> Self:
+        """Use as an async block; coroutine functions run on this event loop."""
+        self.engines.use_loop(asyncio.get_running_loop())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Leave like a plain block, without blocking the event loop."""
+        if kind is None:
+            await self._root.wait_async()
+        await self.dispose_async()
+
+    def _close(self) -> None:
+        self._clock.close()
+        self.engines.close()
+
+    # The critical section
+
+    def command(self, act: Callable[[int], T]) -> T:
+        """Run kernel commands under the lock, then dispatch and carry out what follows."""
+        self.enter()
+        try:
+            now = monotonic_ns()
+            result = act(now)
+            work = self._settle(now, self.kernel.dispatch(now))
+        finally:
+            self._inside = False
+            self.lock.release()
+        self._carry_out(work)
+        return result
+
+    def enter(self) -> None:
+        """Take the lock; refuse a call from a finaliser that interrupted this very thread inside the kernel."""
+        self.lock.acquire()
+        if self._inside:
+            self.lock.release()
+            raise WhywaitError("called from inside the scheduler (a finaliser?): call it from another thread")
+        self._inside = True
+
+    def take_in(self, handle: Handle[T], *submission: Any) -> Handle[T]:  # noqa: ANN401 - those of Kernel.submit
+        """Submit a handle's task; dispatch only if that can change anything."""
+        kernel = self.kernel
+        self.enter()
+        try:
+            now = monotonic_ns()
+            handle._task = kernel.submit(now, *submission, handle)  # noqa: SLF001 - the runtime's own
+            if self._slots.free <= 0 and not kernel.has_timers and not kernel.settled:
+                return handle
+            work = self._settle(now, kernel.dispatch(now))
+        finally:
+            self._inside = False
+            self.lock.release()
+        self._carry_out(work)
+        return handle
+
+    def ended(self, handle: Handle[Any], outcome: Outcomes, engine: Engine | None = None) -> Handle[Any] | None:
+        """Report that a body has really ended; return a task with which ``engine`` may go on in this thread."""
+        task = handle._task  # noqa: SLF001 - the runtime's own
+        kernel = self.kernel
+        self.enter()
+        try:
+            now = monotonic_ns()
+            retried = kernel.ended(now, task, *outcome)
+            if retried is None:
+                handle._done = True  # noqa: SLF001
+                task.job = None
+            else:
+                handle.retried(retried)
+            started = kernel.dispatch(now)
+            if kernel.settled or kernel.requests or kernel.has_timers or self._watchers or self._pause_waiters:
+                work = self._settle(now, started)
+            else:
+                work = None
+        finally:
+            self._inside = False
+            self.lock.release()
+        if retried is None:
+            handle.finish()
+            if task.outcome == Outcome.ERROR:
+                self._failed(handle)
+            if handle._callbacks is not None:  # noqa: SLF001
+                handle._run_callbacks()  # noqa: SLF001
+        go_on = None
+        for new in started:
+            job = new.job
+            if go_on is None and job._engine is engine:  # noqa: SLF001
+                go_on = job
+            else:
+                job._engine.start(job)  # noqa: SLF001
+        if work is not None:
+            started.clear()
+            self._carry_out(work)
+        elif self._journal.undelivered:
+            self._journal.deliver()
+        return go_on
+
+    def parked(self, handle: Handle[Any]) -> None:
+        """Report that a body has parked at a checkpoint."""
+        self.command(lambda now: self.kernel.parked(now, handle._task))  # noqa: SLF001 - the runtime's own
+
+    def forget_scopes(self) -> None:
+        """Let go of scopes that are DISPOSED."""
+        with self.lock:
+            for key in [key for key, scope in self.scopes.items() if scope.state == ScopeState.DISPOSED]:
+                del self.scopes[key]
+
+    def watch(self, condition: Callable[[], bool], tell: Callable[[], None]) -> None:
+        """Call ``tell`` once, under the lock, as soon as ``condition`` holds."""
+        with self.lock:
+            if condition():
+                tell()
+            else:
+                self._watchers.append((condition, tell))
+
+    def _settle(self, now: int, started: list[Task]) -> tuple[list[Task], list[tuple[str, Task]], list[Handle[Any]]]:
+        """Take what the kernel decided, under the lock; it is carried out after."""
+        kernel = self.kernel
+        requests, settled = kernel.requests[:], kernel.settled[:]
+        kernel.requests.clear()
+        kernel.settled.clear()
+        handles = []
+        for task in settled:
+            handle = task.job
+            if handle is not None and task.outcome is not None and task.retried_as is None:
+                handle._done = True
+                task.job = None
+                handles.append(handle)
+        if self._watchers:
+            waiting = []
+            for condition, tell in self._watchers:
+                if condition():
+                    tell()
+                else:
+                    waiting.append((condition, tell))
+            self._watchers = waiting
+        if self._pause_waiters:
+            self._release_pause_waiters()
+        deadline = kernel.next_deadline()
+        if deadline is not None and deadline < self._clock.kernel_at_ns:
+            self._clock.kernel_at_ns = deadline
+            self._clock.call_at(deadline, self._tick)
+        return started, requests, handles
+
+    def _carry_out(self, work: tuple[list[Task], list[tuple[str, Task]], list[Handle[Any]]]) -> None:
+        """Start, ask, and tell, outside the lock."""
+        started, requests, handles = work
+        for task in started:
+            task.job._engine.start(task.job)
+        for verb, task in requests:
+            handle = task.job
+            if handle is not None:
+                self._ask(verb, task, handle)
+        if len(handles) > 1:
+            dropped = sum(handle._task.outcome == Outcome.REJECTED for handle in handles)
+            if dropped:
+                log.warning("%d tasks were dropped", dropped)
+        for handle in handles:
+            handle.finish()
+            if len(handles) == 1 and handle._task.outcome == Outcome.REJECTED:
+                log.warning("task %s was dropped: %s", handle.id, handle._task.cause)
+            if handle._callbacks is not None:
+                handle._run_callbacks()
+        if self._journal.undelivered:
+            self._journal.deliver()
+
+    def _ask(self, verb: str, task: Task, handle: Handle[Any]) -> None:
+        signal = signal_of(handle)
+        engine = handle._engine
+        if verb == "abort":
+            cause = task.abort[1] if task.abort else ""
+            signal.fire(cause)
+            handle.attention = True
+            engine.abort(handle)
+            grace_ns = round(self._grace_of(task.scope) * NS)
+            if engine.can_kill or self.settings.inject:
+                self._clock.call_at(monotonic_ns() + grace_ns, lambda: self._kill(task, handle))
+        elif verb == "pause":
+            signal.ask_pause()
+            handle.attention = True
+            engine.pause(handle)
+        else:
+            signal.let_go()
+            engine.resume(handle)
+
+    def _kill(self, task: Task, handle: Handle[Any]) -> None:
+        if task.outcome is None and task.job is handle:
+            handle._engine.kill(handle)
+
+    def _grace_of(self, kernel_scope: KernelScope) -> float:
+        scope = self.scopes.get(kernel_scope.key)
+        return self.settings.grace_s if scope is None else scope.grace_s
+
+    def _failed(self, handle: Handle[Any]) -> None:
+        scope = self.scopes.get(handle._task.scope.key)
+        if scope is not None:
+            error = handle.exception()
+            assert error is not None, "a failed task has an error"
+            scope.task_failed(error)
+
+    def _tick(self) -> None:
+        self._clock.kernel_at_ns = FAR_FUTURE_NS
+        self.command(self.kernel.fire)
+
+    def _release_pause_waiters(self) -> None:
+        for number in list(self._pause_waiters):
+            task = self.kernel.running.get(number)
+            if task is None or task.state != TaskState.RUNNING or task.pause_timer is None:
+                for waiter in self._pause_waiters.pop(number):
+                    waiter.release()
+
+    def _find(self, ref: Ref | str) -> Task:
+        with self.lock:
+            if isinstance(ref, str):
+                found = self.kernel.find(ref)
+                if isinstance(found, str):
+                    raise StaleRef(f"task {ref!r} has ended ({found}): only its handle knows more")
+                return found
+            if ref.authority != self.token:
+                raise ForeignRef(f"{ref} belongs to another authority")
+            scope = self.kernel.scopes.get(ref.scope)
+            task = scope.tasks.get(ref.number) if scope else None
+            if task is not None:
+                return task
+            if 0 < ref.number <= self.kernel.dispatcher.count:
+                raise StaleRef(f"{ref} is no longer valid: its task has ended or was retried under a new ref")
+            raise UnknownTask(f"{ref} was never given out")

@@ -1,0 +1,132 @@
+"""What a running task can see and do: the abort signal, checkpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+from whywait.errors import TaskAborted, WhywaitError
+from whywait.kernel.model import Ref
+
+if TYPE_CHECKING:
+    from whywait.handle import Handle
+
+
+class AbortSignal:
+    """Tells a body that it should end; usable from any thread of the task."""
+
+    __slots__ = ("_aborted", "_go", "_task_id", "pause_asked", "reason")
+
+    def __init__(self, task_id: str) -> None:
+        """Made by the runtime only."""
+        self._task_id = task_id
+        self._aborted = threading.Event()
+        self._go = threading.Event()
+        self.reason: str | None = None  # the cause code once aborted
+        self.pause_asked = False
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the body should end."""
+        return self.reason is not None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until the signal fires or the timeout passes; return whether it has fired."""
+        return self._aborted.wait(timeout)
+
+    def raise_if_aborted(self) -> None:
+        """Raise TaskAborted if the body should end."""
+        if self.reason is not None:
+            raise TaskAborted(f"task {self._task_id} is asked to end: {self.reason}")
+
+    def fire(self, reason: str) -> None:
+        """Ask the body to end."""
+        self.reason = reason
+        self._aborted.set()
+        self._go.set()
+
+    def ask_pause(self) -> None:
+        """Ask the body to park."""
+        self._go.clear()
+        self.pause_asked = True
+
+    def let_go(self) -> None:
+        """Let a parked body go on."""
+        self.pause_asked = False
+        self._go.set()
+
+    def park(self) -> None:
+        """Block while a pause is asked for."""
+        self._go.wait()
+
+
+class TaskContext:
+    """The running task, as seen from inside its body."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: Handle[Any]) -> None:
+        """Made by :func:`current` only."""
+        self._handle = handle
+
+    @property
+    def ref(self) -> Ref:
+        """The task's identity."""
+        return self._handle.ref
+
+    @property
+    def signal(self) -> AbortSignal:
+        """The abort signal of this task."""
+        return signal_of(self._handle)
+
+    def checkpoint(self) -> None:
+        """Park while a pause is asked for; raise TaskAborted if the task should end. Costs next to nothing otherwise."""
+        handle = self._handle
+        if handle.attention:
+            signal = signal_of(handle)
+            while signal.pause_asked and not signal.aborted:
+                handle._authority.parked(handle)  # noqa: SLF001 - the runtime's own
+                signal.park()
+            signal.raise_if_aborted()
+
+    async def checkpoint_async(self) -> None:
+        """Do the same in a coroutine, without blocking the event loop."""
+        handle = self._handle
+        if handle.attention:
+            signal = signal_of(handle)
+            while signal.pause_asked and not signal.aborted:
+                handle._authority.parked(handle)  # noqa: SLF001 - the runtime's own
+                await asyncio.get_running_loop().run_in_executor(None, signal.park)
+            signal.raise_if_aborted()
+
+
+class _Current(threading.local):
+    """The handle whose body this thread runs."""
+
+    handle: Handle[Any] | None = None
+
+
+in_thread = _Current()
+in_coroutine: dict[asyncio.Task[Any], Handle[Any]] = {}
+
+
+def current() -> TaskContext:
+    """Return the context of the task that the caller runs in; raise if it runs in none."""
+    if asyncio._get_running_loop() is not None:  # noqa: SLF001 - cheap, and no task means no loop
+        task = asyncio.current_task()
+        handle = in_coroutine.get(task) if task is not None else None
+        if handle is not None:
+            return TaskContext(handle)
+    handle = in_thread.handle
+    if handle is None:
+        raise WhywaitError("whywait.current() works inside a running task only; this code runs in none")
+    return TaskContext(handle)
+
+
+def signal_of(handle: Handle[Any]) -> AbortSignal:
+    """Return the handle's signal, made when it is first needed."""
+    with handle._authority.lock:  # noqa: SLF001 - the runtime's own
+        if handle._signal is None:  # noqa: SLF001
+            handle._signal = AbortSignal(handle.id)  # noqa: SLF001
+        return handle._signal  # noqa: SLF001

@@ -1,0 +1,1 @@
+"""Engines: they carry out what the kernel permitted, one file for each technology, one contract (``base``)."""

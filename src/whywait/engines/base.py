@@ -1,0 +1,56 @@
+"""The contract of an engine.
+
+An engine is told to ``start`` a handle whose task holds its slot already, and reports its real end once, through
+``Authority.ended``. Until then it may be asked to ``abort`` (let the body know), to ``kill`` (end it by force, where
+that is possible), to ``pause`` and to ``resume``. Engines know nothing of priorities, budgets, retries or
+dependencies. Every method returns quickly and is called without the authority's lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from whywait.authority import Authority
+    from whywait.handle import Handle
+
+
+class Engine(ABC):
+    """Carries out tasks."""
+
+    name: ClassVar[str]
+    can_kill: ClassVar[bool]  # a body that ignores the signal can be ended by force
+
+    runs_coroutines: ClassVar[bool] = False  # takes coroutine functions itself
+
+    authority: Authority
+
+    def attach(self, authority: Authority) -> None:
+        """Belong to an authority from now on."""
+        self.authority = authority
+
+    @abstractmethod
+    def start(self, handle: Handle[Any]) -> None:
+        """Begin to carry out a task."""
+
+    @abstractmethod
+    def abort(self, handle: Handle[Any]) -> None:
+        """Let the body know that it should end; the handle's signal is set already."""
+
+    def kill(self, handle: Handle[Any]) -> None:
+        """End the body by force."""
+
+    def pause(self, handle: Handle[Any]) -> None:
+        """Let the body know that it should park at its next checkpoint."""
+
+    def resume(self, handle: Handle[Any]) -> None:
+        """Let a parked body go on."""
+
+    def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run coroutines, if any, on this loop."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release threads, processes and whatever else; nothing runs any more."""

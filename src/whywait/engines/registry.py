@@ -1,0 +1,99 @@
+"""The engines of one authority: made when first needed, found by name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, Final
+
+from whywait.engines.base import Engine
+from whywait.errors import ConfigError
+
+if TYPE_CHECKING:
+    from whywait.authority import Authority
+
+
+def _thread() -> Engine:
+    from whywait.engines.thread import ThreadEngine
+
+    return ThreadEngine()
+
+
+def _simple() -> Engine:
+    from whywait.engines.simple import SimpleEngine
+
+    return SimpleEngine()
+
+
+def _asyncio() -> Engine:
+    from whywait.engines.aio import AsyncioEngine
+
+    return AsyncioEngine()
+
+
+def _process() -> Engine:
+    from whywait.engines.process import ProcessEngine
+
+    return ProcessEngine()
+
+
+def _command() -> Engine:
+    from whywait.engines.command import CommandEngine
+
+    return CommandEngine()
+
+
+MAKERS: Final[dict[str, Callable[[], Engine]]] = {
+    "thread": _thread,
+    "simple": _simple,
+    "asyncio": _asyncio,
+    "process": _process,
+    "command": _command,
+}
+
+
+class Engines:
+    """All engines of one authority."""
+
+    def __init__(self, authority: Authority, default: str | Engine) -> None:
+        """Make the default engine; others follow when asked for."""
+        self._authority = authority
+        self._made: dict[str, Engine] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.default = self.get(default)
+
+    def get(self, engine: str | Engine) -> Engine:
+        """Return an engine by its name, or the given one, attached to this authority."""
+        if isinstance(engine, Engine):
+            if self._made.setdefault(f"{engine.name}@{id(engine)}", engine) is engine:
+                engine.attach(self._authority)
+            return engine
+        made = self._made.get(engine)
+        if made is None:
+            if engine not in MAKERS:
+                raise ConfigError(f"engine {engine!r} is unknown: use one of {', '.join(MAKERS)}, or an Engine")
+            made = self._made[engine] = MAKERS[engine]()
+            made.attach(self._authority)
+            if self._loop is not None:
+                made.use_loop(self._loop)
+        return made
+
+    def choose(self, engine: str | Engine | None, default: Engine, fn: Callable[..., Any]) -> Engine:
+        """Return who carries a function out: the given engine, asyncio for coroutine functions, else the default."""
+        if engine is not None:
+            return self.get(engine)
+        if iscoroutinefunction(fn) and not default.runs_coroutines:
+            return self.get("asyncio")
+        return default
+
+    def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run coroutines on this loop."""
+        self._loop = loop
+        for engine in self._made.values():
+            engine.use_loop(loop)
+
+    def close(self) -> None:
+        """Release all engines."""
+        for engine in self._made.values():
+            engine.close()

@@ -1,0 +1,318 @@
+"""Handle: what ``submit`` returns; follows a task through its retries to the final outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from contextvars import Context
+from threading import Lock, get_ident
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from whywait.errors import (
+    PauseTimeout,
+    TaskAborted,
+    TaskDropped,
+    TaskFailed,
+    TaskTimeout,
+    WhywaitError,
+)
+from whywait.kernel.model import Ref
+from whywait.kernel.state import Cause, Outcome
+
+if TYPE_CHECKING:
+    from whywait.authority import Authority
+    from whywait.context import AbortSignal
+    from whywait.engines.base import Engine
+    from whywait.kernel.model import Task
+    from whywait.kernel.why import Why
+
+T = TypeVar("T")
+log = logging.getLogger("whywait")
+
+
+class Handle(Generic[T]):
+    """Follows one task, through its retries, to its final outcome."""
+
+    __slots__ = (
+        "__weakref__",
+        "_args",
+        "_attempts",
+        "_authority",
+        "_callbacks",
+        "_context",
+        "_done",
+        "_engine",
+        "_error",
+        "_fn",
+        "_kwargs",
+        "_signal",
+        "_task",
+        "_value",
+        "attention",
+    )
+
+    _task: Task
+    _value: T
+
+    def __init__(
+        self, authority: Authority, fn: Callable[..., T], args: tuple[Any, ...], context: Context, engine: Engine
+    ) -> None:
+        """Made by ``submit`` only."""
+        self._authority = authority
+        self._fn: Callable[..., T] | None = fn
+        self._args = args
+        self._context: Context | None = context
+        self._engine = engine
+        self._done = False  # outcome, value and error are final
+        self.attention = False  # an abort or a pause is asked for
+        self._kwargs: dict[str, Any] | None = None
+        self._error: BaseException | None = None
+        self._callbacks: list[Callable[[Handle[T]], object]] | None = None
+        self._attempts: list[Task] | None = None  # earlier ones
+        self._signal: AbortSignal | None = None
+
+    # What it is
+
+    @property
+    def ref(self) -> Ref:
+        """The identity of the present (or last) attempt."""
+        task = self._task
+        return Ref(task.number, task.scope.key, self._authority.token)
+
+    @property
+    def id(self) -> str:
+        """The id the task was given, or a generated one."""
+        return self._task.id
+
+    @property
+    def state(self) -> str:
+        """Where the task stands: QUEUED, READY, RUNNING, PAUSED, DISPOSING or DISPOSED."""
+        return self._task.state
+
+    @property
+    def outcome(self) -> str | None:
+        """How the task ended; None until it has."""
+        return self._task.outcome if self._done else None
+
+    @property
+    def cause(self) -> str | None:
+        """The code beside the outcome."""
+        return self._task.cause if self._done else None
+
+    @property
+    def priority(self) -> int:
+        """The base priority."""
+        return self._task.priority
+
+    @property
+    def attempts(self) -> list[Ref]:
+        """The refs of all attempts so far, the present one last."""
+        tasks = (*(self._attempts or ()), self._task)
+        return [Ref(task.number, task.scope.key, self._authority.token) for task in tasks]
+
+    def done(self) -> bool:
+        """Return whether the final outcome is there."""
+        return self._done
+
+    # Waiting for it
+
+    def result(self, timeout: float | None = None) -> T:
+        """Wait for the task's result and return it; raise what the task raised, or why it has none.
+
+        A ``timeout`` (TimeoutError) ends the waiting only, not the task.
+        """
+        if not self._done:
+            self._wait(timeout)
+        if self._task.outcome == Outcome.SUCCESS:
+            return self._value
+        raise self._failure()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the end and return the error that ``result`` would raise, or None."""
+        if not self._done:
+            self._wait(timeout)
+        return None if self._task.outcome == Outcome.SUCCESS else self._failure()
+
+    def add_done_callback(self, fn: Callable[[Handle[T]], object]) -> None:
+        """Call ``fn(handle)`` when the final outcome is there; at once if it is. An error in it is logged."""
+        with self._authority.lock:
+            if not self._done:
+                if self._callbacks is None:
+                    self._callbacks = [fn]
+                else:
+                    self._callbacks.append(fn)
+                return
+        self._call(fn)
+
+    def future(self) -> Future[T]:
+        """Return a ``concurrent.futures.Future`` that follows this handle; cancelling it cancels the task."""
+        future: Future[T] = _HandleFuture(self)
+        future.set_running_or_notify_cancel()
+
+        def copy(handle: Handle[T]) -> None:
+            error = handle.exception()
+            if error is None:
+                future.set_result(handle._value)
+            else:
+                future.set_exception(error)
+
+        self.add_done_callback(copy)
+        return future
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Wait on the running event loop."""
+        if not self._done:
+            loop = asyncio.get_running_loop()
+            waiter = loop.create_future()
+            thread = get_ident()
+
+            def wake(_: Handle[T]) -> None:
+                if get_ident() == thread:
+                    _set(waiter)
+                else:
+                    try:
+                        loop.call_soon_threadsafe(_set, waiter)
+                    except RuntimeError:
+                        log.debug("the loop that awaited %s is closed", self.id)
+
+            self.add_done_callback(wake)
+            yield from waiter
+        return self.result()
+
+    # Acting on it
+
+    def cancel(self) -> None:
+        """End the task at once if it is pending, ask it to abort if it runs; idempotent."""
+        self._authority.cancel(self)
+
+    def pause(self) -> None:
+        """Pause the task; a running one parks at its next checkpoint, or PauseTimeout is raised and it is cancelled."""
+        waiter = self._authority.pause(self)
+        if waiter is not None:
+            refuse_on_loop("pause() of a running task", "await handle.pause_async()")
+            waiter.acquire()
+            self._check_paused()
+
+    async def pause_async(self) -> None:
+        """Pause the task without blocking the event loop."""
+        waiter = self._authority.pause(self)
+        if waiter is not None:
+            await asyncio.get_running_loop().run_in_executor(None, waiter.acquire)
+            self._check_paused()
+
+    def resume(self) -> None:
+        """Bring a paused task back to where it was."""
+        self._authority.resume(self)
+
+    def why(self) -> Why:
+        """Return why the task waits, what it does, or how its wait divided."""
+        return self._authority.why_task(self._task)
+
+    def __repr__(self) -> str:
+        """Show id and state."""
+        return f"<Handle {self._task.scope.key}/{self.id} {self.outcome or self.state}>"
+
+    # For the runtime
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the body has been asked to end."""
+        return self._signal is not None and self._signal.aborted
+
+    def call_body(self) -> T:
+        """Call the function in the context it was submitted in, handles among its arguments replaced by results."""
+        context, fn, kwargs = self._context, self._fn, self._kwargs
+        assert context is not None, "a task that has ended is not run"
+        assert fn is not None, "a task that has ended is not run"
+        if kwargs is None:
+            return context.run(fn, *self._args)
+        return context.run(fn, *map(_resolved, self._args), **{key: _resolved(kwargs[key]) for key in kwargs})
+
+    def failed(self, error: BaseException) -> tuple[str, str | None, bool]:
+        """Keep what the body raised; return outcome, cause and whether it may be retried."""
+        self._error = error
+        retry = self._task.policy.retry
+        return Outcome.ERROR, Cause.EXCEPTION, retry is not None and isinstance(error, retry.on)
+
+    def retried(self, task: Task) -> None:
+        """Follow the task to its next attempt."""
+        self._attempts = [*(self._attempts or ()), self._task]
+        self._task = task
+        self._error = self._signal = None
+        self.attention = False
+
+    def finish(self) -> None:
+        """Let go of everything but the outcome; the task's job is over."""
+        self._fn = self._context = self._kwargs = None
+        self._args = ()
+        self._signal = None
+        if self._task.outcome != Outcome.ERROR:
+            self._error = None
+
+    def _wait(self, timeout: float | None) -> None:
+        refuse_on_loop("result()", "await handle")
+        waiter = Lock()
+        waiter.acquire()
+        self.add_done_callback(lambda _: waiter.release())
+        if not waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+            raise TimeoutError(f"task {self.id} is {self.state} after {timeout} s of waiting; it goes on")
+
+    def _failure(self) -> BaseException:
+        if self._error is not None:
+            return self._error
+        task = self._task
+        ended = f"task {task.id} ended as {task.outcome} ({task.cause})"
+        if task.outcome == Outcome.TIMEOUT:
+            return TaskTimeout(f"{ended}: it ran longer than its timeout")
+        if task.outcome == Outcome.REJECTED:
+            return TaskDropped(f"{ended}: it was dropped before it could start")
+        if task.outcome == Outcome.ERROR:
+            return TaskFailed(ended)
+        root = f" of {task.root!r}" if task.cause == Cause.DEPENDENCY else ""
+        return TaskAborted(f"{ended}{': the end' + root + ' took it down' if root else ''}")
+
+    def _call(self, fn: Callable[[Handle[T]], object]) -> None:
+        try:
+            fn(self)
+        except Exception:
+            log.exception("a done callback of task %s failed", self.id)
+
+    def _run_callbacks(self) -> None:
+        """Call back, once, after the final outcome; outside the lock."""
+        callbacks, self._callbacks = self._callbacks, None
+        for fn in callbacks or ():
+            self._call(fn)
+
+    def _check_paused(self) -> None:
+        if self._task.cause == Cause.PAUSE_TIMEOUT or (self._task.abort or ("", ""))[1] == Cause.PAUSE_TIMEOUT:
+            raise PauseTimeout(f"task {self.id} reached no checkpoint in time: it is cancelled")
+
+
+class _HandleFuture(Future[T]):
+    """A future whose cancellation reaches the task."""
+
+    def __init__(self, handle: Handle[T]) -> None:
+        super().__init__()
+        self._handle = handle
+
+    def cancel(self) -> bool:
+        """Ask the task to end; the future follows when it has."""
+        self._handle.cancel()
+        return False
+
+
+def refuse_on_loop(what: str, instead: str) -> None:
+    """Raise if this thread runs an event loop, which a blocking call would freeze."""
+    if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the documented way raises and is slower
+        raise WhywaitError(f"{what} would freeze the running event loop: use `{instead}`")
+
+
+def _resolved(value: Any) -> Any:  # noqa: ANN401 - any argument
+    return value._value if isinstance(value, Handle) else value  # noqa: SLF001 - its own class
+
+
+def _set(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

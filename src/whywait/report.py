@@ -1,0 +1,295 @@
+"""Simulation results as text: one run told in full, or several side by side.
+
+Pure functions from the ``summary`` of a :class:`~whywait.simulation.SimulationResult` to a string of at most
+:data:`WIDTH` columns. Ids come from files, so whatever in them is not printable is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from unicodedata import combining, east_asian_width
+
+from whywait.kernel.model import Priority
+from whywait.units import format_ms, format_size
+
+WIDTH: Final = 80
+Summary = Mapping[str, Any]
+Row = Sequence[str]
+
+_BAR: Final = 24
+_ID: Final = 28
+_PRIORITIES: Final = 6  # columns of a comparison by priority
+_CAUSES: Final = 5  # columns of a comparison by cause
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
+_QUANTILES: Final = ("p50", "p90", "p99", "max")
+_SIZES: Final = ("ram", "vram")
+_NAMES: Final = {
+    value: name.lower() for name, value in vars(Priority).items() if name.isupper() and isinstance(value, int)
+}
+_CAUSE_LABELS: Final = {
+    "dependency": "dependencies",
+    "backoff": "backing off to retry",
+    "overlap": "earlier iterations",
+    "paused": "paused",
+    "slot": "a free slot",
+    "slot_higher": "slot, behind higher",
+    "scope_state": "the scope's state",
+    "scope_slots": "the scope's slots",
+    "held_back": "held back",
+}
+_CAUSE_HEADS: Final = {
+    "dependency": "deps",
+    "slot_higher": "higher",
+    "scope_state": "state",
+    "scope_slots": "scope",
+    "held_back": "held",
+}
+
+
+def render(summary: Summary, title: str) -> str:
+    """Tell one run: how long, how full, how long who waited, who starved, where the waiting went, what went wrong."""
+    blocks = [
+        _head(summary, title),
+        _utilisation(summary),
+        _waits(summary),
+        _causes(summary),
+        _starved(summary),
+        _losses(summary),
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def render_side_by_side(summaries: Sequence[Summary], title: str) -> str:
+    """Tell several runs of one workload side by side, one line for each."""
+    heads = [_run_head(summary["run"]) for summary in summaries]
+    blocks = [
+        [_cut(f"{_safe(title)} · {_count(summaries[0]['tasks'], 'task')} · {_count(len(summaries), 'run')}", WIDTH)],
+        _overview(summaries, heads),
+        _by_priority(summaries, heads),
+        _by_cause(summaries, heads),
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _head(summary: Summary, title: str) -> list[str]:
+    run = summary["run"]
+    slots = "unbounded slots" if run["slots"] is None else _count(run["slots"], "slot")
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in summary["outcomes"].items() if count)
+    tasks = _count(summary["tasks"], "task")
+    if summary["attempts"] != summary["tasks"]:
+        tasks += f", started {_count(summary['attempts'], 'time')}"
+    return [
+        _cut(f"{_safe(title)} · {_order(run)} · {slots} · {run['backfill']} backfill", WIDTH),
+        "",
+        f"  Makespan   {format_ms(summary['makespan_ms'])}",
+        f"  Tasks      {tasks}" + (f": {outcomes}" if outcomes else ""),
+    ]
+
+
+def _order(run: Mapping[str, Any]) -> str:
+    if run["order"] != "aging":
+        return str(run["order"])
+    cap = "no cap" if run["cap"] is None else f"cap {run['cap']}"
+    return f"aging +{run['boost']} every {format_ms(run['every_ms'])}, {cap}"
+
+
+def _utilisation(summary: Summary) -> list[str]:
+    rows = []
+    for name, use in summary["utilisation"].items():
+        show = _size if name in _SIZES else _number
+        limit, share = use["limit"], use["share"]
+        bar = "" if share is None else f"{_bar(share)} {share:>4.0%}"
+        rows.append((_cut(_safe(name), 16), bar, show(use["mean"]), show(use["peak"]), _or_none(limit, show)))
+    return _table(("Utilisation", "", "mean", "peak", "limit"), rows, left=2)
+
+
+def _waits(summary: Summary) -> list[str]:
+    waits = summary["ready_wait_ms"]
+    if not waits["all"]["tasks"]:
+        return []
+    levels = [("all", waits["all"]), *((_level(key), row) for key, row in waits["by_priority"].items())]
+    if len(levels) == 2:  # noqa: PLR2004  all tasks have one priority: its line would repeat the first
+        levels = levels[1:]
+    rows = [(label, str(row["tasks"]), *(format_ms(row[key]) for key in _QUANTILES)) for label, row in levels]
+    return _table(("Wait once ready", "starts", *_QUANTILES), rows)
+
+
+def _causes(summary: Summary) -> list[str]:
+    causes = summary["waited_for_ms"]
+    total = sum(causes.values())
+    if not total:
+        return ["Nobody waited."] if summary["tasks"] else []
+    rows = [
+        (_cut(_safe(_CAUSE_LABELS.get(cause, cause)), 20), f"{_bar(ms / total)} {ms / total:>4.0%}", format_ms(ms))
+        for cause, ms in sorted(causes.items(), key=lambda item: -item[1])
+    ]
+    return _table(("Where the waiting went", "", format_ms(total)), rows, left=2)
+
+
+def _starved(summary: Summary) -> list[str]:
+    starved = summary["starved"]
+    if not starved["tasks"]:
+        return []
+    were = "task was" if starved["tasks"] == 1 else "tasks were"
+    rows = [(_cut(_safe(row["id"]), _ID), _level(row["priority"]), format_ms(row["ms"])) for row in starved["worst"]]
+    lines = [f"Starved: {starved['tasks']} {were} ready while a higher priority held a slot"]
+    lines += _table((), rows, left=2)
+    if starved["tasks"] > len(rows):
+        lines.append(f"  and {starved['tasks'] - len(rows)} more")
+    if summary["promotions"]:
+        lines.append(f"  Aging lifted those who waited by {_count(summary['promotions'], 'step')} in all.")
+    return lines
+
+
+def _losses(summary: Summary) -> list[str]:
+    lines = []
+    for key, word in (("drops", "Dropped"), ("rejects", "Rejected"), ("skips", "Ticks skipped")):
+        causes = summary[key]
+        if causes:
+            told = ", ".join(f"{count} {cause}" for cause, count in causes.items())
+            lines.append(f"{word}: {told}")
+    failures = summary["failures"]
+    if failures["tasks"]:
+        lines.append(f"Failed: {_count(failures['tasks'], 'task')}")
+        rows = [(_cut(_safe(row["id"]), _ID), _failure(row)) for row in failures["first"]]
+        lines += _table((), rows, left=2)
+        if failures["tasks"] > len(rows):
+            lines.append(f"  and {failures['tasks'] - len(rows)} more")
+    pending = summary["outcomes"]["pending"]
+    if pending:
+        lines.append(f"Never ended: {_count(pending, 'task')} still waited or stood paused when nothing more happened")
+    return lines
+
+
+def _failure(row: Mapping[str, Any]) -> str:
+    told = row["outcome"] if row["cause"] in {None, "run_timeout"} else f"{row['outcome']} ({row['cause']})"
+    if row["attempts"] > 1:
+        told += f" in {row['attempts']} attempts"
+    if row["brought_down"]:
+        told += f", {row['brought_down']} went down with it"
+    return _cut(told, WIDTH - _ID - 4)
+
+
+def _overview(summaries: Sequence[Summary], heads: Sequence[Row]) -> list[str]:
+    shortest = min(summary["makespan_ms"] for summary in summaries)
+    rows = []
+    for head, summary in zip(heads, summaries, strict=True):
+        waits = summary["ready_wait_ms"]["all"]
+        share = summary["utilisation"]["slots"]["share"]
+        row = (
+            *head,
+            format_ms(summary["makespan_ms"]),
+            "" if share is None else f"{share:.0%}",
+            *(format_ms(waits[key]) if waits["tasks"] else "" for key in ("p50", "p90", "max")),
+            str(summary["starved"]["tasks"]),
+            str(sum(summary["drops"].values()) + sum(summary["rejects"].values())),
+            str(summary["outcomes"]["success"]),
+        )
+        rows.append(row)
+    lines = _table(("order", "slots", "makespan", "used", "p50", "p90", "max", "starved", "lost", "done"), rows)
+    for number, summary in enumerate(summaries, 1):
+        if summary["makespan_ms"] == shortest:
+            lines[number] = f"▸{lines[number][1:]}"
+    return lines
+
+
+def _by_priority(summaries: Sequence[Summary], heads: Sequence[Row]) -> list[str]:
+    levels = sorted(
+        {int(key) for summary in summaries for key in summary["ready_wait_ms"]["by_priority"]}, reverse=True
+    )
+    if len(levels) <= 1:
+        return []
+    shown = levels[:_PRIORITIES]
+    rows = []
+    for head, summary in zip(heads, summaries, strict=True):
+        waits = summary["ready_wait_ms"]["by_priority"]
+        rows.append((*head, *(format_ms(waits[str(key)]["p90"]) if str(key) in waits else "" for key in shown)))
+    note = "" if len(shown) == len(levels) else f" (the {_PRIORITIES} highest of {len(levels)})"
+    titles = ("order", "slots", *(_NAMES.get(key, str(key)) for key in shown))
+    return [f"Wait once ready, p90 by priority{note}", *_table(titles, rows)]
+
+
+def _by_cause(summaries: Sequence[Summary], heads: Sequence[Row]) -> list[str]:
+    totals: dict[str, float] = {}
+    for summary in summaries:
+        for cause, ms in summary["waited_for_ms"].items():
+            totals[cause] = totals.get(cause, 0) + ms
+    shown = sorted((cause for cause in totals if totals[cause]), key=lambda cause: -totals[cause])[:_CAUSES]
+    if not shown:
+        return []
+    rows = []
+    for head, summary in zip(heads, summaries, strict=True):
+        causes = summary["waited_for_ms"]
+        total = sum(causes.values())
+        shares = (f"{causes.get(cause, 0) / total:.0%}" if total else "" for cause in shown)
+        rows.append((*head, format_ms(total), *shares))
+    titles = ("order", "slots", "in all", *(_cut(_safe(_CAUSE_HEADS.get(cause, cause)), 9) for cause in shown))
+    return ["Where the waiting went", *_table(titles, rows)]
+
+
+def _run_head(run: Mapping[str, Any]) -> Row:
+    return run["order"], "none" if run["slots"] is None else str(run["slots"])
+
+
+def _table(titles: Row, rows: Sequence[Row], *, left: int = 1) -> list[str]:
+    """Align columns, the first ``left`` to the left and the others to the right; rows stand indented below titles."""
+    lines = [*([titles] if titles else []), *([f"  {row[0]}", *row[1:]] for row in rows)]
+    sizes = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    told = []
+    for line in lines:
+        gaps = [" " * (size - _width(cell)) for cell, size in zip(line, sizes, strict=True)]
+        cells = [
+            cell + gap if column < left else gap + cell
+            for column, (cell, gap) in enumerate(zip(line, gaps, strict=True))
+        ]
+        told.append("  ".join(cells).rstrip())
+    return told
+
+
+def _bar(share: float) -> str:
+    eighths = round(min(max(share, 0.0), 1.0) * _BAR * 8)
+    if share > 0 and not eighths:
+        eighths = 1  # little is not nothing
+    full, part = divmod(eighths, 8)
+    bar = _EIGHTHS[8] * full + (_EIGHTHS[part] if part else "")
+    return bar + "·" * (_BAR - len(bar))
+
+
+def _level(priority: int | str) -> str:
+    name = _NAMES.get(int(priority))
+    return f"{priority} {name}" if name else str(priority)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
+
+
+def _size(value: float) -> str:
+    return format_size(value)
+
+
+def _or_none(limit: int | None, show: Any) -> str:  # noqa: ANN401  one of the two functions above
+    return "none" if limit is None else str(show(limit))
+
+
+def _safe(text: str) -> str:
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def _width(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def _cut(text: str, width: int) -> str:
+    if _width(text) <= width:
+        return text
+    while _width(text) > width - 1:
+        text = text[:-1]
+    return f"{text}…"

@@ -1,0 +1,424 @@
+"""Scope: an execution namespace; leaving or disposing it ends everything inside."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import copy_context
+from dataclasses import replace
+from inspect import iscoroutinefunction
+from threading import Lock
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypedDict, TypeVar, Unpack
+
+from whywait.errors import ConfigError, DisposeIncomplete, ForeignRef, UnknownTask
+from whywait.handle import Handle, refuse_on_loop
+from whywait.kernel.model import Demand, Limits, Policy, Priority, Retry, Submission, Task, make_demand
+from whywait.kernel.model import Scope as KernelScope
+from whywait.kernel.state import ScopeState
+from whywait.settings import UNSET, Seconds, Size, Unset, as_retry, optional_ns, seconds
+from whywait.units import parse_size
+
+if TYPE_CHECKING:
+    from whywait.authority import Authority
+    from whywait.engines.base import Engine
+    from whywait.kernel.snapshot import Snapshot
+
+T = TypeVar("T")
+log = logging.getLogger("whywait")
+
+KILL_S: Final = 5.0  # how long killed bodies may take to be gone
+
+
+class ScopeOptions(TypedDict, total=False):
+    """What a scope may set for itself; what is left out is inherited, None means explicitly none."""
+
+    slots: int | None
+    max_spawn: int | None
+    on_error: str
+    queue_limit: int | None
+    overflow: str
+    when_busy: str
+    max_wait: Seconds | None
+    retry: int | Retry
+    timeout: Seconds | None
+    engine: Any
+    grace: Seconds
+
+
+class TaskOptions(TypedDict, total=False):
+    """What a task may set for itself."""
+
+    id: str | None
+    kwargs: Mapping[str, Any] | None
+    after: Iterable[Any]
+    after_ended: Iterable[Any]
+    priority: int | str
+    cpu: int
+    ram: Size
+    vram: Size
+    resources: Mapping[str, Size] | None
+    timeout: Seconds | None
+    retry: int | Retry
+    max_wait: Seconds | None
+    engine: Any
+
+
+class Call(NamedTuple):
+    """One task of a batch for ``submit_many``."""
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    options: TaskOptions = {}
+
+
+class Scope:
+    """An execution namespace with a lifecycle; the gate that all its tasks pass."""
+
+    def __init__(
+        self,
+        authority: Authority,
+        kernel_scope: KernelScope,
+        *,
+        engine: Engine,
+        grace_s: float,
+        on_error: str = "continue",
+    ) -> None:
+        """Made by ``Authority.scope`` or ``Scope.scope`` only."""
+        self._authority = authority
+        self._kernel_scope = kernel_scope
+        self._engine = engine
+        self._on_error = on_error
+        self._errors: list[BaseException] = []
+        self.grace_s = grace_s
+
+    @property
+    def key(self) -> str:
+        """The name of the scope, unique among living ones."""
+        return self._kernel_scope.key
+
+    @property
+    def state(self) -> str:
+        """Where the scope stands: INIT, ATTACHED, RUNNING, SUSPENDED, DISPOSING or DISPOSED."""
+        return self._kernel_scope.state
+
+    # Tasks
+
+    def submit(
+        self,
+        fn: Callable[..., T],
+        /,
+        *args: Any,  # noqa: ANN401 - the function's own
+        id: str | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        after: Iterable[Any] = (),
+        after_ended: Iterable[Any] = (),
+        priority: int | str = Priority.NORMAL,
+        cpu: int = 0,
+        ram: Size = 0,
+        vram: Size = 0,
+        resources: Mapping[str, Size] | None = None,
+        timeout: Seconds | Unset | None = UNSET,
+        retry: int | Retry | Unset = UNSET,
+        max_wait: Seconds | Unset | None = UNSET,
+        engine: str | Engine | None = None,
+    ) -> Handle[T]:
+        """Submit a task; a refusal raises and leaves nothing behind.
+
+        Handles among ``args`` and ``kwargs`` are dependencies and are replaced by their results.
+        """
+        authority = self._authority
+        if engine is None and not iscoroutinefunction(fn):
+            carried_by = self._engine
+        else:
+            carried_by = authority.engines.choose(engine, self._engine, fn)
+        handle = Handle(authority, fn, args, copy_context(), carried_by)
+        if args or kwargs:
+            after = self._take_arguments(handle, args, kwargs, after)
+        if priority.__class__ is not int or not 0 <= priority <= 100:  # noqa: PLR2004 - the common case, told apart for speed
+            priority = Priority.parse(priority)
+        demand: Demand = _demand(cpu, ram, vram, resources) if cpu or ram or vram or resources else ()
+        policy = None
+        if timeout is not UNSET or retry is not UNSET or max_wait is not UNSET:
+            policy = _policy(self._kernel_scope.policy, timeout, retry, max_wait)
+        return authority.take_in(
+            handle,
+            self._kernel_scope,
+            id,
+            priority,
+            demand,
+            self._tasks(after) if after else (),
+            self._tasks(after_ended) if after_ended else (),
+            policy,
+        )
+
+    def submit_many(self, calls: Iterable[Call | Callable[..., Any]]) -> list[Handle[Any]]:
+        """Submit a batch, all or nothing: all are taken in before any starts, so priority decides who goes first.
+
+        Tasks may name each other in ``after`` in any order.
+        """
+        authority = self._authority
+        batch = [each if isinstance(each, Call) else Call(each) for each in calls]
+        handles: list[Handle[Any]] = []
+        requests = []
+        for call in batch:
+            handle, request = self._prepare(call)
+            handles.append(handle)
+            requests.append(request)
+
+        def act(now: int) -> None:
+            for handle, task in zip(handles, authority.kernel.submit_many(now, requests), strict=True):
+                handle._task = task  # noqa: SLF001 - the runtime's own
+
+        authority.command(act)
+        return handles
+
+    def _prepare(self, call: Call) -> tuple[Handle[Any], Submission]:
+        options = dict(call.options)
+        unknown = options.keys() - TaskOptions.__annotations__.keys()
+        if unknown:
+            raise ConfigError(f"unknown task options {sorted(unknown)}: use {', '.join(TaskOptions.__annotations__)}")
+        get = options.get
+        engine = self._authority.engines.choose(get("engine"), self._engine, call.fn)
+        handle: Handle[Any] = Handle(self._authority, call.fn, call.args, copy_context(), engine)
+        after: Any = get("after", ())
+        if call.args or get("kwargs"):
+            after = self._take_arguments(handle, call.args, get("kwargs"), after)  # type: ignore[arg-type]
+        sizes: Any = (get("cpu", 0), get("ram", 0), get("vram", 0), get("resources"))
+        policy = None
+        if options.keys() & {"timeout", "retry", "max_wait"}:
+            given: Any = (get("timeout", UNSET), get("retry", UNSET), get("max_wait", UNSET))
+            policy = _policy(self._kernel_scope.policy, *given)
+        return handle, Submission(
+            self._kernel_scope,
+            get("id"),  # type: ignore[arg-type]
+            Priority.parse(get("priority", Priority.NORMAL)),  # type: ignore[arg-type]
+            _demand(*sizes),
+            self._tasks(after),
+            self._tasks(get("after_ended", ())),  # type: ignore[arg-type]
+            policy,
+            handle,
+        )
+
+    def _take_arguments(
+        self, handle: Handle[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, after: Iterable[Any]
+    ) -> Iterable[Any]:
+        """Note keyword arguments; handles among all arguments become dependencies."""
+        given = [*args, *kwargs.values()] if kwargs else args
+        awaited = [value for value in given if isinstance(value, Handle)]
+        if kwargs or awaited:
+            handle._kwargs = dict(kwargs or {})  # noqa: SLF001 - the runtime's own
+        return [*after, *awaited] if awaited else after
+
+    def _tasks(self, dependencies: Iterable[Any]) -> tuple[Task | str, ...]:
+        """Turn handles, refs and ids into what the kernel takes."""
+        return tuple(self._task(dependency) for dependency in dependencies)
+
+    def _task(self, dependency: Any) -> Task | str:  # noqa: ANN401 - checked here
+        if isinstance(dependency, Handle):
+            if dependency._authority is not self._authority:  # noqa: SLF001 - the runtime's own
+                raise ForeignRef(f"{dependency!r} belongs to another authority: it cannot be awaited here")
+            return dependency._task  # noqa: SLF001
+        if isinstance(dependency, str):
+            return dependency
+        try:
+            return self._authority.get(dependency)._task  # noqa: SLF001
+        except AttributeError:
+            raise UnknownTask(f"a dependency is a handle, a ref or an id, not {dependency!r}") from None
+
+    # Life
+
+    def scope(self, key: str, **options: Unpack[ScopeOptions]) -> Scope:
+        """Open a scope inside this one; disposing this one disposes it first."""
+        return open_scope(self._authority, self, key, options)
+
+    def suspend(self) -> None:
+        """Keep everything pending here and below from starting; what runs goes on."""
+        kernel = self._authority.kernel
+        self._authority.command(lambda now: kernel.suspend(now, self._kernel_scope))
+
+    def resume(self) -> None:
+        """Lift a suspension."""
+        kernel = self._authority.kernel
+        self._authority.command(lambda now: kernel.resume_scope(now, self._kernel_scope))
+
+    def snapshot(self) -> Snapshot:
+        """Return an immutable picture of this scope and what is below it."""
+        return self._authority.picture(self._kernel_scope)
+
+    def wait(self) -> None:
+        """Wait until nothing is left to run here or below."""
+        self._say_if_paused()
+        if not self._block_until(self._is_empty, None, "leaving a block", "async with"):
+            raise AssertionError("an endless wait has no timeout")
+
+    async def wait_async(self) -> None:
+        """Do the same without blocking the event loop."""
+        self._say_if_paused()
+        await self._until(self._is_empty, None)
+
+    def dispose(self, grace: Seconds | None = None) -> None:
+        """End everything inside; raise DisposeIncomplete, naming them, if bodies still run after ``grace``."""
+        self._begin_disposal(grace)
+        wait_s = self.grace_s + (KILL_S if self._anything_killable() else 0.0)
+        if not self._block_until(self._is_gone, wait_s, "dispose()", "await scope.dispose_async()"):
+            self._complain()
+        self._authority.forget_scopes()
+
+    async def dispose_async(self, grace: Seconds | None = None) -> None:
+        """Do the same without blocking the event loop."""
+        self._begin_disposal(grace)
+        wait_s = self.grace_s + (KILL_S if self._anything_killable() else 0.0)
+        if not await self._until(self._is_gone, wait_s):
+            self._complain()
+        self._authority.forget_scopes()
+
+    def __enter__(self) -> Self:
+        """Use as a block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Leave normally: wait for all tasks, then dispose. Leave by an exception: dispose."""
+        if kind is None:
+            self.wait()
+        self.dispose()
+        self._raise_errors(error)
+
+    async def __aenter__(self) -> Self:
+        """Use as an async block."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Leave like a plain block, without blocking the event loop."""
+        if kind is None:
+            await self.wait_async()
+        await self.dispose_async()
+        self._raise_errors(error)
+
+    def task_failed(self, error: BaseException) -> None:
+        """Take note that a task of this scope has failed for good."""
+        if self._on_error == "abort":
+            self._errors.append(error)
+            if len(self._errors) == 1:
+                kernel = self._authority.kernel
+                self._authority.command(lambda now: kernel.dispose(now, self._kernel_scope))
+
+    def _raise_errors(self, error: BaseException | None) -> None:
+        if self._errors:
+            errors = [each for each in self._errors if each is not error]
+            raise BaseExceptionGroup(f"tasks of scope {self.key!r} failed", errors) from error
+
+    def _begin_disposal(self, grace: Seconds | None) -> None:
+        if grace is not None:
+            self.grace_s = seconds("grace", grace)
+        kernel = self._authority.kernel
+        self._authority.command(lambda now: kernel.dispose(now, self._kernel_scope))
+
+    def _complain(self) -> None:
+        with self._authority.lock:
+            survivors = [task for each in self._kernel_scope.subtree() for task in each.tasks.values()]
+        names = [task.id for task in survivors]
+        if names:
+            raise DisposeIncomplete(
+                f"scope {self.key!r} stays DISPOSING: {', '.join(names[:10])} still running "
+                f"{self.grace_s:g} s after the abort signal",
+                names,
+            )
+
+    def _anything_killable(self) -> bool:
+        with self._authority.lock:
+            running = self._authority.kernel.running.values()
+            return self._authority.settings.inject or any(task.job._engine.can_kill for task in running if task.job)
+
+    def _is_empty(self) -> bool:
+        return not any(scope.tasks for scope in self._kernel_scope.subtree())
+
+    def _is_gone(self) -> bool:
+        return self._kernel_scope.state == ScopeState.DISPOSED
+
+    def _say_if_paused(self) -> None:
+        with self._authority.lock:
+            tasks = (task for each in self._kernel_scope.subtree() for task in each.tasks.values())
+            paused = [task.id for task in tasks if task.state == "PAUSED"]
+        if paused:
+            log.info("leaving scope %r waits for paused tasks: %s", self.key, ", ".join(paused[:10]))
+
+    def _block_until(self, condition: Callable[[], bool], timeout_s: float | None, what: str, instead: str) -> bool:
+        bell = Lock()
+        bell.acquire()
+        self._authority.watch(condition, bell.release)
+        if bell.acquire(blocking=False):
+            return True
+        refuse_on_loop(what, instead)
+        return bell.acquire(timeout=-1 if timeout_s is None else timeout_s)
+
+    async def _until(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        self._authority.watch(condition, lambda: loop.call_soon_threadsafe(_finish, waiter))
+        done, _ = await asyncio.wait([waiter], timeout=timeout_s)
+        return bool(done)
+
+    def __repr__(self) -> str:
+        """Show key and state."""
+        return f"<Scope {self.key!r} {self.state}>"
+
+
+def open_scope(authority: Authority, parent: Scope | None, key: str, options: ScopeOptions) -> Scope:
+    """Open a scope below ``parent``, or below the authority itself."""
+    unknown = options.keys() - ScopeOptions.__annotations__.keys()
+    if unknown:
+        raise ConfigError(f"unknown scope options {sorted(unknown)}: use {', '.join(ScopeOptions.__annotations__)}")
+    kernel = authority.kernel
+    above = parent._kernel_scope if parent is not None else kernel.root  # noqa: SLF001 - its own class
+    on_error = options.get("on_error", "continue")
+    if on_error not in ("continue", "abort"):
+        raise ConfigError(f"on_error {on_error!r} is not allowed: use one of continue, abort")
+    limits = Limits(
+        slots=options.get("slots"),
+        queue_limit=options.get("queue_limit"),
+        overflow=options.get("overflow", above.limits.overflow),
+        when_busy=options.get("when_busy", above.limits.when_busy),
+        max_spawn=options.get("max_spawn"),
+    )
+    policy = _policy(
+        above.policy, options.get("timeout", UNSET), options.get("retry", UNSET), options.get("max_wait", UNSET)
+    )
+    default = parent._engine if parent is not None else authority.engines.default  # noqa: SLF001 - its own class
+    scope = Scope(
+        authority,
+        authority.command(lambda now: kernel.open_scope(now, key, above, limits, policy)),
+        engine=authority.engines.get(options["engine"]) if options.get("engine") is not None else default,
+        grace_s=seconds("grace", options.get("grace", authority.settings.grace_s)),
+        on_error=on_error,
+    )
+    authority.scopes[key] = scope
+    return scope
+
+
+def _policy(
+    base: Policy, timeout: Seconds | Unset | None, retry: int | Retry | Unset, max_wait: Seconds | Unset | None
+) -> Policy:
+    """Return a policy with what was given; the rest comes from ``base``."""
+    if not isinstance(timeout, Unset):
+        base = replace(base, timeout_ns=optional_ns("timeout", timeout))
+    if not isinstance(retry, Unset):
+        base = replace(base, retry=as_retry(retry))
+    if not isinstance(max_wait, Unset):
+        base = replace(base, max_wait_ns=optional_ns("max_wait", max_wait))
+    return base
+
+
+def _demand(cpu: int, ram: Size, vram: Size, resources: Mapping[str, Size] | None) -> Demand:
+    named = {name: parse_size(amount) for name, amount in resources.items()} if resources else None
+    return make_demand(cpu, parse_size(ram), parse_size(vram), named)
+
+
+def _finish(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

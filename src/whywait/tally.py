@@ -1,0 +1,410 @@
+"""What happened in a simulation: the tally kept while it runs, and the result made of it.
+
+The tally is fed by the kernel's raw events and by the engine, a few times for every task, so it keeps plain columns
+and counts; whatever can be worked out afterwards is worked out when somebody asks for the summary.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from heapq import heappush, heapreplace
+from typing import Any, Final
+
+from whywait.errors import QueueFull, Rejected
+from whywait.kernel.events import Kind, RawEvent
+from whywait.kernel.kernel import Kernel
+from whywait.kernel.model import Demand, Task
+from whywait.kernel.state import Cause, Outcome, Wait
+from whywait.units import NS_PER_MS
+from whywait.workload import Workload
+
+OUTCOMES: Final = ("success", "error", "timeout", "aborted", "rejected", "pending")
+
+_WORST: Final = 10
+_FIRST: Final = 10
+_QUANTILES: Final = (("p50", 50), ("p90", 90), ("p99", 99), ("max", 100))
+# Waiting that comes before READY: no slot, budget or priority has a part in it.
+_BEFORE_READY: Final = frozenset({Wait.DEPENDENCY, Wait.BACKOFF, Wait.OVERLAP, Wait.PAUSED})
+_STARTED: Final = Kind.TASK_STARTED
+_FINISHED: Final = Kind.TASK_FINISHED
+
+
+class Tally:
+    """The record of one run while it happens; times are ns, but for ``ms``, the present instant as events show it."""
+
+    def __init__(self, workload: Workload) -> None:
+        """Start with every task pending."""
+        self.log: list[Any] = []  # ms, word, id, ms, word, id, ...: no object for each event
+        self.final: dict[str, str] = dict.fromkeys(workload.ids, "pending")
+        self.ms: float = 0
+        self.starts = 0
+        self.running = 0
+        self.peak = 0
+        self.slot_ns = 0  # so many ns of slot time were used
+        self.used: dict[str, int] = {}  # amount of each resource in use
+        self.peaks: dict[str, int] = {}
+        self.used_ns: dict[str, int] = {}
+        self.ready_ns: defaultdict[int, list[int]] = defaultdict(list)  # by priority, for each start
+        self.unstarted_ns: dict[str, int] = {}  # by cause, of tasks that ended without a start
+        self.starved = 0
+        self.worst: list[tuple[int, int, str, int]] = []  # a heap: ns, tie-break, id, priority
+        self.drops: Counter[str] = Counter()
+        self.rejects: Counter[str] = Counter()
+        self.skips: Counter[str] = Counter()
+        self.causes: dict[str, str | None] = {}  # of what did not end in success
+        self.roots: Counter[str] = Counter()  # how many others each failure brought down
+        self.attempts: dict[str, int] = {}  # of retried tasks
+        self.kernel: Kernel | None = None  # set by whoever runs it
+        self._iterations: dict[int, str] = {}  # ids of periodic iterations under way, by task number
+        self._iterated: Counter[str] = Counter()
+        self._asked: set[int] = set()  # told to end: their end is in the log already
+        self._add = self.log.extend
+
+    def emit(self, event: RawEvent) -> None:
+        """Take in one event of the kernel."""
+        kind = event[2]
+        if kind == _STARTED:
+            self._add((self.ms, "start", event[5] or self._name(event)))
+        elif kind == _FINISHED and not self._asked:
+            details = event[7]
+            assert details is not None, "an ending has an outcome"
+            outcome, name = details[0][1], event[5] or self._name(event)
+            self._add((self.ms, "finish", name))
+            self.final[name] = outcome.lower()
+            if outcome != Outcome.SUCCESS:
+                self.causes[name] = details[1][1]
+        else:
+            handler = _HANDLERS.get(kind)
+            if handler is not None:
+                handler(self, event, dict(event[7] or ()))
+
+    def _on_skipped(self, _event: RawEvent, details: dict[str, Any]) -> None:
+        self.skips[details["code"]] += 1
+
+    def _on_abort_asked(self, event: RawEvent, details: dict[str, Any]) -> None:
+        number, name, cause = event[4], event[5] or self._name(event), details["cause"]
+        assert number is not None, "only a task can be asked to end"
+        self._asked.add(number)
+        if cause == Cause.RUN_TIMEOUT:
+            self._end(name, "finish", "timeout", cause)
+        else:
+            self._end(name, "cancel", "aborted", cause)
+
+    def _on_finished(self, event: RawEvent, details: dict[str, Any]) -> None:
+        if event[4] in self._asked:
+            self._asked.discard(event[4])
+        else:
+            self._end(event[5] or self._name(event), "finish", details["outcome"].lower(), details.get("cause"))
+
+    def _on_cancelled(self, event: RawEvent, details: dict[str, Any]) -> None:
+        if event[4] in self._asked:
+            self._asked.discard(event[4])
+            return
+        self._end(event[5] or self._name(event), "cancel", "aborted", details["cause"])
+        if "root" in details:
+            self.roots[details["root"]] += 1
+
+    def _on_dropped(self, event: RawEvent, details: dict[str, Any]) -> None:
+        self._drop(event[5] or self._name(event), details["cause"])
+
+    def _on_rejected(self, event: RawEvent, details: dict[str, Any]) -> None:
+        self.reject(event[5] or self._name(event), details["cause"])
+
+    def _on_retried(self, event: RawEvent, details: dict[str, Any]) -> None:
+        number, before = event[4], details["of"]
+        if number is not None and before in self._iterations:
+            self._iterations[number] = self._iterations.pop(before)
+        name = event[5] or self._name(event)
+        self.final[name] = "pending"
+        self.attempts[name] = details["attempt"]
+
+    def _name(self, event: RawEvent) -> str:
+        """Return the id of an iteration of a periodic, which has no name of its own: ``sample#1``, ``sample#2``..."""
+        kernel, scope, number = self.kernel, event[3], event[4]
+        assert kernel is not None, "whoever runs a simulation sets the kernel"
+        assert number is not None, "only iterations come without a name"
+        if number not in self._iterations:
+            periodic = kernel.scopes[scope].tasks[number].periodic
+            assert periodic is not None, "every other simulated task has a name"
+            self._iterated[periodic.name] += 1
+            name = self._iterations[number] = f"{periodic.name}#{self._iterated[periodic.name]}"
+            self.final[name] = "pending"
+        return self._iterations[number]
+
+    def refuse(self, name: str, refusal: Rejected) -> None:
+        """Take in a submission that the kernel has refused: its event has told already."""
+
+    def reject(self, name: str, cause: str) -> None:
+        """Take in a submission that was refused."""
+        self.rejects[cause] += 1
+        self._add((self.ms, "reject", name))
+        if cause != Cause.DUPLICATE:  # then the outcome under this id is that of the task that has it
+            self.final[name] = "rejected"
+            self.causes[name] = cause
+
+    def _drop(self, name: str, cause: str) -> None:
+        self.drops[cause] += 1
+        self._end(name, "drop", "rejected", cause)
+
+    def _end(self, name: str, word: str, final: str, cause: str | None) -> None:
+        self._add((self.ms, word, name))
+        self.final[name] = final
+        if final == "success":
+            self.causes.pop(name, None)
+        else:
+            self.causes[name] = cause
+
+    def start(self, now: int, tasks: list[Task]) -> None:
+        """Take in what dispatch has started."""
+        self._hold(now, len(tasks))
+        ready_ns = self.ready_ns
+        for task in tasks:
+            waits, ready = task.waits, 0
+            if waits:
+                for cause, ns in waits.items():
+                    if cause not in _BEFORE_READY:
+                        ready += ns
+                if task.starved_ns:
+                    self._note_starved(task)
+            ready_ns[task.priority].append(ready)
+            if task.demand:
+                self._use(now, task.demand)
+
+    def settle(self, tasks: list[Task]) -> None:
+        """Take in tasks that ended while they were pending."""
+        for task in tasks:
+            for cause, ns in (task.waits or {}).items():
+                self.unstarted_ns[cause] = self.unstarted_ns.get(cause, 0) + ns
+            if task.starved_ns:
+                self._note_starved(task)
+
+    def end(self, now: int, tasks: list[Task]) -> None:
+        """Take in that these bodies have ended."""
+        self.slot_ns += now * len(tasks)
+        self.running -= len(tasks)
+        self._give_back(now, tasks)
+
+    def _hold(self, now: int, count: int) -> None:
+        self.starts += count
+        self.slot_ns -= now * count  # and every end adds its time: the sum is what was held
+        self.running += count
+        self.peak = max(self.peak, self.running)
+
+    def _give_back(self, now: int, tasks: list[Task]) -> None:
+        for task in tasks:
+            for name, amount in task.demand:
+                self.used[name] -= amount
+                self.used_ns[name] += amount * now
+
+    def _use(self, now: int, demand: Demand) -> None:
+        for name, amount in demand:
+            used = self.used[name] = self.used.get(name, 0) + amount
+            if used > self.peaks.get(name, 0):
+                self.peaks[name] = used
+            self.used_ns[name] = self.used_ns.get(name, 0) - amount * now
+
+    def close(self) -> None:
+        """Take in that nothing more happens; whoever is still parked has held what it holds until now."""
+        last_ns = round(self.log[-3] * NS_PER_MS) if self.log else 0
+        self.slot_ns += last_ns * self.running
+        for name, amount in self.used.items():
+            self.used_ns[name] += last_ns * amount
+
+    def _note_starved(self, task: Task) -> None:
+        self.starved += 1
+        entry = (task.starved_ns, -self.starved, task.id, task.priority)  # of equals, the earlier ones are kept
+        if len(self.worst) < _WORST:
+            heappush(self.worst, entry)
+        elif entry > self.worst[0]:
+            heapreplace(self.worst, entry)
+
+
+# Of the kinds that are not worth a branch of their own in `emit`; all others leave no trace in the record.
+_HANDLERS: Final[dict[str, Callable[[Tally, RawEvent, dict[str, Any]], None]]] = {
+    Kind.TASK_FINISHED: Tally._on_finished,  # noqa: SLF001  this table is a part of the class
+    Kind.TASK_ABORT_ASKED: Tally._on_abort_asked,  # noqa: SLF001
+    Kind.TASK_CANCELLED: Tally._on_cancelled,  # noqa: SLF001
+    Kind.TASK_DROPPED: Tally._on_dropped,  # noqa: SLF001
+    Kind.TASK_REJECTED: Tally._on_rejected,  # noqa: SLF001
+    Kind.TASK_RETRIED: Tally._on_retried,  # noqa: SLF001
+    Kind.PERIODIC_SKIPPED: Tally._on_skipped,  # noqa: SLF001
+}
+
+
+class PlainTally(Tally):
+    """The record of a run in which tasks can only be refused, start and succeed.
+
+    The engine sees all that happens there, so the kernel need not tell, and most of what is to be known about a task
+    follows from when it was submitted (the results are the same: ``test_plain_runs_are_recorded_like_others``).
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        """Start with every task taken for a success to come."""
+        super().__init__(workload)
+        self._at_ms = workload.at_ms
+        self._starving = len({kind.priority for kind in workload.kinds}) > 1
+        self._demanding = any(kind.demand for kind in workload.kinds)
+
+    def refuse(self, name: str, refusal: Rejected) -> None:
+        """Take in a submission that the kernel has refused."""
+        if isinstance(refusal, QueueFull):
+            self._drop(name, refusal.cause)
+        else:
+            self.reject(name, refusal.cause)
+
+    def start(self, now: int, tasks: list[Task]) -> None:
+        """Take in what dispatch has started."""
+        self._hold(now, len(tasks))
+        add, ms, at_ms, ready_ns = self._add, self.ms, self._at_ms, self.ready_ns
+        for task in tasks:
+            add((ms, "start", task.name))
+            ready_ns[task.priority].append(now - at_ms[task.job] * NS_PER_MS)
+        if self._starving:
+            for task in tasks:
+                if task.starved_ns:
+                    self._note_starved(task)
+        if self._demanding:
+            for task in tasks:
+                self._use(now, task.demand)
+
+    def end(self, now: int, tasks: list[Task]) -> None:
+        """Take in that these bodies have ended."""
+        self.slot_ns += now * len(tasks)
+        self.running -= len(tasks)
+        add, ms = self._add, self.ms
+        for task in tasks:
+            add((ms, "finish", task.name))
+        if self._demanding:
+            self._give_back(now, tasks)
+
+    def close(self) -> None:
+        """Take in that nothing more happens: whoever was let in has succeeded."""
+        assert not self.running, "every simulated body ends"
+        refused = self.causes.keys()
+        self.final = dict.fromkeys(self.final, "success") | dict.fromkeys(refused, "rejected")
+
+
+class SimulationResult:
+    """What a simulation gave: events in exact order, the final outcome of every task, and a summary."""
+
+    def __init__(
+        self,
+        tally: Tally,
+        run: Mapping[str, Any],
+        limits: Mapping[str, int | None],
+        waits: Mapping[str, int],
+        promotions: int,
+    ) -> None:
+        """Keep what the run has left behind; ``waits`` is the waiting by cause, in ns."""
+        self._tally = tally
+        self._run = run
+        self._limits = limits
+        self._waits = waits
+        self._promotions = promotions
+
+    @property
+    def events(self) -> Iterator[tuple[float, str, str]]:
+        """What happened, as (ms, word, id), in exact order."""
+        log = iter(self._tally.log)
+        return zip(log, log, log, strict=True)
+
+    @property
+    def final(self) -> dict[str, str]:
+        """The final outcome of every task by id, in file order."""
+        return self._tally.final
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``whywait simulate --json`` prints: events, final and summary."""
+        return {"events": list(map(list, self.events)), "final": dict(self.final), "summary": self.summary}
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The run in numbers, JSON-ready.
+
+        ``ready_wait_ms`` is about the time from READY to the start, for each start: what slots, budget and priority
+        have to answer for. ``waited_for_ms`` adds up everything anybody waited for, by cause, dependencies included.
+        """
+        tally = self._tally
+        outcomes = Counter(tally.final.values())
+        return {
+            "run": dict(self._run),
+            "makespan_ms": self._span_ms,
+            "tasks": len(tally.final),
+            "attempts": tally.starts,
+            "outcomes": {outcome: outcomes[outcome] for outcome in OUTCOMES},
+            "peak_running": tally.peak,
+            "utilisation": self._utilisation(),
+            "ready_wait_ms": self._ready_wait_ms(),
+            "waited_for_ms": {cause: _ms(ns) for cause, ns in self._waits.items() if ns},
+            "starved": self._starved(),
+            "promotions": self._promotions,
+            "drops": dict(tally.drops),
+            "rejects": dict(tally.rejects),
+            "skips": dict(tally.skips),
+            "failures": self._failures(),
+        }
+
+    @property
+    def _span_ms(self) -> float:
+        """From the first submission to the last event."""
+        log = self._tally.log
+        return log[-3] - self._run["from_ms"] if log else 0
+
+    def _utilisation(self) -> dict[str, Any]:
+        tally = self._tally
+        used = {"slots": (tally.slot_ns, tally.peak)}
+        used |= {
+            name: (tally.used_ns.get(name, 0), tally.peaks.get(name, 0)) for name in self._limits if name != "slots"
+        }
+        span_ns = self._span_ms * NS_PER_MS
+        rows = {}
+        for name, (total, peak) in used.items():
+            limit = self._limits[name]
+            mean = total / span_ns if span_ns else 0.0
+            share = round(mean / limit, 6) if limit else None
+            rows[name] = {"mean": round(mean, 6), "peak": peak, "limit": limit, "share": share}
+        return rows
+
+    def _ready_wait_ms(self) -> dict[str, Any]:
+        levels = self._tally.ready_ns
+        everybody = sorted(ns for level in levels.values() for ns in level)
+        by_priority = {str(key): _quantiles(sorted(levels[key])) for key in sorted(levels, reverse=True)}
+        return {"all": _quantiles(everybody), "by_priority": by_priority}
+
+    def _starved(self) -> dict[str, Any]:
+        worst = sorted(self._tally.worst, reverse=True)
+        rows = [{"id": name, "priority": priority, "ms": _ms(ns)} for ns, _, name, priority in worst]
+        return {"tasks": self._tally.starved, "worst": rows}
+
+    def _failures(self) -> dict[str, Any]:
+        tally = self._tally
+        failed = [
+            name for name, outcome in tally.final.items() if outcome in {"error", "timeout"} or name in tally.roots
+        ]
+        first = [
+            {
+                "id": name,
+                "outcome": tally.final[name],
+                "cause": tally.causes.get(name),
+                "attempts": tally.attempts.get(name, 1),
+                "brought_down": tally.roots[name],
+            }
+            for name in failed[:_FIRST]
+        ]
+        return {"tasks": len(failed), "first": first}
+
+
+def _quantiles(ordered: list[int]) -> dict[str, float]:
+    """Return exact quantiles in ms: the smallest value that at least so many percent do not exceed."""
+    count = len(ordered)
+    row: dict[str, float] = {"tasks": count}
+    for name, percent in _QUANTILES:
+        row[name] = _ms(ordered[max(0, -(-count * percent // 100) - 1)]) if count else 0
+    return row
+
+
+def _ms(ns: int) -> float:
+    whole, rest = divmod(ns, NS_PER_MS)
+    return ns / NS_PER_MS if rest else whole
