@@ -34,6 +34,7 @@ log = logging.getLogger("whywait")
 _tokens = itertools.count(1)
 
 DEFAULT_SCOPE = "default"
+Work = tuple[list[Task], list[tuple[str, Task]], list[Handle[Any]]]  # started, requests, ended
 Outcomes = tuple[str, str | None, bool]  # outcome, cause, may be retried
 
 
@@ -114,6 +115,8 @@ class Authority:
         self._clock = Clock()
         self._inside = False  # a thread is inside the kernel
         self._slots = self.kernel.root.slot_gate
+        self._timers, self._expiries = self.kernel.timers, self.kernel.expiries
+        self._watched = False  # somebody waits for a condition or for a pause
         self._watchers: list[tuple[Callable[[], bool], Callable[[], None]]] = []
         self._pause_waiters: dict[int, list[threading.Lock]] = {}
         self.engines = Engines(self, settings.engine)
@@ -196,6 +199,7 @@ class Authority:
                 waiter = threading.Lock()
                 waiter.acquire()
                 self._pause_waiters.setdefault(task.number, []).append(waiter)
+                self._watched = True
 
         self.command(act)
         return waiter
@@ -262,60 +266,57 @@ class Authority:
         finally:
             self._inside = False
             self.lock.release()
-        self._carry_out(work)
+        self.carry_out(work)
         return result
 
     def enter(self) -> None:
         """Take the lock; refuse a call from a finaliser that interrupted this very thread inside the kernel."""
         self.lock.acquire()
         if self._inside:
-            self.lock.release()
-            raise WhywaitError("called from inside the scheduler (a finaliser?): call it from another thread")
+            self._refuse_inside()
         self._inside = True
 
-    def take_in(self, handle: Handle[T], *submission: Any) -> Handle[T]:  # noqa: ANN401 - those of Kernel.submit
-        """Submit a handle's task; dispatch only if that can change anything."""
+    def _refuse_inside(self) -> None:
+        """Raise: the lock is held by this very thread, in the middle of a command."""
+        self.lock.release()
+        raise WhywaitError("called from inside the scheduler (a finaliser?): call it from another thread")
+
+    def after_submit(self, now: int) -> Work | None:
+        """Dispatch if a submission can have changed anything; to be called inside, the result carried out outside."""
         kernel = self.kernel
-        self.enter()
-        try:
-            now = monotonic_ns()
-            handle._task = kernel.submit(now, *submission, handle)  # noqa: SLF001 - the runtime's own
-            if self._slots.free <= 0 and not kernel.has_timers and not kernel.settled:
-                return handle
-            work = self._settle(now, kernel.dispatch(now))
-        finally:
-            self._inside = False
-            self.lock.release()
-        self._carry_out(work)
-        return handle
+        if self._slots.free <= 0 and not self._timers.heap and not self._expiries.heap and not kernel.settled:
+            return None
+        return self._settle(now, kernel.dispatch(now))
+
+    def leave(self) -> None:
+        """Give the lock back."""
+        self._inside = False
+        self.lock.release()
 
     def ended(self, handle: Handle[Any], outcome: Outcomes, engine: Engine | None = None) -> Handle[Any] | None:
         """Report that a body has really ended; return a task with which ``engine`` may go on in this thread."""
         task = handle._task  # noqa: SLF001 - the runtime's own
         kernel = self.kernel
-        self.enter()
+        work = None
+        self.lock.acquire()
+        if self._inside:
+            self._refuse_inside()
+        self._inside = True
         try:
             now = monotonic_ns()
-            retried = kernel.ended(now, task, *outcome)
+            retried, started = kernel.turn(now, task, *outcome)
             if retried is None:
                 handle._done = True  # noqa: SLF001
                 task.job = None
             else:
                 handle.retried(retried)
-            started = kernel.dispatch(now)
-            if kernel.settled or kernel.requests or kernel.has_timers or self._watchers or self._pause_waiters:
+            if self._timers.heap or self._expiries.heap or kernel.settled or kernel.requests or self._watched:
                 work = self._settle(now, started)
-            else:
-                work = None
         finally:
             self._inside = False
             self.lock.release()
         if retried is None:
-            handle.finish()
-            if task.outcome == Outcome.ERROR:
-                self._failed(handle)
-            if handle._callbacks is not None:  # noqa: SLF001
-                handle._run_callbacks()  # noqa: SLF001
+            self._finished(handle)
         go_on = None
         for new in started:
             job = new.job
@@ -325,10 +326,23 @@ class Authority:
                 job._engine.start(job)  # noqa: SLF001
         if work is not None:
             started.clear()
-            self._carry_out(work)
+            self.carry_out(work)
         elif self._journal.undelivered:
             self._journal.deliver()
         return go_on
+
+    def _finished(self, handle: Handle[Any]) -> None:
+        """Let a handle go whose task has its final outcome, and tell whoever waits."""
+        outcome = handle._task.outcome
+        handle._fn = handle._context = handle._kwargs = handle._signal = None
+        handle._args = ()
+        if outcome != Outcome.SUCCESS:
+            if outcome == Outcome.ERROR:
+                self._failed(handle)
+            else:
+                handle._error = None
+        if handle._callbacks is not None:
+            handle.run_callbacks()
 
     def parked(self, handle: Handle[Any]) -> None:
         """Report that a body has parked at a checkpoint."""
@@ -340,6 +354,10 @@ class Authority:
             for key in [key for key, scope in self.scopes.items() if scope.state == ScopeState.DISPOSED]:
                 del self.scopes[key]
 
+    def call_later(self, delay_s: float, fn: Callable[[], None]) -> None:
+        """Call ``fn`` on the clock's thread after so many seconds."""
+        self._clock.call_at(monotonic_ns() + round(delay_s * NS), fn)
+
     def watch(self, condition: Callable[[], bool], tell: Callable[[], None]) -> None:
         """Call ``tell`` once, under the lock, as soon as ``condition`` holds."""
         with self.lock:
@@ -347,8 +365,9 @@ class Authority:
                 tell()
             else:
                 self._watchers.append((condition, tell))
+                self._watched = True
 
-    def _settle(self, now: int, started: list[Task]) -> tuple[list[Task], list[tuple[str, Task]], list[Handle[Any]]]:
+    def _settle(self, now: int, started: list[Task]) -> Work:
         """Take what the kernel decided, under the lock; it is carried out after."""
         kernel = self.kernel
         requests, settled = kernel.requests[:], kernel.settled[:]
@@ -371,13 +390,14 @@ class Authority:
             self._watchers = waiting
         if self._pause_waiters:
             self._release_pause_waiters()
+        self._watched = bool(self._watchers or self._pause_waiters)
         deadline = kernel.next_deadline()
         if deadline is not None and deadline < self._clock.kernel_at_ns:
             self._clock.kernel_at_ns = deadline
             self._clock.call_at(deadline, self._tick)
         return started, requests, handles
 
-    def _carry_out(self, work: tuple[list[Task], list[tuple[str, Task]], list[Handle[Any]]]) -> None:
+    def carry_out(self, work: Work) -> None:
         """Start, ask, and tell, outside the lock."""
         started, requests, handles = work
         for task in started:
@@ -391,11 +411,9 @@ class Authority:
             if dropped:
                 log.warning("%d tasks were dropped", dropped)
         for handle in handles:
-            handle.finish()
             if len(handles) == 1 and handle._task.outcome == Outcome.REJECTED:
                 log.warning("task %s was dropped: %s", handle.id, handle._task.cause)
-            if handle._callbacks is not None:
-                handle._run_callbacks()
+            self._finished(handle)
         if self._journal.undelivered:
             self._journal.deliver()
 

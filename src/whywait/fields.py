@@ -13,12 +13,14 @@ from itertools import islice
 from typing import Any, Final
 
 from whywait.errors import ConfigError
+from whywait.kernel.model import GENERATED_ID_PREFIX, HIGHEST, LOWEST, Priority
 from whywait.units import NS_PER_MS, parse_size, shown
 
 Check = Callable[[Any], Any]
 Table = Mapping[str, tuple[str, Check]]
 
 _CANDIDATES: Final = 20_000  # names compared with a misspelt one; more would make a big file wait for its error
+_PRIORITIES: Final = tuple(word.lower() for word in vars(Priority) if word.isupper())
 _LENGTHS: Final = 3  # a misspelling is rarely longer or shorter by more than this
 
 
@@ -128,6 +130,25 @@ def name(value: object) -> str:
     if isinstance(value, str) and value:
         return value
     raise _refused(value, "a string that is not empty")
+
+
+def priority(value: Any) -> int:  # noqa: ANN401  whatever stands in a file
+    """Check for a priority: an int from 0 to 100 or a name."""
+    try:
+        return Priority.parse(value)
+    except ValueError:
+        expected = f"an int from {LOWEST} to {HIGHEST} or one of {', '.join(_PRIORITIES)}"
+        raise ConfigError(f"{shown(value)} is not allowed: expected {expected}{nearest(value, _PRIORITIES)}") from None
+
+
+def task_id(value: object) -> str:
+    """Check for an id that a user may give to a task."""
+    checked = name(value)
+    if checked.startswith(GENERATED_ID_PREFIX):
+        raise ConfigError(
+            f"{shown(value)} is not allowed: ids that begin with {GENERATED_ID_PREFIX} are given by whywait"
+        )
+    return checked
 
 
 def names(value: object) -> tuple[str, ...]:

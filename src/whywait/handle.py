@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextvars import Context
+from inspect import isawaitable
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -230,6 +231,24 @@ class Handle(Generic[T]):
             return context.run(fn, *self._args)
         return context.run(fn, *map(_resolved, self._args), **{key: _resolved(kwargs[key]) for key in kwargs})
 
+    def body(self) -> tuple[Callable[..., T], tuple[Any, ...], dict[str, Any]]:
+        """Return the function and its arguments, handles among them replaced by results."""
+        fn, kwargs = self._fn, self._kwargs
+        assert fn is not None, "a task that has ended is not run"
+        if kwargs is None:
+            return fn, self._args, {}
+        return fn, tuple(map(_resolved, self._args)), {key: _resolved(kwargs[key]) for key in kwargs}
+
+    async def call_coroutine(self) -> T:
+        """Call the function like :meth:`call_body`, on the running loop, and await what it returns."""
+        fn, kwargs = self._fn, self._kwargs
+        assert fn is not None, "a task that has ended is not run"
+        if kwargs is None:
+            value: Any = fn(*self._args)
+        else:
+            value = fn(*map(_resolved, self._args), **{key: _resolved(kwargs[key]) for key in kwargs})
+        return await value if isawaitable(value) else value  # type: ignore[no-any-return]
+
     def failed(self, error: BaseException) -> tuple[str, str | None, bool]:
         """Keep what the body raised; return outcome, cause and whether it may be retried."""
         self._error = error
@@ -242,14 +261,6 @@ class Handle(Generic[T]):
         self._task = task
         self._error = self._signal = None
         self.attention = False
-
-    def finish(self) -> None:
-        """Let go of everything but the outcome; the task's job is over."""
-        self._fn = self._context = self._kwargs = None
-        self._args = ()
-        self._signal = None
-        if self._task.outcome != Outcome.ERROR:
-            self._error = None
 
     def _wait(self, timeout: float | None) -> None:
         refuse_on_loop("result()", "await handle")
@@ -279,7 +290,7 @@ class Handle(Generic[T]):
         except Exception:
             log.exception("a done callback of task %s failed", self.id)
 
-    def _run_callbacks(self) -> None:
+    def run_callbacks(self) -> None:
         """Call back, once, after the final outcome; outside the lock."""
         callbacks, self._callbacks = self._callbacks, None
         for fn in callbacks or ():

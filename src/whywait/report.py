@@ -64,7 +64,7 @@ def render_side_by_side(summaries: Sequence[Summary], title: str) -> str:
     """Tell several runs of one workload side by side, one line for each."""
     heads = [_run_head(summary["run"]) for summary in summaries]
     blocks = [
-        [_cut(f"{_safe(title)} · {_count(summaries[0]['tasks'], 'task')} · {_count(len(summaries), 'run')}", WIDTH)],
+        [_cut(_safe(title), WIDTH), f"  {_count(summaries[0]['tasks'], 'task')} · {_count(len(summaries), 'run')}"],
         _overview(summaries, heads),
         _by_priority(summaries, heads),
         _by_cause(summaries, heads),
@@ -75,16 +75,20 @@ def render_side_by_side(summaries: Sequence[Summary], title: str) -> str:
 def _head(summary: Summary, title: str) -> list[str]:
     run = summary["run"]
     slots = "unbounded slots" if run["slots"] is None else _count(run["slots"], "slot")
-    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in summary["outcomes"].items() if count)
-    tasks = _count(summary["tasks"], "task")
-    if summary["attempts"] != summary["tasks"]:
-        tasks += f", started {_count(summary['attempts'], 'time')}"
+    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in summary["outcomes"].items() if count)
     return [
-        _cut(f"{_safe(title)} · {_order(run)} · {slots} · {run['backfill']} backfill", WIDTH),
+        _cut(_safe(title), WIDTH),
+        f"  {_order(run)} · {slots} · {run['backfill']} backfill",
         "",
         f"  Makespan   {format_ms(summary['makespan_ms'])}",
-        f"  Tasks      {tasks}" + (f": {outcomes}" if outcomes else ""),
+        f"  Tasks      {_tasks(summary)}, started {_count(summary['attempts'], 'time')}",
+        f"  Outcome    {outcomes or 'nothing to do'}",
     ]
+
+
+def _tasks(summary: Summary) -> str:
+    told = _count(summary["tasks"], "task")
+    return f"{told} and {_count(summary['iterations'], 'periodic iteration')}" if summary["iterations"] else told
 
 
 def _order(run: Mapping[str, Any]) -> str:
@@ -99,7 +103,7 @@ def _utilisation(summary: Summary) -> list[str]:
     for name, use in summary["utilisation"].items():
         show = _size if name in _SIZES else _number
         limit, share = use["limit"], use["share"]
-        bar = "" if share is None else f"{_bar(share)} {share:>4.0%}"
+        bar = "" if share is None else f"{_bar(share)} {_percent(share):>4}"
         rows.append((_cut(_safe(name), 16), bar, show(use["mean"]), show(use["peak"]), _or_none(limit, show)))
     return _table(("Utilisation", "", "mean", "peak", "limit"), rows, left=2)
 
@@ -121,7 +125,11 @@ def _causes(summary: Summary) -> list[str]:
     if not total:
         return ["Nobody waited."] if summary["tasks"] else []
     rows = [
-        (_cut(_safe(_CAUSE_LABELS.get(cause, cause)), 20), f"{_bar(ms / total)} {ms / total:>4.0%}", format_ms(ms))
+        (
+            _cut(_safe(_CAUSE_LABELS.get(cause, cause)), 20),
+            f"{_bar(ms / total)} {_percent(ms / total):>4}",
+            format_ms(ms),
+        )
         for cause, ms in sorted(causes.items(), key=lambda item: -item[1])
     ]
     return _table(("Where the waiting went", "", format_ms(total)), rows, left=2)
@@ -132,33 +140,40 @@ def _starved(summary: Summary) -> list[str]:
     if not starved["tasks"]:
         return []
     were = "task was" if starved["tasks"] == 1 else "tasks were"
-    rows = [(_cut(_safe(row["id"]), _ID), _level(row["priority"]), format_ms(row["ms"])) for row in starved["worst"]]
-    lines = [f"Starved: {starved['tasks']} {were} ready while a higher priority held a slot"]
+    rows = [(_starved_id(row), _level(row["priority"]), format_ms(row["ms"])) for row in starved["worst"]]
+    lines = [f"Starved: {starved['tasks']:,} {were} ready while a higher priority held a slot"]
     lines += _table((), rows, left=2)
     if starved["tasks"] > len(rows):
-        lines.append(f"  and {starved['tasks'] - len(rows)} more")
+        lines.append(f"  and {starved['tasks'] - len(rows):,} more")
+    if starved["past_timeout"]:
+        lines.append(f"  {starved['past_timeout']:,} of them for longer than {format_ms(starved['timeout_ms'])}")
     if summary["promotions"]:
-        lines.append(f"  Aging lifted those who waited by {_count(summary['promotions'], 'step')} in all.")
+        lines.append(f"  aging lifted those who waited by {_count(summary['promotions'], 'step')} in all")
     return lines
+
+
+def _starved_id(row: Mapping[str, Any]) -> str:
+    told = _cut(_safe(row["id"]), _ID)
+    return told if row["attempt"] == 1 else f"{told}, attempt {row['attempt']}"
 
 
 def _losses(summary: Summary) -> list[str]:
     lines = []
     for key, word in (("drops", "Dropped"), ("rejects", "Rejected"), ("skips", "Ticks skipped")):
-        causes = summary[key]
-        if causes:
-            told = ", ".join(f"{count} {cause}" for cause, count in causes.items())
-            lines.append(f"{word}: {told}")
+        for cause, count in summary[key].items():
+            names = [row["id"] for row in summary["lost"] if row["cause"] == cause]
+            told = f": {', '.join(map(_safe, names))}" if names else ""
+            more = ", …" if names and len(names) < count else ""
+            lines.append(_cut(f"{word} for {cause}: {count:,}{told}{more}", WIDTH))
     failures = summary["failures"]
     if failures["tasks"]:
         lines.append(f"Failed: {_count(failures['tasks'], 'task')}")
-        rows = [(_cut(_safe(row["id"]), _ID), _failure(row)) for row in failures["first"]]
-        lines += _table((), rows, left=2)
-        if failures["tasks"] > len(rows):
-            lines.append(f"  and {failures['tasks'] - len(rows)} more")
+        lines += _table((), [(_cut(_safe(row["id"]), _ID), _failure(row)) for row in failures["first"]], left=2)
+        if failures["tasks"] > len(failures["first"]):
+            lines.append(f"  and {failures['tasks'] - len(failures['first']):,} more")
     pending = summary["outcomes"]["pending"]
     if pending:
-        lines.append(f"Never ended: {_count(pending, 'task')} still waited or stood paused when nothing more happened")
+        lines.append(f"Never ended: {_count(pending, 'task')}, still paused or waiting when nothing more happened")
     return lines
 
 
@@ -167,8 +182,8 @@ def _failure(row: Mapping[str, Any]) -> str:
     if row["attempts"] > 1:
         told += f" in {row['attempts']} attempts"
     if row["brought_down"]:
-        told += f", {row['brought_down']} went down with it"
-    return _cut(told, WIDTH - _ID - 4)
+        told += f", {row['brought_down']:,} went down with it"
+    return told
 
 
 def _overview(summaries: Sequence[Summary], heads: Sequence[Row]) -> list[str]:
@@ -180,7 +195,7 @@ def _overview(summaries: Sequence[Summary], heads: Sequence[Row]) -> list[str]:
         row = (
             *head,
             format_ms(summary["makespan_ms"]),
-            "" if share is None else f"{share:.0%}",
+            "" if share is None else _percent(share),
             *(format_ms(waits[key]) if waits["tasks"] else "" for key in ("p50", "p90", "max")),
             str(summary["starved"]["tasks"]),
             str(sum(summary["drops"].values()) + sum(summary["rejects"].values())),
@@ -222,7 +237,7 @@ def _by_cause(summaries: Sequence[Summary], heads: Sequence[Row]) -> list[str]:
     for head, summary in zip(heads, summaries, strict=True):
         causes = summary["waited_for_ms"]
         total = sum(causes.values())
-        shares = (f"{causes.get(cause, 0) / total:.0%}" if total else "" for cause in shown)
+        shares = (_percent(causes.get(cause, 0) / total) if total else "" for cause in shown)
         rows.append((*head, format_ms(total), *shares))
     titles = ("order", "slots", "in all", *(_cut(_safe(_CAUSE_HEADS.get(cause, cause)), 9) for cause in shown))
     return ["Where the waiting went", *_table(titles, rows)]
@@ -254,6 +269,10 @@ def _bar(share: float) -> str:
     full, part = divmod(eighths, 8)
     bar = _EIGHTHS[8] * full + (_EIGHTHS[part] if part else "")
     return bar + "·" * (_BAR - len(bar))
+
+
+def _percent(share: float) -> str:
+    return "<1%" if 0 < share < 0.005 else f"{share:.0%}"  # noqa: PLR2004  what would round to nothing
 
 
 def _level(priority: int | str) -> str:

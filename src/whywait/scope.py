@@ -7,8 +7,9 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import copy_context
 from dataclasses import replace
-from inspect import iscoroutinefunction
+from inspect import CO_COROUTINE
 from threading import Lock
+from time import monotonic_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypedDict, TypeVar, Unpack
 
@@ -129,7 +130,8 @@ class Scope:
         Handles among ``args`` and ``kwargs`` are dependencies and are replaced by their results.
         """
         authority = self._authority
-        if engine is None and not iscoroutinefunction(fn):
+        code = getattr(fn, "__code__", None)
+        if engine is None and code is not None and not code.co_flags & CO_COROUTINE:
             carried_by = self._engine
         else:
             carried_by = authority.engines.choose(engine, self._engine, fn)
@@ -142,16 +144,20 @@ class Scope:
         policy = None
         if timeout is not UNSET or retry is not UNSET or max_wait is not UNSET:
             policy = _policy(self._kernel_scope.policy, timeout, retry, max_wait)
-        return authority.take_in(
-            handle,
-            self._kernel_scope,
-            id,
-            priority,
-            demand,
-            self._tasks(after) if after else (),
-            self._tasks(after_ended) if after_ended else (),
-            policy,
-        )
+        before = self._tasks(after) if after else ()
+        before_ended = self._tasks(after_ended) if after_ended else ()
+        authority.enter()
+        try:
+            now = monotonic_ns()
+            handle._task = authority.kernel.submit(  # noqa: SLF001 - the runtime's own
+                now, self._kernel_scope, id, priority, demand, before, before_ended, policy, handle
+            )
+            work = authority.after_submit(now)
+        finally:
+            authority.leave()
+        if work is not None:
+            authority.carry_out(work)
+        return handle
 
     def submit_many(self, calls: Iterable[Call | Callable[..., Any]]) -> list[Handle[Any]]:
         """Submit a batch, all or nothing: all are taken in before any starts, so priority decides who goes first.

@@ -27,10 +27,15 @@ from whywait.tally import PlainTally, SimulationResult, Tally
 from whywait.units import NS_PER_MS, NS_PER_S, parse_duration_ns, parse_size, shown
 from whywait.workload import Op, TaskKind, Workload
 
+__all__ = ["Simulation", "SimulationResult"]
+
 Progress = Callable[[int, int], None]
 
 _CHUNK: Final = 4096  # submissions, and ends, between two reports of progress
 _LONGEST_BACKOFF_S: Final = 60.0
+# Starvation is read from the accounts afterwards. Timers that report it would keep the clock going for ever while a
+# parked body starves the rest, so they are set beyond any time that a file can name.
+_BEYOND_NS: Final = 1 << 400
 _STARVATION_TIMEOUT_NS: Final = 30 * NS_PER_S
 _LIMITS: Final = ("slots", "queue_limit", "overflow", "when_busy", "max_spawn")
 _SUCCESS: Final = Outcome.SUCCESS
@@ -69,18 +74,17 @@ class Simulation:
         workload, config, order = self._workload, self._config, self._order
         chance = Random(self._seed)
         plain = _is_plain(workload, config)
-        tally = PlainTally(workload) if plain else Tally(workload)
+        tally = (PlainTally if plain else Tally)(workload, config.get("starvation_timeout_ns", _STARVATION_TIMEOUT_NS))
         kernel = Kernel(
             Limits(**{key: config[key] for key in _LIMITS if key in config}),
             self._budget,
             order,
             _make_policy(Policy(), config),
             backfill=config.get("backfill", "greedy"),
-            starvation_timeout_ns=config.get("starvation_timeout_ns", _STARVATION_TIMEOUT_NS),
+            starvation_timeout_ns=_BEYOND_NS,
             jitter=lambda: chance.uniform(-1.0, 1.0),
             emit=None if plain else tally.emit,
         )
-        tally.kernel = kernel
         _Engine(kernel, tally, workload, self._progress).run()
         limits = {"slots": config.get("slots"), **_resource_limits(self._budget, workload)}
         waits = Counter(kernel.stats.wait_ns)
@@ -119,7 +123,7 @@ class _Engine:
         self._bound = [
             (self._scopes[kind.scope or ""], kind.priority, kind.demand, self._policy(kind)) for kind in workload.kinds
         ]
-        self._durations = [*workload.duration_ms, *(periodic.duration_ms for periodic in workload.periodics)]
+        self._durations = (*workload.duration_ms, *(periodic.duration_ms for periodic in workload.periodics))
         self._failing = self._find_failing()
         self._stops = self._add_periodics()
         count = len(workload.ids)
@@ -129,9 +133,15 @@ class _Engine:
     def run(self) -> None:
         """Go from instant to instant until nothing more happens."""
         kernel, tally, times, buckets = self._kernel, self._tally, self._times, self._buckets
-        settled, next_deadline, dispatch = kernel.settled, kernel.next_deadline, kernel.dispatch
+        next_deadline, dispatch = kernel.next_deadline, kernel.dispatch
         agenda_at = self._next_on_agenda()
-        while (now := _earlier(times, deadline := next_deadline())) is not None:
+        while True:
+            deadline = next_deadline()
+            now = times[0] if times else _BEYOND_NS
+            if deadline is not None and deadline < now:
+                now = deadline
+            if now >= _BEYOND_NS:
+                break
             ms, rest = divmod(now, NS_PER_MS)
             tally.ms = now / NS_PER_MS if rest else ms
             while times and times[0] == now:
@@ -142,17 +152,14 @@ class _Engine:
             if due and self._stops:
                 self._stop_periodics(now)
             if deadline == now:
-                # A report of starvation alone makes no instant; what is still due is the end of somebody's max_wait.
-                due = kernel.fire(now) or due or next_deadline() == now
+                due = True
+                kernel.fire(now)
                 self._obey(now)
             if now == agenda_at:
                 self._arrive(now)
                 agenda_at = self._next_on_agenda()
-            if due and (started := dispatch(now)):
-                self._start(now, started)
-            if settled:
-                tally.settle(settled)
-                settled.clear()
+            if due:
+                self._start(now, dispatch(now))
         tally.close()
 
     def _next_on_agenda(self) -> int | None:
@@ -184,8 +191,8 @@ class _Engine:
         return bool(tasks)
 
     def _start(self, now: int, tasks: list[Task]) -> None:
-        """Let bodies run that dispatch has permitted."""
-        durations, buckets = self._durations, self._buckets
+        """Let bodies run that dispatch has permitted; this ends the instant."""
+        durations, buckets, settled = self._durations, self._buckets, self._kernel.settled
         for task in tasks:
             end = now + durations[task.job] * NS_PER_MS
             if end in buckets:
@@ -193,9 +200,13 @@ class _Engine:
             else:
                 buckets[end] = [task]
                 heappush(self._times, end)
-        self._tally.start(now, tasks)
+        if tasks:
+            self._tally.start(now, tasks)
         if self._ends is not None:
             self._ends.update((task.number, now + durations[task.job] * NS_PER_MS) for task in tasks)
+        if settled:
+            self._tally.settle(settled)
+            settled.clear()
 
     def _count(self, more: int) -> None:
         """Report progress now and then."""
@@ -211,28 +222,34 @@ class _Engine:
 
     def _arrive(self, now: int) -> None:
         """Submit the tasks of this instant, then carry out its ops, each in file order."""
-        workload, ms = self._workload, now // NS_PER_MS
-        at_ms, order, ops = workload.at_ms, self._order, workload.ops
-        first = last = self._next_task
-        while last < len(order) and at_ms[order[last]] == ms:
-            last += 1
-        self._next_task = last
-        submit = self._submit_plain if self._plain else self._submit_named
-        for begin in range(first, last, _CHUNK):
-            chunk = order[begin : min(begin + _CHUNK, last)]
-            submit(now, chunk)
-            self._count(len(chunk))
+        ms, ops = now // NS_PER_MS, self._workload.ops
+        if self._next_task < len(self._order) and self._workload.at_ms[self._order[self._next_task]] == ms:
+            submit = self._submit_plain if self._plain else self._submit_named
+            while chunk := self._next_chunk(ms):
+                submit(now, chunk)
+                self._count(len(chunk))
         while self._next_op < len(ops) and ops[self._next_op].at_ms == ms:
             self._apply(now, ops[self._next_op])
             self._next_op += 1
 
+    def _next_chunk(self, ms: int) -> Sequence[int]:
+        """Take the next tasks that the file submits at this instant, as many as go between two reports of progress."""
+        at_ms, order, first = self._workload.at_ms, self._order, self._next_task
+        last = min(first + _CHUNK, len(order))
+        if first < last and at_ms[order[last - 1]] != ms:  # else all of them: no need to look at each
+            last = first
+            while at_ms[order[last]] == ms:
+                last += 1
+        self._next_task = last
+        return order[first:last]
+
     def _submit_plain(self, now: int, indices: Sequence[int]) -> None:
-        """Submit tasks that nobody names and that name nobody."""
+        """Submit tasks without telling the kernel their ids: they are unique and nobody names them."""
         ids, kind_of, bound, submit = self._workload.ids, self._workload.kind_of, self._bound, self._kernel.submit
         for index in indices:
             scope, priority, demand, policy = bound[kind_of[index]]
             try:
-                submit(now, scope, ids[index], priority, demand, (), (), policy, index)
+                submit(now, scope, None, priority, demand, (), (), policy, index)
             except Rejected as refusal:
                 self._tally.refuse(ids[index], refusal)
 
@@ -356,12 +373,6 @@ class _Engine:
         return stops
 
 
-def _earlier(times: list[int], deadline: int | None) -> int | None:
-    if not times:
-        return deadline
-    return times[0] if deadline is None or times[0] < deadline else deadline
-
-
 def _is_plain(workload: Workload, config: Mapping[str, Any]) -> bool:
     """Return whether tasks can only be refused, start and succeed."""
     settings = (config, *workload.scopes.values())
@@ -410,16 +421,15 @@ def _make_budget(config: Mapping[str, Any]) -> Budget:
 
 def _make_policy(base: Policy, given: Mapping[str, Any]) -> Policy:
     """Return the policy with what is given in place of what is inherited."""
-    retry = base.retry
-    times = given.get("retry", retry)
-    keep = times is None or isinstance(times, Retry)
-    retry = times if keep else replace(retry or Retry(0), times=times)
-    if retry is not None and "backoff_ns" in given:
+    retry = base.retry or Retry(0)
+    times = given.get("retry", retry.times)
+    retry = times if isinstance(times, Retry) else replace(retry, times=times or 0)
+    if "backoff_ns" in given:
         backoff = given["backoff_ns"] / NS_PER_S
         retry = replace(retry, backoff=backoff, max_backoff=max(backoff, _LONGEST_BACKOFF_S))
     return Policy(
         given.get("timeout_ns", base.timeout_ns),
-        retry if retry and retry.times else None,
+        retry,
         given.get("max_wait_ns", base.max_wait_ns),
     )
 
@@ -432,8 +442,10 @@ def _resource_limits(budget: Budget, workload: Workload) -> dict[str, int | None
     return {name: limits.get(name) for name in names}
 
 
-def _check_order(value: Any) -> Order | str:  # noqa: ANN401  anything may be passed
-    if isinstance(value, Strict | Aging) or value in ("strict", "aging"):
+def _check_order(value: object) -> Order | str:
+    if isinstance(value, Strict | Aging):
+        return value
+    if isinstance(value, str) and value in {"strict", "aging"}:
         return value
     raise ConfigError(f'{shown(value)} is not an order: expected Strict(...), Aging(...), "strict" or "aging"')
 

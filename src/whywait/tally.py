@@ -10,15 +10,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from heapq import heappush, heapreplace
+from itertools import islice
 from typing import Any, Final
 
 from whywait.errors import QueueFull, Rejected
 from whywait.kernel.events import Kind, RawEvent
-from whywait.kernel.kernel import Kernel
 from whywait.kernel.model import Demand, Task
 from whywait.kernel.state import Cause, Outcome, Wait
 from whywait.units import NS_PER_MS
 from whywait.workload import Workload
+
+Details = dict[str, Any]
 
 OUTCOMES: Final = ("success", "error", "timeout", "aborted", "rejected", "pending")
 
@@ -34,11 +36,13 @@ _FINISHED: Final = Kind.TASK_FINISHED
 class Tally:
     """The record of one run while it happens; times are ns, but for ``ms``, the present instant as events show it."""
 
-    def __init__(self, workload: Workload) -> None:
-        """Start with every task pending."""
+    def __init__(self, workload: Workload, starvation_timeout_ns: int) -> None:
+        """Start with every task pending; those starved longer than the timeout are counted apart."""
+        self.tasks = len(workload.ids)
         self.log: list[Any] = []  # ms, word, id, ms, word, id, ...: no object for each event
         self.final: dict[str, str] = dict.fromkeys(workload.ids, "pending")
         self.ms: float = 0
+        self.iterations = 0  # of periodics
         self.starts = 0
         self.running = 0
         self.peak = 0
@@ -48,17 +52,16 @@ class Tally:
         self.used_ns: dict[str, int] = {}
         self.ready_ns: defaultdict[int, list[int]] = defaultdict(list)  # by priority, for each start
         self.unstarted_ns: dict[str, int] = {}  # by cause, of tasks that ended without a start
+        self.starvation_timeout_ns = starvation_timeout_ns
         self.starved = 0
-        self.worst: list[tuple[int, int, str, int]] = []  # a heap: ns, tie-break, id, priority
+        self.starved_long = 0
+        self.worst: list[tuple[int, int, str, int, int]] = []  # a heap: ns, tie-break, id, attempt, priority
         self.drops: Counter[str] = Counter()
         self.rejects: Counter[str] = Counter()
         self.skips: Counter[str] = Counter()
         self.causes: dict[str, str | None] = {}  # of what did not end in success
         self.roots: Counter[str] = Counter()  # how many others each failure brought down
         self.attempts: dict[str, int] = {}  # of retried tasks
-        self.kernel: Kernel | None = None  # set by whoever runs it
-        self._iterations: dict[int, str] = {}  # ids of periodic iterations under way, by task number
-        self._iterated: Counter[str] = Counter()
         self._asked: set[int] = set()  # told to end: their end is in the log already
         self._add = self.log.extend
 
@@ -66,72 +69,58 @@ class Tally:
         """Take in one event of the kernel."""
         kind = event[2]
         if kind == _STARTED:
-            self._add((self.ms, "start", event[5] or self._name(event)))
+            self._add((self.ms, "start", event[5]))
         elif kind == _FINISHED and not self._asked:
-            details = event[7]
-            assert details is not None, "an ending has an outcome"
-            outcome, name = details[0][1], event[5] or self._name(event)
+            name, details = event[5], event[7]
+            assert name is not None, "a simulated task has a name"
+            assert details is not None, "an end has an outcome"
             self._add((self.ms, "finish", name))
+            outcome = details[0][1]
             self.final[name] = outcome.lower()
             if outcome != Outcome.SUCCESS:
                 self.causes[name] = details[1][1]
         else:
             handler = _HANDLERS.get(kind)
             if handler is not None:
-                handler(self, event, dict(event[7] or ()))
+                assert event[5] is not None, "simulated tasks and periodics have names"
+                handler(self, event[4] or 0, event[5], dict(event[7] or ()))
 
-    def _on_skipped(self, _event: RawEvent, details: dict[str, Any]) -> None:
+    def _on_tick(self, _number: int, _name: str, _details: Details) -> None:
+        self.iterations += 1
+
+    def _on_skipped(self, _number: int, _name: str, details: Details) -> None:
         self.skips[details["code"]] += 1
 
-    def _on_abort_asked(self, event: RawEvent, details: dict[str, Any]) -> None:
-        number, name, cause = event[4], event[5] or self._name(event), details["cause"]
-        assert number is not None, "only a task can be asked to end"
+    def _on_abort_asked(self, number: int, name: str, details: Details) -> None:
         self._asked.add(number)
-        if cause == Cause.RUN_TIMEOUT:
-            self._end(name, "finish", "timeout", cause)
+        if details["cause"] == Cause.RUN_TIMEOUT:
+            self._end(name, "finish", "timeout", details["cause"])
         else:
-            self._end(name, "cancel", "aborted", cause)
+            self._end(name, "cancel", "aborted", details["cause"])
 
-    def _on_finished(self, event: RawEvent, details: dict[str, Any]) -> None:
-        if event[4] in self._asked:
-            self._asked.discard(event[4])
+    def _on_finished(self, number: int, name: str, details: Details) -> None:
+        if number in self._asked:
+            self._asked.discard(number)
         else:
-            self._end(event[5] or self._name(event), "finish", details["outcome"].lower(), details.get("cause"))
+            self._end(name, "finish", details["outcome"].lower(), details.get("cause"))
 
-    def _on_cancelled(self, event: RawEvent, details: dict[str, Any]) -> None:
-        if event[4] in self._asked:
-            self._asked.discard(event[4])
+    def _on_cancelled(self, number: int, name: str, details: Details) -> None:
+        if number in self._asked:
+            self._asked.discard(number)
             return
-        self._end(event[5] or self._name(event), "cancel", "aborted", details["cause"])
+        self._end(name, "cancel", "aborted", details["cause"])
         if "root" in details:
             self.roots[details["root"]] += 1
 
-    def _on_dropped(self, event: RawEvent, details: dict[str, Any]) -> None:
-        self._drop(event[5] or self._name(event), details["cause"])
+    def _on_dropped(self, _number: int, name: str, details: Details) -> None:
+        self._drop(name, details["cause"])
 
-    def _on_rejected(self, event: RawEvent, details: dict[str, Any]) -> None:
-        self.reject(event[5] or self._name(event), details["cause"])
+    def _on_rejected(self, _number: int, name: str, details: Details) -> None:
+        self.reject(name, details["cause"])
 
-    def _on_retried(self, event: RawEvent, details: dict[str, Any]) -> None:
-        number, before = event[4], details["of"]
-        if number is not None and before in self._iterations:
-            self._iterations[number] = self._iterations.pop(before)
-        name = event[5] or self._name(event)
+    def _on_retried(self, _number: int, name: str, details: Details) -> None:
         self.final[name] = "pending"
         self.attempts[name] = details["attempt"]
-
-    def _name(self, event: RawEvent) -> str:
-        """Return the id of an iteration of a periodic, which has no name of its own: ``sample#1``, ``sample#2``..."""
-        kernel, scope, number = self.kernel, event[3], event[4]
-        assert kernel is not None, "whoever runs a simulation sets the kernel"
-        assert number is not None, "only iterations come without a name"
-        if number not in self._iterations:
-            periodic = kernel.scopes[scope].tasks[number].periodic
-            assert periodic is not None, "every other simulated task has a name"
-            self._iterated[periodic.name] += 1
-            name = self._iterations[number] = f"{periodic.name}#{self._iterated[periodic.name]}"
-            self.final[name] = "pending"
-        return self._iterations[number]
 
     def refuse(self, name: str, refusal: Rejected) -> None:
         """Take in a submission that the kernel has refused: its event has told already."""
@@ -212,9 +201,20 @@ class Tally:
         for name, amount in self.used.items():
             self.used_ns[name] += last_ns * amount
 
+    def _id(self, task: Task) -> str:
+        return task.id
+
     def _note_starved(self, task: Task) -> None:
         self.starved += 1
-        entry = (task.starved_ns, -self.starved, task.id, task.priority)  # of equals, the earlier ones are kept
+        if task.starved_ns > self.starvation_timeout_ns:
+            self.starved_long += 1
+        entry = (
+            task.starved_ns,
+            -self.starved,
+            self._id(task),
+            task.attempt,
+            task.priority,
+        )  # of equals, the earlier ones are kept
         if len(self.worst) < _WORST:
             heappush(self.worst, entry)
         elif entry > self.worst[0]:
@@ -222,13 +222,14 @@ class Tally:
 
 
 # Of the kinds that are not worth a branch of their own in `emit`; all others leave no trace in the record.
-_HANDLERS: Final[dict[str, Callable[[Tally, RawEvent, dict[str, Any]], None]]] = {
+_HANDLERS: Final[dict[str, Callable[[Tally, int, str, Details], None]]] = {
     Kind.TASK_FINISHED: Tally._on_finished,  # noqa: SLF001  this table is a part of the class
     Kind.TASK_ABORT_ASKED: Tally._on_abort_asked,  # noqa: SLF001
     Kind.TASK_CANCELLED: Tally._on_cancelled,  # noqa: SLF001
     Kind.TASK_DROPPED: Tally._on_dropped,  # noqa: SLF001
     Kind.TASK_REJECTED: Tally._on_rejected,  # noqa: SLF001
     Kind.TASK_RETRIED: Tally._on_retried,  # noqa: SLF001
+    Kind.PERIODIC_TICK: Tally._on_tick,  # noqa: SLF001
     Kind.PERIODIC_SKIPPED: Tally._on_skipped,  # noqa: SLF001
 }
 
@@ -236,14 +237,14 @@ _HANDLERS: Final[dict[str, Callable[[Tally, RawEvent, dict[str, Any]], None]]] =
 class PlainTally(Tally):
     """The record of a run in which tasks can only be refused, start and succeed.
 
-    The engine sees all that happens there, so the kernel need not tell, and most of what is to be known about a task
-    follows from when it was submitted (the results are the same: ``test_plain_runs_are_recorded_like_others``).
+    The engine sees all that happens there, so the kernel need not tell, and what is to be known about a task follows
+    from its line in the file (the results are the same: ``test_plain_runs_are_recorded_like_others``).
     """
 
-    def __init__(self, workload: Workload) -> None:
-        """Start with every task taken for a success to come."""
-        super().__init__(workload)
-        self._at_ms = workload.at_ms
+    def __init__(self, workload: Workload, starvation_timeout_ns: int) -> None:
+        """Start with every task pending."""
+        super().__init__(workload, starvation_timeout_ns)
+        self._workload = workload
         self._starving = len({kind.priority for kind in workload.kinds}) > 1
         self._demanding = any(kind.demand for kind in workload.kinds)
 
@@ -256,11 +257,15 @@ class PlainTally(Tally):
 
     def start(self, now: int, tasks: list[Task]) -> None:
         """Take in what dispatch has started."""
-        self._hold(now, len(tasks))
-        add, ms, at_ms, ready_ns = self._add, self.ms, self._at_ms, self.ready_ns
+        ms, add, ready_ns = self.ms, self._add, self.ready_ns
+        ids, at_ms = self._workload.ids, self._workload.at_ms
         for task in tasks:
-            add((ms, "start", task.name))
-            ready_ns[task.priority].append(now - at_ms[task.job] * NS_PER_MS)
+            job = task.job
+            add((ms, "start", ids[job]))
+            ready_ns[task.priority].append(now - at_ms[job] * NS_PER_MS)
+        self.starts += len(tasks)
+        self.running += len(tasks)
+        self.peak = max(self.peak, self.running)
         if self._starving:
             for task in tasks:
                 if task.starved_ns:
@@ -271,19 +276,28 @@ class PlainTally(Tally):
 
     def end(self, now: int, tasks: list[Task]) -> None:
         """Take in that these bodies have ended."""
-        self.slot_ns += now * len(tasks)
-        self.running -= len(tasks)
-        add, ms = self._add, self.ms
+        ms, add, ids = self.ms, self._add, self._workload.ids
         for task in tasks:
-            add((ms, "finish", task.name))
+            add((ms, "finish", ids[task.job]))
+        self.running -= len(tasks)
         if self._demanding:
             self._give_back(now, tasks)
 
     def close(self) -> None:
-        """Take in that nothing more happens: whoever was let in has succeeded."""
+        """Take in that nothing more happens: whoever was let in has run its time and succeeded."""
         assert not self.running, "every simulated body ends"
-        refused = self.causes.keys()
+        workload, refused = self._workload, self.causes
         self.final = dict.fromkeys(self.final, "success") | dict.fromkeys(refused, "rejected")
+        lost = (
+            [ms for ident, ms in zip(workload.ids, workload.duration_ms, strict=True) if ident in refused]
+            if refused
+            else []
+        )
+        self.slot_ns = (sum(workload.duration_ms) - sum(lost)) * NS_PER_MS
+
+    def _id(self, task: Task) -> str:
+        name: str = self._workload.ids[task.job]
+        return name
 
 
 class SimulationResult:
@@ -297,9 +311,9 @@ class SimulationResult:
         waits: Mapping[str, int],
         promotions: int,
     ) -> None:
-        """Keep what the run has left behind; ``waits`` is the waiting by cause, in ns."""
+        """Keep what is left of a run: its settings, the limits it had, the waiting by cause in ns."""
         self._tally = tally
-        self._run = run
+        self.run = run
         self._limits = limits
         self._waits = waits
         self._promotions = promotions
@@ -329,9 +343,10 @@ class SimulationResult:
         tally = self._tally
         outcomes = Counter(tally.final.values())
         return {
-            "run": dict(self._run),
+            "run": dict(self.run),
             "makespan_ms": self._span_ms,
-            "tasks": len(tally.final),
+            "tasks": tally.tasks,
+            "iterations": tally.iterations,
             "attempts": tally.starts,
             "outcomes": {outcome: outcomes[outcome] for outcome in OUTCOMES},
             "peak_running": tally.peak,
@@ -343,6 +358,7 @@ class SimulationResult:
             "drops": dict(tally.drops),
             "rejects": dict(tally.rejects),
             "skips": dict(tally.skips),
+            "lost": [{"id": name, "cause": cause} for name, cause in islice(self._lost(), _FIRST)],
             "failures": self._failures(),
         }
 
@@ -350,7 +366,7 @@ class SimulationResult:
     def _span_ms(self) -> float:
         """From the first submission to the last event."""
         log = self._tally.log
-        return log[-3] - self._run["from_ms"] if log else 0
+        return log[-3] - self.run["from_ms"] if log else 0
 
     def _utilisation(self) -> dict[str, Any]:
         tally = self._tally
@@ -375,8 +391,17 @@ class SimulationResult:
 
     def _starved(self) -> dict[str, Any]:
         worst = sorted(self._tally.worst, reverse=True)
-        rows = [{"id": name, "priority": priority, "ms": _ms(ns)} for ns, _, name, priority in worst]
-        return {"tasks": self._tally.starved, "worst": rows}
+        rows = [
+            {"id": name, "attempt": attempt, "priority": priority, "ms": _ms(ns)}
+            for ns, _, name, attempt, priority in worst
+        ]
+        tally = self._tally
+        timeout_ms = _ms(tally.starvation_timeout_ns)
+        return {"tasks": tally.starved, "timeout_ms": timeout_ms, "past_timeout": tally.starved_long, "worst": rows}
+
+    def _lost(self) -> Iterator[tuple[str, str | None]]:
+        causes = self._tally.causes
+        return ((name, causes[name]) for name, outcome in self.final.items() if outcome == "rejected")
 
     def _failures(self) -> dict[str, Any]:
         tally = self._tally

@@ -37,9 +37,14 @@ _DURATION_PART: Final = re.compile(rf"({_NUMBER})\s*(ns|us|µs|μs|ms|s|m|h|d)\s
 _SIZE_EXPECTED: Final = 'an int >= 0 (bytes) or a string such as "512MB" (10^6) or "4GiB" (2^30)'
 _DURATION_EXPECTED: Final = 'a number of seconds >= 0 or a string such as "500ms", "2s", "5m" or "1h30m"'
 _SHOWN: Final = 60
-_MINUTE_MS: Final = 60_000
-_HOUR_MS: Final = 60 * _MINUTE_MS
-_DAY_MS: Final = 24 * _HOUR_MS
+_ROUNDS_TO_1_S: Final = 999.5
+_ROUNDS_TO_60_S: Final = 59_950
+# Below so many seconds: the big unit and its size, the small unit and its size.
+_CLOCK: Final[tuple[tuple[float, str, int, str, int], ...]] = (
+    (3600, "m", 60, "s", 1),
+    (86_400, "h", 3600, "m", 60),
+    (math.inf, "d", 86_400, "h", 3600),
+)
 _THOUSAND: Final = 1000
 _HUNDRED: Final = 100
 
@@ -87,15 +92,13 @@ def parse_duration_ns(value: object) -> int:
 
 def format_ms(ms: float) -> str:
     """Give a duration as people say it: ``850 ms``, ``12.3 s``, ``4m 05s``, ``2h 03m``, ``3d 04h``."""
-    if ms < _THOUSAND:
-        return f"{round(ms)} ms" if ms == 0 or ms >= _HUNDRED or ms == int(ms) else f"{ms:.3g} ms"
-    if ms < _MINUTE_MS:
+    if ms < _ROUNDS_TO_1_S:
+        return f"{ms:.3g} ms" if ms < _HUNDRED else f"{round(ms)} ms"
+    if ms < _ROUNDS_TO_60_S:
         return f"{ms / 1000:.1f} s"
-    if ms < _HOUR_MS:
-        return f"{int(ms // _MINUTE_MS)}m {int(ms % _MINUTE_MS // 1000):02d}s"
-    if ms < _DAY_MS:
-        return f"{int(ms // _HOUR_MS)}h {int(ms % _HOUR_MS // _MINUTE_MS):02d}m"
-    return f"{int(ms // _DAY_MS)}d {int(ms % _DAY_MS // _HOUR_MS):02d}h"
+    seconds = round(ms / 1000)
+    _, unit, size, smaller, part = next(row for row in _CLOCK if seconds < row[0])
+    return f"{seconds // size}{unit} {seconds % size // part:02d}{smaller}"
 
 
 def format_size(size: float) -> str:

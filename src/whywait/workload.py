@@ -27,19 +27,22 @@ from whywait.fields import (
     names,
     one_of,
     optional,
+    priority,
     problem,
     read_fields,
     records,
+    task_id,
     unknown_name,
     whole,
 )
-from whywait.kernel.model import Demand, Priority, make_demand
+from whywait.kernel.model import GENERATED_ID_PREFIX, Demand, Priority, make_demand
 from whywait.units import format_size, parse_size, shown
 
 ALWAYS: Final = sys.maxsize  # attempts that fail when all of them do
 MAX_BYTES: Final = 4 << 30
 _CHUNK: Final = 1 << 20
 _MEMO: Final = 4096
+_RESERVED: Final = ("", GENERATED_ID_PREFIX)  # how no id of a user begins
 _PER_TASK: Final = ("id", "at_ms", "duration_ms", "after", "after_ended")
 
 _POLICY: Final[Table] = {
@@ -85,10 +88,10 @@ _SCOPE: Final[Table] = {
 }
 _OUTCOME: Final = one_of("success", "error")
 _TASK: Final[Table] = {
-    "id": ("id", name),
+    "id": ("id", task_id),
     "at_ms": ("at_ms", whole(0)),
     "duration_ms": ("duration_ms", whole(1)),
-    "priority": ("priority", Priority.parse),
+    "priority": ("priority", priority),
     "after": ("after", names),
     "after_ended": ("after_ended", names),
     "scope": ("scope", optional(name)),
@@ -103,7 +106,7 @@ _OP: Final[Table] = {
     "id": ("id", name),
 }
 _PERIODIC: Final[Table] = {
-    "id": ("id", name),
+    "id": ("id", task_id),
     "every_ms": ("every_ms", whole(1)),
     "duration_ms": ("duration_ms", whole(1)),
     "until_ms": ("until_ms", whole(0)),
@@ -112,7 +115,7 @@ _PERIODIC: Final[Table] = {
     "jitter": ("jitter", fraction(0.3)),
     "enabled": ("enabled", flag),
     "disable_after": ("disable_after", optional(whole(1))),
-    "priority": ("priority", Priority.parse),
+    "priority": ("priority", priority),
     "scope": ("scope", optional(name)),
     "outcome": ("outcome", _OUTCOME),
     **_DEMAND,
@@ -188,10 +191,11 @@ class Workload:
     def __init__(self, data: Mapping[str, Any], source: str | None = None) -> None:
         """Check ``data`` and keep what a simulation needs; ``source`` is what messages call it."""
         self.source = source
-        self.ids: list[str] = []
-        self.at_ms: list[int] = []
-        self.duration_ms: list[int] = []
-        self.kind_of: list[int] = []  # index into kinds, for each task
+        # Tuples, because the garbage collector lets go of tuples without containers and of lists never.
+        self.ids: tuple[str, ...] = ()
+        self.at_ms: tuple[int, ...] = ()
+        self.duration_ms: tuple[int, ...] = ()
+        self.kind_of: tuple[int, ...] = ()  # index into kinds, for each task
         self.kinds: list[TaskKind] = []
         self.after: dict[int, tuple[str, ...]] = {}  # task index -> ids
         self.after_ended: dict[int, tuple[str, ...]] = {}
@@ -247,7 +251,10 @@ class Workload:
             self.scopes.update((link, read[link]) for link in reversed(chain) if link not in self.scopes)
 
     def _read_tasks(self, tasks: list[Any]) -> None:
-        ids, at_ms, duration_ms, kind_of = self.ids, self.at_ms, self.duration_ms, self.kind_of
+        ids: list[str] = []
+        at_ms: list[int] = []
+        duration_ms: list[int] = []
+        kind_of: list[int] = []
         required = itemgetter("id", "at_ms", "duration_ms")
         shapes: dict[tuple[str, ...] | None, _Shape] = {}
         memo: dict[Any, int] = {}
@@ -259,16 +266,16 @@ class Workload:
             if shape is None:
                 shape = shapes[keys] = self._shape(task, len(ids))
             shared, picks, dependencies = shape
-            task_id, at, duration = required(task)
+            ident, at, duration = required(task)
             if (
-                type(task_id) is not str
-                or not task_id
+                type(ident) is not str
+                or ident[:1] in _RESERVED
                 or type(at) is not int
                 or at < 0
                 or type(duration) is not int
                 or duration < 1
             ):
-                task_id, at, duration = required(read_fields(_TASK, task, f"tasks[{len(ids)}]", self.source))
+                ident, at, duration = required(read_fields(_TASK, task, f"tasks[{len(ids)}]", self.source))
             if at < last:
                 in_order = False
             last = at
@@ -290,10 +297,12 @@ class Workload:
                     kind = index_of.setdefault(found, len(index_of))
                     if len(memo) < _MEMO and "resources" not in task:
                         memo[key] = kind
-            ids.append(task_id)
+            ids.append(ident)
             at_ms.append(at)
             duration_ms.append(duration)
             kind_of.append(kind)
+        self.ids = tuple(ids)
+        self.at_ms, self.duration_ms, self.kind_of = tuple(at_ms), tuple(duration_ms), tuple(kind_of)
         self.in_order = in_order
         self.kinds = list(index_of)
         known = set(ids)
@@ -329,7 +338,7 @@ class Workload:
                 raise problem(self.source, f"tasks[{index}].{field}", message)
 
     def _read_periodics(self, periodics: list[Any]) -> None:
-        taken = set(self.ids) if periodics else set()
+        taken = {ident.partition("#")[0] for ident in self.ids} | set(self.ids) if periodics else set()
         for index, entry in enumerate(periodics):
             place = f"periodics[{index}]"
             fields = read_fields(_PERIODIC, entry, place, self.source)
@@ -337,6 +346,7 @@ class Workload:
                 if key not in fields:
                     wanted = "every periodic has id, every_ms, duration_ms and until_ms (so that the run ends)"
                     raise problem(self.source, place, f'"{key}" is missing: {wanted}')
+            # Iterations are called after their periodic, so both ids must be free: sample and sample#7.
             if fields["id"] in taken:
                 raise problem(self.source, f"{place}.id", f"{shown(fields['id'])} is taken by a task or a periodic")
             taken.add(fields["id"])

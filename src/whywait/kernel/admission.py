@@ -24,7 +24,7 @@ from whywait.errors import (
 )
 from whywait.kernel import graph
 from whywait.kernel.model import GENERATED_ID_PREFIX, HIGHEST, LOWEST, Scope, Submission, Task
-from whywait.kernel.state import OPEN_SCOPE_STATES, Cause
+from whywait.kernel.state import OPEN_SCOPE_STATES, Cause, Outcome, ScopeState
 
 if TYPE_CHECKING:
     from whywait.kernel.gates import Gate
@@ -44,6 +44,15 @@ class Dependencies:
     batch_after: Sequence[str] = ()  # names within the same batch
     batch_after_ended: Sequence[str] = ()
 
+    @property
+    def met(self) -> bool:
+        """Whether nothing is awaited: the task is READY at once."""
+        if self.failed is not None or self.batch_after or self.batch_after_ended:
+            return False
+        if any(task.latest().outcome is None for task in self.after_ended):
+            return False
+        return all(task.latest().outcome == Outcome.SUCCESS for task in self.after)
+
 
 class Admission:
     """Decides whether a submission is let in."""
@@ -57,12 +66,9 @@ class Admission:
     def check(self, request: Submission, batch: Batch | None = None) -> Dependencies:
         """Run all checks but the limits; return the dependencies. ``batch``: what comes in together with this one."""
         scope, name, priority, demand, after, after_ended, _, _ = request
-        if scope.state not in OPEN_SCOPE_STATES:
-            raise ScopeClosed(
-                f"scope {scope.key!r} is {scope.state}: it accepts submissions only while ATTACHED or RUNNING",
-                check="scope state",
-                cause=Cause.SCOPE_STATE,
-            )
+        for each in scope.chain:
+            if each.state == ScopeState.SUSPENDED or (each is scope and each.state not in OPEN_SCOPE_STATES):
+                raise _closed(each)
         if name is not None and (name in scope.ids or not name or name[0] == GENERATED_ID_PREFIX):
             raise _bad_name(scope, name)
         if not LOWEST <= priority <= HIGHEST:
@@ -102,12 +108,13 @@ class Admission:
     def make_room(self, requests: Sequence[Submission], found: Sequence[Dependencies]) -> list[Task]:
         """Check the limits for tasks that come in together; return the pending tasks to drop for them."""
         taken: dict[str, int] = {}  # scope key -> tasks of this batch already let in
+        ready: dict[str, int] = {}  # scope key -> those of them that are READY at once
         victims: list[Task] = []
         doomed: dict[int, Task] = {}  # the victims and all that end with them
-        for request in requests:
+        for request, dependencies in zip(requests, found, strict=True):
             scope = request.scope
             self.looking_at = request
-            self._check_busy(scope, taken, request)
+            self._check_busy(scope, ready, request)
             for each in scope.chain:
                 limit = each.limits.max_spawn
                 if limit is not None and each.spawned + taken.get(each.key, 0) >= limit:
@@ -127,6 +134,8 @@ class Admission:
                     doomed.update((task.number, task) for task, _ in graph.descendants([victim]))
             for each in scope.chain:
                 taken[each.key] = taken.get(each.key, 0) + 1
+                if dependencies.met:
+                    ready[each.key] = ready.get(each.key, 0) + 1
         return victims
 
     def _check_demand(self, request: Submission) -> None:
@@ -168,7 +177,7 @@ class Admission:
                     raise self._unknown(request, dependency, scope or request.scope, batch)
                 if isinstance(known, Task):
                     tasks.append(known)
-                elif known != "SUCCESS" and not ended_suffices:
+                elif known != Outcome.SUCCESS and not ended_suffices:
                     found.failed = found.failed or name
             if ended_suffices:
                 found.batch_after_ended = names
@@ -186,14 +195,14 @@ class Admission:
             cause=Cause.UNKNOWN_DEPENDENCY,
         )
 
-    def _check_busy(self, scope: Scope, taken: dict[str, int], request: Submission) -> None:
+    def _check_busy(self, scope: Scope, ready: dict[str, int], request: Submission) -> None:
         if scope.limits.when_busy != "reject":
             return
         for each in scope.chain:
             gate = each.slot_gate
             if gate.limit is None:
                 continue
-            left = gate.free - taken.get(each.key, 0)
+            left = gate.free - ready.get(each.key, 0)
             if left <= 0 or _ready_at_least(each, left):
                 raise Rejected(
                     f"all {gate.limit} slots of {_where(each)} are taken or spoken for: {_what(request)} is refused",
@@ -248,6 +257,14 @@ def _duplicate(scope: Scope, name: str, how: str) -> DuplicateTask:
         f"task id {name!r} is used in scope {scope.key!r} ({how}): choose another id",
         check="id unused",
         cause=Cause.DUPLICATE,
+    )
+
+
+def _closed(scope: Scope) -> ScopeClosed:
+    return ScopeClosed(
+        f"scope {scope.key!r} is {scope.state}: it accepts submissions only while ATTACHED or RUNNING",
+        check="scope state",
+        cause=Cause.SCOPE_STATE,
     )
 
 

@@ -44,7 +44,8 @@ class Dispatcher:
         self._holders = [0] * (HIGHEST + 1)  # slot holders by priority
         self._top = -1  # the highest priority that holds a slot, as of the last settle
         self.top_moved = False  # `settle` has something to do
-        self.blocker: Lane | None = None  # backfill="none": whom everybody behind waits for
+        self.blocker: Lane | None = None  # backfill="none": the first that only its budget gate stops
+        self.held = False  # everybody behind the blocker waits for it
         self._lanes: list[Lane] = []
         self._empty_lanes = 0
 
@@ -88,6 +89,7 @@ class Dispatcher:
             self._off_bench(lane, bench)
             if head is not None:
                 self._on_bench(lane, bench.gate)
+                self.gate_moved(bench.gate)  # the bench may be a new one and has missed that the gate opened
                 return
             lane.epoch = self._next_epoch(now, lane, None)
             lane.queued = None
@@ -97,6 +99,8 @@ class Dispatcher:
             heappush(lane.level.heap, (head.entry, lane))
         else:
             lane.queued = None
+            if lane is self.blocker:
+                self._forget_blocker(now)
             self._lane_emptied()
 
     # The decision
@@ -108,34 +112,67 @@ class Dispatcher:
         while slots.free > 0:
             lane = self._next_lane(now)
             if lane is None:
-                if self.blocker is not None:
-                    self._hold_back(now, None, None)
+                if self.held or self.blocker is not None:
+                    self._let_pass(now)
                 return started
             if lane.bench is not None:
                 self._unpark(now, lane)
             gate = self.closed_gate(lane)
             if gate is None:
+                if lane is self.blocker:
+                    self._forget_blocker(now)
                 started.append(self._start(now, lane))
             elif self._greedy or not gate.is_budget:
                 self._park(now, lane, gate)
             else:
+                self._unpark_openings(now)
                 self._hold_back(now, lane, gate)
                 return started
-        for level in self.levels:
-            if level.opening:
-                self._unpark_opening(now, level)
-        if self.blocker is not None:
-            self._hold_back(now, None, None)
+        self._unpark_openings(now)
+        if self.held or self.blocker is not None:
+            self._let_pass(now)
         return started
 
     def closed_gate(self, lane: Lane) -> Gate | None:
         """Return the first closed gate of a lane, in the order in which gates are asked."""
         nobody_runs = self.busy == 0
         for gate, need in lane.needs:
-            # The first half spares a call for the gates that are open to anybody who needs so much.
+            # The first half spares a call for a gate that has enough.
             if gate.free < need and gate.closed(need, nobody_runs):
                 return gate
         return None
+
+    def may_hand_over(self, now: int, lane: Lane) -> bool:
+        """Return whether the next task to start is of this lane and nobody else is let in by what it holds."""
+        if self.slots.free or lane.queued is None or self.blocker is not None:
+            return False
+        for gate, _ in lane.needs:
+            if gate.benches or gate.free < 0:  # overdrawn: what comes back is not enough for the next one
+                return False
+        for gate in self._soft:
+            if gate.benches:
+                return False
+        level = lane.level
+        if len(self.levels) == 1 and not level.opening:
+            return level.heap[0][1] is lane  # a stale item on top may make this wrong, never the other way round
+        return self._next_lane(now) is lane
+
+    def hand_over(self, now: int, lane: Lane) -> Task:
+        """Mark the next task of a lane RUNNING; slot and budget are there already or are taken by the caller.
+
+        The lane is on top of its level's heap: ``first`` said so, or ``_unpark`` put it there.
+        """
+        task = lane.shift()
+        if lane.queued is None:
+            heappop(lane.level.heap)
+            self._lane_emptied()
+        else:
+            heapreplace(lane.level.heap, (lane.queued, lane))
+        if now != task.since:
+            self._account(now, task, lane)
+        task.state = TaskState.RUNNING
+        task.since = now
+        return task
 
     def release(self, task: Task) -> None:
         """Give back the slot and the budget of a task whose body has ended."""
@@ -152,15 +189,15 @@ class Dispatcher:
         if priority == self._top and not self._holders[priority]:
             self.top_moved = True
         task.lane = None
-        if self.busy == 0 and self._soft:
+        if self.busy == 0:
             for gate in self._soft:
-                for bench in gate.benches.values():
-                    _announce(bench)
+                self.gate_moved(gate)
 
     def gate_moved(self, gate: Gate) -> None:
         """Tell the levels whose parked lanes may fit now that a gate has more free."""
+        room = gate.room(self.busy == 0)
         for bench in gate.benches.values():
-            if bench.smallest_need <= gate.free:
+            if room is None or bench.smallest_need <= room:
                 _announce(bench)
 
     def settle(self, now: int) -> list[Level]:
@@ -226,13 +263,7 @@ class Dispatcher:
         return self.order.effective(lane.level.priority, now - head.since)
 
     def _start(self, now: int, lane: Lane) -> Task:
-        task = lane.shift()
-        heap = lane.level.heap  # the lane is on top of it: `first` said so, or `_unpark` put it there
-        if lane.queued is None:
-            heappop(heap)
-            self._lane_emptied()
-        else:
-            heapreplace(heap, (lane.queued, lane))
+        task = self.hand_over(now, lane)
         for gate, need in lane.needs:
             gate.free -= need
         self.slots.free -= 1
@@ -241,10 +272,6 @@ class Dispatcher:
         self._holders[priority] += 1
         if priority > self._top:
             self.top_moved = True
-        if now != task.since:
-            self._account(now, task, lane)
-        task.state = TaskState.RUNNING
-        task.since = now
         return task
 
     def _account(self, now: int, task: Task, lane: Lane) -> None:
@@ -256,7 +283,9 @@ class Dispatcher:
         if task.segment is segment and task.epoch is lane.epoch and task.waits is None:
             # The common case, spelled out for speed: nothing has changed since it entered, and it waited for one
             # cause all the time (guarded by test_kernel_against_model.py, which compares every wait).
-            task.waits = {lane.waits_for: waited} if waited else None
+            gate = lane.epoch.gate
+            if waited:
+                task.waits = {segment.mode if gate is None else gate.name: waited}
             if segment.higher:
                 task.starved_ns += waited
         elif waited:
@@ -279,16 +308,19 @@ class Dispatcher:
         self._off_bench(lane, lane.bench)
         self._back_into_heap(now, lane)
 
-    def _unpark_opening(self, now: int, level: Level) -> None:
-        """Slots ran out before dispatch got to the lanes whose gate has opened: they wait for a slot now."""
-        for bench in level.opening:
-            bench.opening = False
-            for lane in bench.take(bench.gate.free):
-                lane.bench = None
-                self._back_into_heap(now, lane)
-            if not bench:
-                del bench.gate.benches[level.priority]
-        level.opening.clear()
+    def _unpark_openings(self, now: int) -> None:
+        """Dispatch stops before it got to lanes whose gate has opened: they wait like any it did not get to."""
+        for level in self.levels:
+            if not level.opening:
+                continue
+            for bench in level.opening:
+                bench.opening = False
+                for lane in bench.take(bench.gate.free):
+                    lane.bench = None
+                    self._back_into_heap(now, lane)
+                if not bench:
+                    del bench.gate.benches[level.priority]
+            level.opening.clear()
 
     def _back_into_heap(self, now: int, lane: Lane) -> None:
         lane.epoch = self._next_epoch(now, lane, None)
@@ -301,7 +333,7 @@ class Dispatcher:
         bench = gate.benches.get(level.priority)
         if bench is None:
             bench = gate.benches[level.priority] = Bench(gate, level)
-        bench.add(lane, next(need for other, need in lane.needs if other is gate), head.entry)
+        bench.add(lane, lane.need(gate), head.entry)
         lane.bench = bench
 
     def _off_bench(self, lane: Lane, bench: Bench) -> None:
@@ -313,22 +345,36 @@ class Dispatcher:
                 bench.opening = False
                 lane.level.opening.remove(bench)
 
-    def _hold_back(self, now: int, lane: Lane | None, gate: Gate | None) -> None:
-        """backfill="none": let everybody behind ``lane`` wait for it; None lifts that."""
-        before = self.blocker
-        if before is None and lane is None:
-            return
-        if before is not None and before is not lane and before.bench is None:
-            before.epoch = self._next_epoch(now, before, None)
-        if lane is not None and lane.epoch.gate is not gate:
+    def _hold_back(self, now: int, lane: Lane, gate: Gate) -> None:
+        """backfill="none": let everybody behind ``lane`` wait for it."""
+        if self.blocker is not lane:
+            self._forget_blocker(now)
+        if lane.epoch.gate is not gate:
             lane.epoch = self._next_epoch(now, lane, gate)
         self.blocker = lane
-        if (before is None) != (lane is None):
+        if not self.held:
+            self.held = True
             self._switch_levels(now)
+
+    def _let_pass(self, now: int) -> None:
+        """Dispatch has come to rest without a blocker; the last one keeps its cause while its gate stays closed."""
+        lane = self.blocker
+        if lane is not None:
+            gate = lane.epoch.gate
+            if not len(lane) or lane.bench or gate is None or not gate.closed(lane.need(gate), self.busy == 0):
+                self._forget_blocker(now)
+        if self.held:
+            self.held = False
+            self._switch_levels(now)
+
+    def _forget_blocker(self, now: int) -> None:
+        lane, self.blocker = self.blocker, None
+        if lane is not None and lane.bench is None:
+            lane.epoch = self._next_epoch(now, lane, None)
 
     def _switch_levels(self, now: int) -> list[Level]:
         starved = []
-        held = self.blocker is not None
+        held = self.held
         for level in self.levels:
             higher = level.priority < self._top
             if higher and not level.segment.higher:
@@ -343,7 +389,7 @@ class Dispatcher:
     def _make_lane(self, now: int, task: Task) -> Lane:
         level = self._level_of[task.priority]
         if level is None:
-            level = Level(task.priority, now, higher=task.priority < self._top, held=self.blocker is not None)
+            level = Level(task.priority, now, higher=task.priority < self._top, held=self.held)
             self._level_of[task.priority] = level
             self.levels.append(level)
             self.levels.sort(key=_descending)

@@ -74,4 +74,6 @@ def outcome_details(outcome: str, cause: str | None) -> tuple[tuple[str, Any], .
     return details
 
 
-_OUTCOMES: dict[tuple[str, str | None], tuple[tuple[str, Any], ...]] = {}
+SUCCESS_DETAILS: Final = (("outcome", "SUCCESS"),)
+
+_OUTCOMES: dict[tuple[str, str | None], tuple[tuple[str, Any], ...]] = {("SUCCESS", None): SUCCESS_DETAILS}

@@ -33,6 +33,7 @@ def link(task: Task, after: Iterable[Task], after_ended: Iterable[Task]) -> Task
         latest = dependency.latest()
         if latest.outcome is None:
             latest.ended_successors = _with(latest.ended_successors, task)
+            latest.plain = False
             task.after_ended = _with(task.after_ended, dependency)
             task.unmet += 1
     return failed
@@ -43,6 +44,7 @@ def hand_over(old: Task, new: Task) -> None:
     new.successors, old.successors = old.successors, None
     if old.ended_successors is not None:
         new.ended_successors, old.ended_successors = old.ended_successors, None
+        new.plain = False
     if old.dead_edges:
         new.dead_edges = old.dead_edges
 

@@ -172,6 +172,10 @@ class Lane:
         gate = self.epoch.gate
         return gate.name if gate is not None else self.level.segment.mode
 
+    def need(self, gate: Gate) -> int:
+        """Return how much a task of this lane needs of a gate; 0 if it does not pass it."""
+        return next((need for other, need in self.needs if other is gate), 0)
+
     def shift(self) -> Task:
         """Remove and return the task at the front; ``queued`` becomes the entry of the next one, or None."""
         items = self.items

@@ -59,6 +59,8 @@ class Life:
         self.scopes: dict[str, Scope] = {"": self.root}
         self.settled: list[Task] = []
         self.requests: list[tuple[str, Task]] = []
+        self.suspended = 0  # how many scopes are SUSPENDED
+        self.freed: list[Task] = []  # triggers that the overlap gate lets through, to be woken with the others
         self.stats = Stats()
         self.running: dict[int, Task] = {}  # slot holders in start order
         self.pause_timeout_ns = pause_timeout_ns
@@ -162,6 +164,7 @@ class Life:
         max_wait_ns = task.policy.max_wait_ns
         if max_wait_ns is not None:
             task.wait_timer = self.expiries.add(now + max_wait_ns, MAX_WAIT, task)
+            task.plain = False
         if task.starved_ns:
             self.starvation.task_returned(now, task)
 
@@ -236,7 +239,7 @@ class Life:
 
     def wake_after_end(self, now: int, ended: Iterable[Task], led_by: int | None) -> None:
         """Wake whoever awaited the end, whatever the outcome, of tasks that have ended."""
-        woken = []
+        woken, self.freed = self.freed, []
         for task in ended:
             if task.outcome is not None and task.ended_successors is not None:
                 woken.extend(graph.met(task.ended_successors))
@@ -248,7 +251,8 @@ class Life:
         if task.outcome != Outcome.SUCCESS:
             self.propagate(now, [task], task.id, led_by)
             return
-        woken = graph.met(task.successors)
+        woken = graph.met(task.successors) + self.freed
+        self.freed = []
         task.successors = None
         if task.ended_successors is not None:
             woken += graph.met(task.ended_successors)
@@ -316,6 +320,7 @@ class Life:
             new.held_by = Wait.BACKOFF
             new.unmet = 1
             new.wait_timer = self.timers.add(now + delay_ns, BACKOFF, new)
+            new.plain = False
         else:
             self.make_ready(now, new)
         details = (("of", task.number), ("attempt", new.attempt), ("state", new.state))

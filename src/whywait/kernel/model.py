@@ -180,6 +180,7 @@ class Task:
         "name",
         "number",
         "outcome",
+        "plain",
         "policy",
         "priority",
         "scope",
@@ -211,6 +212,7 @@ class Task:
     successors: list[Task] | None  # tasks that await this one's success
     unmet: int  # how many things keep a QUEUED task from READY
     started_seq: int  # seq of the TASK_STARTED event
+    plain: bool  # none of the timers, periodic and ended_successors below is set: the hot path asks only this
 
     cause: str | None = None
     root: str | None = None  # id of the task whose end ended this one
@@ -251,6 +253,7 @@ class Task:
         self.job = job
         self.since = now
         self.state = TaskState.QUEUED
+        self.plain = True
         self.entry = self.unmet = self.started_seq = 0
         self.lane = self.segment = self.epoch = self.outcome = self.waits = self.after = self.successors = None
 

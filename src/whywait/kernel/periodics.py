@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from whywait.errors import ConfigError, DuplicateTask, Rejected
+from whywait.errors import ConfigError, DuplicateTask, InvalidTransition, Rejected
 from whywait.kernel.events import Kind
 from whywait.kernel.model import Submission, Task
 from whywait.kernel.periodic import Periodic
@@ -57,6 +57,9 @@ class Periodics:
 
     def set_enabled(self, now: int, periodic: Periodic, *, enabled: bool, immediately: bool) -> None:
         """Switch a periodic on or off; the grid of its ticks stays."""
+        scope = periodic.scope
+        if scope.state in (ScopeState.DISPOSING, ScopeState.DISPOSED):
+            raise InvalidTransition(f"periodic {periodic.name!r} has ended with its scope, which is {scope.state}")
         if periodic.enabled == enabled:
             return
         if not enabled:
@@ -93,9 +96,10 @@ class Periodics:
         periodic.started -= 1
         periodic.waiting.append(new)
         new.periodic = old.periodic
+        new.plain = False
 
     def ended(self, now: int, task: Task, periodic: Periodic) -> None:
-        """Count an iteration that has ended and let the next one through the overlap gate."""
+        """Count an iteration that has ended; the next one is let through the overlap gate with its dependents."""
         if task.started_seq:
             periodic.started -= 1
         else:
@@ -114,7 +118,7 @@ class Periodics:
             if allowed.state == TaskState.PAUSED:
                 allowed.held_by = None  # it turns READY when it is resumed
             else:
-                self._life.wake(now, [allowed], None)
+                self._life.freed.append(allowed)
 
     def _set_tick(self, now: int, periodic: Periodic, *, consumed: bool) -> None:
         life = self._life
@@ -147,6 +151,7 @@ class Periodics:
         task = life.register(now, request)
         task.name = f"{periodic.name}#{task.number}"
         task.periodic = periodic
+        task.plain = False
         held = periodic.started + len(periodic.waiting) >= periodic.width
         periodic.waiting.append(task)
         if held:

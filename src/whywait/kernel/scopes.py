@@ -48,6 +48,7 @@ def suspend(life: Life, now: int, scope: Scope) -> None:
     """RUNNING to SUSPENDED; the state gate closes for everything below too."""
     scope.state = scope_step(scope.state, "suspend", ScopeState.SUSPENDED, scope.key)
     scope.state_gate.free = _CLOSED
+    life.suspended += 1
     life.other_event(now, Kind.SCOPE_SUSPENDED, scope)
 
 
@@ -55,6 +56,7 @@ def resume(life: Life, now: int, scope: Scope) -> None:
     """SUSPENDED to RUNNING."""
     scope.state = scope_step(scope.state, "resume", ScopeState.RUNNING, scope.key)
     scope.state_gate.free = 0
+    life.suspended -= 1
     life.dispatcher.gate_moved(scope.state_gate)
     life.trigger = life.other_event(now, Kind.SCOPE_RESUMED, scope)
 
@@ -66,6 +68,7 @@ def dispose(life: Life, now: int, scope: Scope) -> None:
     doomed = [each for each in scope.subtree() if each.state != ScopeState.DISPOSING]
     seq = None
     for each in doomed:
+        life.suspended -= each.state == ScopeState.SUSPENDED
         each.state = scope_step(each.state, "dispose", ScopeState.DISPOSING, each.key)
         seq = life.other_event(now, Kind.SCOPE_DISPOSING, each, cause=seq)
         life.periodics.remove_all(each)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from typing import Any, Final
 
 from whywait.kernel.state import Outcome
@@ -24,7 +24,7 @@ class Stats:
         self.by_outcome: dict[str, int] = dict.fromkeys(outcomes, 0)
         self.dropped: dict[str, int] = {}  # by cause
         self.rejected: dict[str, int] = {}  # by cause
-        self.wait_ns: dict[str, int] = {}  # by wait cause, of tasks that have started
+        self.wait_ns: defaultdict[str, int] = defaultdict(int)  # by wait cause, of tasks that have started
         self.recent_waits_ns: deque[int] = deque(maxlen=RECENT)  # whole waits of the tasks started last
 
     def started(self, waits: dict[str, int]) -> None:
@@ -32,7 +32,7 @@ class Stats:
         wait_ns = self.wait_ns
         total = 0
         for cause, ns in waits.items():
-            wait_ns[cause] = wait_ns.get(cause, 0) + ns
+            wait_ns[cause] += ns
             total += ns
         self.recent_waits_ns.append(total)
 

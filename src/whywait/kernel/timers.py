@@ -24,23 +24,19 @@ class Timer:
 class Timers:
     """Timers in (time, creation) order."""
 
-    __slots__ = ("_created", "_dead", "_heap")
+    __slots__ = ("_created", "_dead", "heap")
 
     def __init__(self) -> None:
         """Make an empty heap."""
-        self._heap: list[tuple[int, int, Timer]] = []
+        self.heap: list[tuple[int, int, Timer]] = []  # with stale items
         self._created = 0
         self._dead = 0
-
-    def __bool__(self) -> bool:
-        """Return whether there may be a timer."""
-        return bool(self._heap)
 
     def add(self, at: int, kind: str, target: Any) -> Timer:  # noqa: ANN401 - see Timer
         """Set a timer."""
         timer = Timer(at, kind, target)
         self._created += 1
-        heappush(self._heap, (at, self._created, timer))
+        heappush(self.heap, (at, self._created, timer))
         return timer
 
     def cancel(self, timer: Timer) -> None:
@@ -49,14 +45,14 @@ class Timers:
             timer.live = False
             timer.target = None
             self._dead += 1
-            if self._dead > _SLACK and self._dead * 2 > len(self._heap):
-                self._heap = [item for item in self._heap if item[2].live]
-                heapify(self._heap)
+            if self._dead > _SLACK and self._dead * 2 > len(self.heap):
+                self.heap = [item for item in self.heap if item[2].live]
+                heapify(self.heap)
                 self._dead = 0
 
     def next_at(self) -> int | None:
         """Return when the next live timer is due."""
-        heap = self._heap
+        heap = self.heap
         while heap and not heap[0][2].live:
             heappop(heap)
             self._dead -= 1
@@ -67,6 +63,6 @@ class Timers:
         at = self.next_at()
         if at is None or at > now:
             return None
-        timer = heappop(self._heap)[2]
+        timer = heappop(self.heap)[2]
         timer.live = False
         return timer

@@ -186,7 +186,7 @@ def _closed_gates(life: Life, now: int, lane: Lane) -> tuple[Reason, ...]:
     if dispatcher.slots.closed(1, nobody_runs):
         reasons.append(_gate_reason(life, now, dispatcher.slots, 1))
     blocker = dispatcher.blocker
-    if blocker is not None and blocker is not lane and blocker.head is not None:
+    if dispatcher.held and blocker is not None and blocker is not lane and blocker.head is not None:
         reasons.append(Reason(ReasonKind.HELD_BACK, Wait.HELD_BACK, tasks=(_blocking(blocker.head),)))
     return tuple(reasons) or (Reason(ReasonKind.DISPATCH, Wait.SLOT),)
 
@@ -215,7 +215,7 @@ def _held(life: Life, task: Task, gate: Gate) -> int:
     if gate is life.dispatcher.slots:
         return 1
     assert task.lane is not None, "a slot holder remembers its lane"
-    return next((need for other, need in task.lane.needs if other is gate), 0)
+    return task.lane.need(gate)
 
 
 def _ahead(life: Life, now: int, task: Task) -> tuple[Ahead, ...]:

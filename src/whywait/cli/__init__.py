@@ -1,0 +1,57 @@
+"""The ``whywait`` program: one file for each verb, put together here.
+
+Exit codes: 0 all went well, 1 the run had failures (where a command says so), 2 bad input or usage, 70 a bug in
+whywait itself, 130 interrupted. What goes wrong is told on stderr in one plain line; a traceback only with ``--debug``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+from whywait.errors import WhywaitError
+
+BAD_INPUT: Final = 2
+BUG: Final = 70
+INTERRUPTED: Final = 130
+
+
+def main() -> None:
+    """Run the ``whywait`` program and leave with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: list[str]) -> int:
+    """Run the program with these arguments; return the exit code."""
+    try:
+        from whywait.cli.app import make_app
+    except ModuleNotFoundError as error:
+        if error.name not in {"typer", "rich", "click"}:
+            raise
+        return _fail(f"the command line needs the package {error.name!r}; install it with: pip install 'whywait[cli]'")
+    try:
+        make_app()(args, prog_name="whywait")
+        sys.stdout.flush()
+    except SystemExit as left:
+        return left.code if isinstance(left.code, int) else 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader has gone (`| head`): nothing is wrong, and the interpreter must not complain on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except WhywaitError as error:
+        if "--debug" in args:
+            raise
+        return _fail(str(error))
+    except Exception as error:
+        if "--debug" in args:
+            raise
+        _fail(f"this is a bug in whywait ({type(error).__name__}: {error}); run again with --debug for the traceback")
+        return BUG
+    return 0
+
+
+def _fail(message: str) -> int:
+    sys.stderr.write(f"whywait: {message}\n")
+    return BAD_INPUT

@@ -1,0 +1,163 @@
+"""``whywait simulate``: a workload file in virtual time."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from io import TextIOWrapper
+from itertools import product
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any, Final, Self
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from whywait.report import render, render_side_by_side
+from whywait.simulation import Simulation
+from whywait.tally import SimulationResult
+from whywait.workload import Workload
+
+_PATIENCE_S: Final = 1.0
+_STDIN: Final = "-"
+
+# What --help says; \b keeps the lines of an example as they are.
+HELP: Final = """Run a workload in virtual time and tell who waits for what.
+
+Nothing is executed and no time passes: the scheduler decides as it would, and the clock jumps.
+
+\b
+A first example:
+  echo '{"config": {"slots": 1}, "tasks": [
+    {"id": "big", "at_ms": 0, "duration_ms": 9000, "priority": "low"},
+    {"id": "urgent", "at_ms": 5, "duration_ms": 20, "priority": "high"}]}' \\
+  | whywait simulate -
+
+\b
+What if there were more slots, or no aging? Every combination, side by side:
+  whywait simulate farm.json --order aging --order strict --slots 2 --slots 4
+
+Exit code: 0, or 2 if the workload or an option is malformed.
+"""
+
+
+class OrderName(StrEnum):
+    """The orders that can be chosen by name."""
+
+    strict = "strict"
+    aging = "aging"
+
+
+def simulate(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The workload, a JSON file; - reads standard input.")],
+    *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print events, final outcomes and summary as JSON, for programs.")
+    ] = False,
+    order: Annotated[
+        list[OrderName] | None,
+        typer.Option(metavar="strict|aging", help="Use this order instead of the file's; repeat to compare."),
+    ] = None,
+    slots: Annotated[
+        list[str] | None,
+        typer.Option(metavar="N|none", help="Use so many slots instead of the file's; repeat to compare."),
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Where the jitter of periodics starts from.")] = 0,
+    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` looks for it
+) -> None:
+    """Run a workload in virtual time: how long it takes, who waits, and for what."""
+    orders: list[dict[str, Any]] = [{"order": name.value} for name in order or ()] or [{}]
+    counts: list[dict[str, Any]] = [{"slots": _parse_slots(text)} for text in slots or ()] or [{}]
+    gc.disable()  # this process does one thing and leaves; a million tasks are no garbage
+    workload = _read(file)
+    choices = [{**first, **second} for first, second in product(orders, counts)]
+    with _Bar(len(choices)) as bar:
+        results = [
+            Simulation(workload, seed=seed, progress=bar.for_run(run), **options).run()
+            for run, options in enumerate(choices)
+        ]
+    if as_json:
+        _print_json(results)
+    else:
+        title = workload.name or (Path(file).stem if file != _STDIN else "standard input")
+        summaries = [result.summary for result in results]
+        _print_text(render(summaries[0], title) if len(summaries) == 1 else render_side_by_side(summaries, title))
+
+
+def _parse_slots(text: str) -> int | None:
+    if text.lower() == "none":
+        return None
+    if text.isascii() and text.isdigit() and int(text) > 0:
+        return int(text)
+    raise typer.BadParameter(f"{text!r} is neither an int >= 1 nor none", param_hint="'--slots'")
+
+
+def _read(file: str) -> Workload:
+    if file == _STDIN:
+        return Workload.from_stream(sys.stdin.buffer, "standard input")
+    return Workload.from_file(file)
+
+
+def _print_json(results: list[SimulationResult]) -> None:
+    if len(results) == 1:
+        data: Any = results[0].to_dict()
+    else:
+        data = [
+            {"order": result.run["order"], "slots": result.run["slots"], "result": result.to_dict()}
+            for result in results
+        ]
+    sys.stdout.write(json.dumps(data))
+    sys.stdout.write("\n")
+
+
+def _print_text(text: str) -> None:
+    if sys.stdout.isatty():
+        console = Console(highlight=False, soft_wrap=True)
+        for line in text.splitlines():
+            console.print(Text(line, style="bold" if line and not line.startswith((" ", "▸")) else ""))
+        return
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a stream that knows no bars still gets the figures
+    sys.stdout.write(text)
+
+
+class _Bar:
+    """A progress bar on stderr, if somebody watches and it takes longer than a second."""
+
+    def __init__(self, runs: int) -> None:
+        self._runs = runs
+        self._since = time.monotonic()
+        self._bar: Progress | None = None
+        self._line = TaskID(0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def for_run(self, run: int) -> Callable[[int, int], None] | None:
+        """Return what shows the progress of one run, or None if nobody watches."""
+        if not sys.stderr.isatty():
+            return None
+
+        def show(done: int, total: int) -> None:
+            if self._bar is None:
+                if time.monotonic() - self._since < _PATIENCE_S:
+                    return
+                columns = (TextColumn("simulating"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+                self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+                self._line = self._bar.add_task("simulating", total=self._runs)
+                self._bar.start()
+            self._bar.update(self._line, completed=run + done / max(total, 1))
+
+        return show

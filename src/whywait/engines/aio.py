@@ -1,0 +1,138 @@
+"""The asyncio engine: coroutine functions as tasks of an event loop.
+
+They run on the loop that ``async with`` was entered on, else on the one that runs where they are submitted, else on
+a loop of the engine's own in a thread. A task that ends on the loop starts the next one right there; from other
+threads the loop is woken once for a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from whywait.context import in_coroutine
+from whywait.engines.base import Engine
+from whywait.kernel.state import Cause, Outcome
+
+if TYPE_CHECKING:
+    from whywait.handle import Handle
+
+
+class AsyncioEngine(Engine):
+    """Runs coroutine functions on an event loop; plain functions too, but those block it."""
+
+    name: ClassVar[str] = "asyncio"
+    can_kill: ClassVar[bool] = True
+    runs_coroutines: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        """Start without a loop; it is found with the first task."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread = 0
+        self._own_thread: threading.Thread | None = None
+        self._inbox: deque[Handle[Any]] = deque()
+        self._woken = False  # the loop will look into the inbox
+        self._tasks: dict[Handle[Any], asyncio.Task[None]] = {}
+        self._lock = threading.Lock()
+
+    def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run coroutines on this loop from now on; its thread is the caller's."""
+        self._loop = loop
+        self._loop_thread = threading.get_ident()
+
+    def start(self, handle: Handle[Any]) -> None:
+        """Make a task of the coroutine, on the loop."""
+        if self._loop is None:
+            self._find_loop()
+        if threading.get_ident() == self._loop_thread:
+            self._begin(handle)
+            return
+        self._inbox.append(handle)
+        if not self._woken:
+            self._woken = True
+            assert self._loop is not None, "the loop has been found"
+            self._loop.call_soon_threadsafe(self._begin_all)
+
+    def abort(self, handle: Handle[Any]) -> None:
+        """Cancel the asyncio task."""
+        self._on_loop(self._cancel, handle)
+
+    def kill(self, handle: Handle[Any]) -> None:
+        """Cancel again: a coroutine that swallowed the first cancellation gets another."""
+        self._on_loop(self._cancel, handle)
+        self.authority.call_later(self.authority.settings.grace_s, lambda: self._kill_again(handle))
+
+    def close(self) -> None:
+        """Stop the engine's own loop, if it has one."""
+        if self._own_thread is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            if self._own_thread is not threading.current_thread():
+                self._own_thread.join()
+            self._own_thread = None
+
+    def _kill_again(self, handle: Handle[Any]) -> None:
+        if handle in self._tasks:
+            self.kill(handle)
+
+    def _find_loop(self) -> None:
+        with self._lock:
+            if self._loop is not None:
+                return
+            running = asyncio._get_running_loop()  # noqa: SLF001 - get_running_loop raises where there is none
+            if running is not None:
+                self.use_loop(running)
+                return
+            loop = asyncio.new_event_loop()
+            self._own_thread = threading.Thread(target=self._run_own, args=(loop,), name="whywait-loop", daemon=True)
+            self._own_thread.start()
+            self._loop_thread = self._own_thread.ident or 0
+            self._loop = loop
+
+    def _run_own(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+    def _on_loop(self, fn: Any, handle: Handle[Any]) -> None:  # noqa: ANN401 - a method of this class
+        if threading.get_ident() == self._loop_thread:
+            fn(handle)
+        elif self._loop is not None:
+            self._loop.call_soon_threadsafe(fn, handle)
+
+    def _begin_all(self) -> None:
+        self._woken = False
+        inbox = self._inbox
+        while inbox:
+            self._begin(inbox.popleft())
+
+    def _begin(self, handle: Handle[Any]) -> None:
+        loop = self._loop
+        assert loop is not None, "the loop has been found"
+        task = loop.create_task(self._run(handle), context=handle._context)  # noqa: SLF001 - the runtime's own
+        self._tasks[handle] = task
+        in_coroutine[task] = handle
+
+    async def _run(self, handle: Handle[Any]) -> None:
+        try:
+            if handle.attention and handle.aborted:
+                outcome: tuple[str, str | None, bool] = (Outcome.ERROR, Cause.EXCEPTION, False)
+            else:
+                handle._value = await handle.call_coroutine()  # noqa: SLF001 - the runtime's own
+                outcome = (Outcome.SUCCESS, None, True)
+        except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
+            outcome = handle.failed(error)
+        task = self._tasks.pop(handle)
+        del in_coroutine[task]
+        go_on = self.authority.ended(handle, outcome, self)
+        if go_on is not None:
+            self._begin(go_on)
+
+    def _cancel(self, handle: Handle[Any]) -> None:
+        task = self._tasks.get(handle)
+        if task is not None:
+            task.cancel()

@@ -1,0 +1,91 @@
+"""Frames: how the process engine and its worker processes talk over pipes.
+
+A frame is a head (length of the payload, kind) and the payload. A worker gets one TASK frame at a time and answers
+it with one VALUE or ERROR frame; before that it may send any number of PARKED frames. A TASK payload is the head
+:data:`TASK`, then the label, the pickled function (absent if the worker keeps it already) and the pickled arguments
+(absent if there are none). Imports nothing but the standard library: a worker process starts with it.
+"""
+
+from __future__ import annotations
+
+import os
+from struct import Struct
+from typing import Final
+
+HEAD: Final = Struct("<QB")  # length of the payload, kind
+TASK: Final = Struct("<QQQQB")  # task number, length of the label, function number, length of the function, flags
+PARK: Final = Struct("<Q")  # the turn of the request that made the body park
+
+KIND_TASK: Final = 0
+KIND_VALUE: Final = 1
+KIND_ERROR: Final = 2
+KIND_PARKED: Final = 3
+
+FORGET: Final = 1  # flag of a task: forget the functions kept so far
+PATHS: Final = 2  # flag of a task: the function comes with a new sys.path
+
+_BLOCK: Final = 8192
+_ONE_WRITE: Final = 65536  # longer payloads are not copied behind their head
+
+
+class FrameError(Exception):
+    """What was read is no frame: somebody else wrote into the pipe."""
+
+
+class Reader:
+    """Reads frames from a pipe; what was read ahead waits for the next call."""
+
+    __slots__ = ("_ahead", "_fd")
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._ahead = b""
+
+    def read(self) -> tuple[int, bytes | bytearray]:
+        """Return kind and payload of the next frame; raise EOFError if the other side is gone."""
+        data = self._ahead or os.read(self._fd, _BLOCK)
+        while len(data) < HEAD.size:
+            more = os.read(self._fd, _BLOCK)
+            if not more:
+                raise EOFError
+            data += more
+        length, kind = HEAD.unpack_from(data)
+        end = HEAD.size + length
+        if len(data) >= end:
+            self._ahead = data[end:]
+            return kind, data[HEAD.size : end]
+        if kind > KIND_PARKED:
+            raise FrameError(f"a frame of kind {kind}")
+        self._ahead = b""
+        return kind, self._read_long(data[HEAD.size :], length)
+
+    def _read_long(self, start: bytes, length: int) -> bytearray:
+        payload = bytearray(length)
+        payload[: len(start)] = start
+        have = len(start)
+        with memoryview(payload) as view:
+            while have < length:
+                count = os.readv(self._fd, [view[have:]])
+                if not count:
+                    raise EOFError
+                have += count
+        return payload
+
+
+def write_frame(fd: int, kind: int, payload: bytes) -> None:
+    """Write a whole frame; BrokenPipeError if nobody reads."""
+    head = HEAD.pack(len(payload), kind)
+    if len(payload) < _ONE_WRITE:
+        write_all(fd, head + payload)
+    else:
+        write_all(fd, head)
+        write_all(fd, payload)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all bytes, in as many steps as the pipe wants."""
+    done = os.write(fd, data)
+    if done < len(data):
+        with memoryview(data) as view:
+            while done < len(data):
+                done += os.write(fd, view[done:])

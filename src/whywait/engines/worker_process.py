@@ -1,0 +1,213 @@
+"""A worker process as its proxy thread sees it: started, given one task after the other, told things, ended."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
+
+from whywait.engines.frames import FORGET, HEAD, KIND_TASK, PATHS, TASK, Reader, write_all
+from whywait.engines.pickling import KEPT_AT_MOST, dumps
+
+if TYPE_CHECKING:
+    from whywait.handle import Handle
+
+GOODBYE_S: Final = 0.8  # how long an idle worker may take to end by itself
+_SEND_FLAGS: Final = getattr(socket, "MSG_NOSIGNAL", 0) | socket.MSG_DONTWAIT
+_ONE_WRITE: Final = 65536
+_NOTHING: Final = ("", False)  # nobody wishes an abort or a pause
+
+
+class NeverReceived(Exception):  # noqa: N818 - not an error yet: another worker gets the task
+    """The worker was gone before any of the task reached it."""
+
+
+class WorkerProcess:
+    """One child process; its proxy thread calls everything but :meth:`tell` and :meth:`kill`, which anybody may."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards what tell and kill touch
+        self._handle: Handle[Any] | None = None  # whose body it runs
+        self._told: tuple[str, bool] = _NOTHING
+        self.turn = 0  # of the last wish it was told
+        self._is_over = False  # it is being reaped: its pid may belong to somebody else
+        self._known: set[int] = set()  # the functions it keeps
+        self._paths = _paths()  # its sys.path
+        self.is_fresh = True  # it has not answered any task yet
+        # A write into the pipe of a dead worker is an error for the task, also where the program lets SIGPIPE kill it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
+        with ExitStack() as on_error, ExitStack() as theirs:
+            self._tasks, tasks = self._pipe(on_error, theirs, to_worker=True)
+            self._results, results = self._pipe(on_error, theirs, to_worker=False)
+            self._life, life = self._pipe(on_error, theirs, to_worker=True)
+            self._control, control = socket.socketpair()
+            on_error.callback(self._control.close)
+            theirs.callback(control.close)
+            self._process = self._start((tasks, results, control.fileno(), life))
+            on_error.pop_all()
+        self._reader = Reader(self._results)
+        _living.add(self)
+
+    def _pipe(self, on_error: ExitStack, theirs: ExitStack, *, to_worker: bool) -> tuple[int, int]:
+        """Return our end and theirs of a new pipe."""
+        reading, writing = os.pipe()
+        ours, other = (writing, reading) if to_worker else (reading, writing)
+        on_error.callback(os.close, ours)
+        theirs.callback(os.close, other)
+        return ours, other
+
+    def _start(self, fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
+        program = f"import sys; sys.path[:] = {ascii(self._paths)}; import whywait.engines.child as c; c.main{fds}"
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined] # noqa: SLF001 - as multiprocessing
+        return subprocess.Popen(  # noqa: S603 - our own interpreter and program
+            [sys.executable, *flags, "-c", program], stdin=subprocess.DEVNULL, pass_fds=fds, process_group=0
+        )
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def begin(self, handle: Handle[Any]) -> None:
+        """Let wishes about a task reach this worker from now on; those that are there already are told."""
+        with self._lock:
+            self._handle = handle
+            self._told = _NOTHING
+        if handle.attention:
+            self.tell(handle)
+
+    def end(self) -> None:
+        """Let no wish reach this worker any more."""
+        with self._lock:
+            self._handle = None
+
+    def send(self, number: int, label: bytes, function: tuple[int, bytes], arguments: bytes) -> None:
+        """Send a task; raise NeverReceived if the worker was gone already, OSError if it went meanwhile."""
+        function_number, code = function
+        flags = 0
+        if function_number in self._known:
+            code = b""
+        else:
+            if function_number:
+                if len(self._known) >= KEPT_AT_MOST:
+                    self._known.clear()
+                    flags = FORGET
+                self._known.add(function_number)
+            paths = _paths()
+            if paths != self._paths:
+                self._paths = paths
+                flags |= PATHS
+                code = dumps((paths, code))
+        head = TASK.pack(number, len(label), function_number, len(code), flags)
+        length = TASK.size + len(label) + len(code) + len(arguments)
+        start = b"".join((HEAD.pack(length, KIND_TASK), head, label, code))
+        is_short = length < _ONE_WRITE
+        if is_short:
+            start += arguments
+        try:
+            count = os.write(self._tasks, start)
+        except BrokenPipeError:
+            raise NeverReceived from None
+        if count < len(start):
+            write_all(self._tasks, start[count:])
+        if not is_short:
+            write_all(self._tasks, arguments)
+
+    def receive(self) -> tuple[int, bytes | bytearray]:
+        """Return the next frame that the worker sends; raise EOFError or OSError if it is gone."""
+        return self._reader.read()
+
+    def tell(self, handle: Handle[Any]) -> bool:
+        """Tell the worker what is wished of the task now; return whether it runs here."""
+        with self._lock:
+            if self._handle is not handle:
+                return False
+            wished = handle._signal  # noqa: SLF001 - the runtime's own
+            wish = _NOTHING if wished is None else (wished.reason or "", wished.pause_asked)
+            if wish != self._told:
+                self._told = wish
+                self.turn += 1
+                number = handle._task.number  # noqa: SLF001
+                try:
+                    self._control.send(f"{number} {self.turn} {wish[1]:d} {wish[0]}\n".encode(), _SEND_FLAGS)
+                except OSError:
+                    pass  # it is gone, or listens to nothing: the proxy will notice, or kill it
+            return True
+
+    def kill(self, handle: Handle[Any] | None = None) -> bool:
+        """Kill the process with whatever it started, if it runs the given task; return whether it does."""
+        with self._lock:
+            if handle is not None and self._handle is not handle:
+                return False
+            if not self._is_over:
+                _kill_group(self._process.pid)
+            return True
+
+    def retire(self) -> None:
+        """End an idle worker: it leaves by itself, or it is killed; what its bodies left running ends with it."""
+        with self._lock:
+            if self._is_over or self._tasks < 0:
+                return
+            os.close(self._tasks)
+            self._tasks = -1
+        poll = select.poll()
+        poll.register(self._results, 0)  # it hangs up when it ends
+        poll.poll(GOODBYE_S * 1000)
+        self.bury()
+
+    def bury(self) -> str:
+        """Make sure that the process is gone, and release all it had; return how it ended."""
+        with self._lock:
+            if not self._is_over:
+                _kill_group(self._process.pid)
+                self._is_over = True
+                self._close()
+        code = self._process.wait()
+        if code >= 0:
+            return f"it ended with exit code {code}"
+        try:
+            return f"it was killed by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"it was killed by signal {-code}"
+
+    def forget(self) -> None:
+        """In a fork of this program: let go of the pipes, so that the worker sees the real one end."""
+        self._is_over = True
+        self._close()
+
+    def _close(self) -> None:
+        for fd in (self._tasks, self._results, self._life):
+            if fd >= 0:
+                os.close(fd)
+        self._tasks = self._results = self._life = -1
+        self._control.close()
+
+
+_living: WeakSet[WorkerProcess] = WeakSet()
+
+
+def _forget_all() -> None:
+    for worker in list(_living):
+        worker.forget()
+    _living.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)
+
+
+def _paths() -> list[str]:
+    return [path for path in sys.path if isinstance(path, str)]
+
+
+def _kill_group(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass

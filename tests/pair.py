@@ -1,0 +1,335 @@
+"""The kernel and the plain model, fed the same commands at the same times and compared after each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import model
+from invariants import check_invariants
+from whywait.errors import WhywaitError
+from whywait.kernel.kernel import Kernel
+from whywait.kernel.lanes import Aging, Strict
+from whywait.kernel.model import Budget, Limits, Policy, Retry, Submission, make_demand
+
+MS_NS = 1_000_000
+
+Call = Callable[[], Any]
+
+
+class Pair:
+    """Commands take plain values; tasks go by number, scopes by their place in `scopes`, periodics likewise.
+
+    Every command returns whether both sides carried it out; both refusing it for the same reason is agreement too.
+    """
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.raw_events: list[tuple] = []
+        aging = settings["aging"]
+        shared = {key: settings[key] for key in ("backfill", "pause_timeout_ns", "starvation_timeout_ns")}
+        self.kernel = Kernel(
+            limits=Limits(**settings["limits"]),
+            budget=Budget(settings["hard"], settings["soft"]),
+            order=Strict() if aging is None else Aging(aging["every_ms"] / 1000, aging["boost"], aging["cap"]),
+            policy=kernel_policy(settings["policy"]),
+            jitter=lambda: 0.5,
+            emit=self.raw_events.append,
+            **shared,
+        )
+        self.model = model.Model(
+            limits=model.Limits(**settings["limits"]),
+            hard=settings["hard"],
+            soft=settings["soft"],
+            order=model.Strict()
+            if aging is None
+            else model.Aging(aging["every_ms"] * MS_NS, aging["boost"], aging["cap"]),
+            policy=model_policy(settings["policy"]),
+            jitter=lambda: 0.5,
+            numbers=self.numbers(),
+            **shared,
+        )
+        self.now = 0
+        self.rested = True
+        self.scopes = [(self.kernel.root, self.model.root)]
+        self.periodics: list[tuple[Any, model.Periodic]] = []
+        self.tasks: dict[int, Any] = {}
+        self.last_seq = 0
+        self.events_seen = self.model_events_seen = 0
+        self.compare()
+
+    def both(self, kernel_call: Call, model_call: Call) -> tuple[Any, Any] | None:
+        """Carry a command out on both sides; they agree, or the assertion says how they differ."""
+        try:
+            result, problem = kernel_call(), None
+        except WhywaitError as error:
+            result, problem = None, error
+        try:
+            expected, refusal = model_call(), None
+        except (model.Refused, model.Illegal) as error:
+            expected, refusal = None, error
+        assert (refusal is None) == (problem is None), f"model: {refusal!r}, kernel: {problem!r}"
+        if isinstance(refusal, model.Refused):
+            assert getattr(problem, "cause", None) == refusal.cause
+        self.rested = False
+        self.register()
+        self.compare()
+        return None if refusal is not None else (result, expected)
+
+    def numbers(self) -> Iterator[int]:
+        """Which numbers tasks get is the kernel's choice, as long as they grow; the model takes them over."""
+        last = 0
+        for seq, _, kind, _, number, *_ in self.follow_raw_events():
+            if kind in {"TASK_SUBMITTED", "TASK_RETRIED"}:
+                assert number > last, f"event {seq}"
+                last = number
+                yield number
+
+    def follow_raw_events(self) -> Iterator[tuple]:
+        """Every raw event, as they come."""
+        index = 0
+        while True:
+            assert index < len(self.raw_events), "the model has a task more than the kernel"
+            yield self.raw_events[index]
+            index += 1
+
+    def model_task(self, number: int) -> model.Task:
+        (task,) = [task for task in self.model.tasks if task.number == number]
+        return task
+
+    def submit(self, scope: int, name: str | None, **rest: Any) -> bool:
+        kernel_side, model_side = self.submission(scope, name, **rest)
+        answer = self.both(
+            lambda: self.kernel.submit(self.now, **kernel_side._asdict()),
+            lambda: self.model.submit(self.now, **vars(model_side)),
+        )
+        if answer is not None:
+            self.tasks[answer[0].number] = answer[0]
+        return answer is not None
+
+    def submit_many(self, batch: list[dict[str, Any]]) -> bool:
+        sides = [self.submission(**each) for each in batch]
+        answer = self.both(
+            lambda: self.kernel.submit_many(self.now, [kernel_side for kernel_side, _ in sides]),
+            lambda: self.model.submit_many(self.now, [model_side for _, model_side in sides]),
+        )
+        if answer is not None:
+            self.tasks.update((task.number, task) for task in answer[0])
+            assert [task.number for task in answer[0]] == [task.number for task in answer[1]]
+        return answer is not None
+
+    def submission(
+        self,
+        scope: int,
+        name: str | None,
+        priority: int,
+        demand: dict[str, int],
+        after: list[int | str],
+        after_ended: list[int | str],
+        policy: dict[str, Any] | None,
+    ) -> tuple[Submission, model.Submission]:
+        """One task for each side; a dependency is a number or a name."""
+        kernel_scope, model_scope = self.scopes[scope]
+        lists = [after, after_ended]
+        return (
+            Submission(
+                kernel_scope,
+                name,
+                priority,
+                kernel_demand(demand),
+                *(tuple(each if isinstance(each, str) else self.tasks[each] for each in ids) for ids in lists),
+                policy and kernel_policy(policy),
+            ),
+            model.Submission(
+                model_scope,
+                name,
+                priority,
+                demand,
+                *([each if isinstance(each, str) else self.model_task(each) for each in ids] for ids in lists),
+                policy and model_policy(policy),
+            ),
+        )
+
+    def ended(self, number: int, outcome: str, cause: str | None, retryable: bool) -> bool:
+        return self.on_task("ended", number, outcome, cause, retryable)
+
+    def on_task(self, verb: str, number: int, *rest: Any) -> bool:
+        """`ended`, `parked`, `pause`, `resume`, `cancel`."""
+        answer = self.both(
+            lambda: getattr(self.kernel, verb)(self.now, self.tasks[number], *rest),
+            lambda: getattr(self.model, verb)(self.now, self.model_task(number), *rest),
+        )
+        return answer is not None
+
+    def open_scope(self, key: str, parent: int, limits: dict[str, Any], policy: dict[str, Any] | None, **rest) -> bool:
+        kernel_parent, model_parent = self.scopes[parent]
+        answer = self.both(
+            lambda: self.kernel.open_scope(
+                self.now, key, kernel_parent, Limits(**limits), policy and kernel_policy(policy), **rest
+            ),
+            lambda: self.model.open_scope(
+                self.now, key, model_parent, model.Limits(**limits), policy and model_policy(policy), **rest
+            ),
+        )
+        if answer is not None:
+            self.scopes.append(answer)
+        return answer is not None
+
+    def on_scope(self, verb: str, scope: int) -> bool:
+        """`mount`, `suspend`, `resume_scope`, `dispose`."""
+        kernel_scope, model_scope = self.scopes[scope]
+        answer = self.both(
+            lambda: getattr(self.kernel, verb)(self.now, kernel_scope),
+            lambda: getattr(self.model, verb)(self.now, model_scope),
+        )
+        return answer is not None
+
+    def add_periodic(self, scope: int, demand: dict[str, int], policy: dict[str, Any] | None, **rest: Any) -> bool:
+        kernel_scope, model_scope = self.scopes[scope]
+        answer = self.both(
+            lambda: self.kernel.add_periodic(
+                self.now, kernel_scope, demand=kernel_demand(demand), policy=policy and kernel_policy(policy), **rest
+            ),
+            lambda: self.model.add_periodic(
+                self.now, model_scope, demand=demand, policy=policy and model_policy(policy), **rest
+            ),
+        )
+        if answer is not None:
+            self.periodics.append(answer)
+        return answer is not None
+
+    def set_periodic_enabled(self, index: int, enabled: bool, immediately: bool) -> bool:
+        kernel_side, model_side = self.periodics[index]
+        answer = self.both(
+            lambda: self.kernel.set_periodic_enabled(self.now, kernel_side, enabled, immediately=immediately),
+            lambda: self.model.set_periodic_enabled(self.now, model_side, enabled, immediately=immediately),
+        )
+        return answer is not None
+
+    def pass_time(self, now: int) -> None:
+        """Nobody lets time pass before dispatch has come to rest."""
+        if not self.rested:
+            self.dispatch()
+        self.now = now
+
+    def fire(self) -> None:
+        self.both(lambda: self.kernel.fire(self.now), lambda: self.model.fire(self.now))
+
+    def dispatch(self) -> None:
+        answer = self.both(lambda: self.kernel.dispatch(self.now), lambda: self.model.dispatch(self.now))
+        assert answer is not None
+        started, expected = answer
+        assert [task.number for task in started] == [task.number for task in expected]
+        self.rested = True
+        check_invariants(self.kernel, self.now, rested=True)
+        deadline = self.model.next_deadline()
+        if deadline is not None:
+            wanted = self.kernel.next_deadline()
+            assert wanted is not None
+            assert wanted <= deadline
+
+    def register(self) -> None:
+        """Tasks that the kernel made by itself: retries and triggers."""
+        for scope in self.kernel.scopes.values():
+            self.tasks.update((task.number, task) for task in scope.tasks.values())
+        self.tasks.update((task.number, task) for task in self.kernel.settled)
+        self.kernel.settled.clear()
+
+    def compare(self) -> None:
+        """V3: what has been added to both streams; T1, O1: states; V2, V7: accounts; the engines' orders."""
+        self.compare_events()
+        for number, task in sorted(self.tasks.items()):
+            self.compare_task(task, self.model_task(number))
+        for kernel_scope, model_scope in self.scopes:
+            assert kernel_scope.state == model_scope.state, f"scope {model_scope.key!r}"
+        for kernel_side, model_side in self.periodics:
+            assert kernel_side.enabled == model_side.enabled
+            assert kernel_side.consecutive_failures == model_side.consecutive_failures
+            assert kernel_side.run_count == model_side.run_count
+        assert [(verb, task.number) for verb, task in self.kernel.requests] == [
+            (verb, task.number) for verb, task in self.model.requests
+        ]
+        self.kernel.requests.clear()
+        self.model.requests.clear()
+        assert self.kernel.dispatcher.promotions == self.model.promotions
+        check_invariants(self.kernel, self.now, rested=self.rested)
+
+    def compare_events(self) -> None:
+        """Reports of starvation may come in any order within an instant, all else is exactly ordered.
+
+        Whether a task that ends within that instant is reported before is open.
+        """
+        new = [normalised(raw) for raw in self.raw_events[self.events_seen :]]
+        expected = [agreeing(event, new) for event in self.model.events[self.model_events_seen :]]
+        gone = [task.number for task in self.model.tasks if task.state == "DISPOSED"]
+        for events in (new, expected):
+            events[:] = [event for event in events if not (is_report(event) and event[3] in gone)]
+            events.sort(key=lambda event: repr(event) if is_report(event) else "")
+        told = ["events of the kernel", *map(str, new), "of the model", *map(str, expected)]
+        assert new == expected, "\n".join(told)
+        for raw in self.raw_events[self.events_seen :]:
+            self.last_seq += 1
+            assert raw[0] == self.last_seq
+            assert raw[6] is None or raw[6] < self.last_seq
+        self.events_seen = len(self.raw_events)
+        self.model_events_seen = len(self.model.events)
+
+    def compare_task(self, task: Any, expected: model.Task) -> None:
+        facts = ("state", "outcome", "cause", "attempt", "id", "priority")
+        assert {fact: getattr(task, fact) for fact in facts} == {fact: getattr(expected, fact) for fact in facts}
+        retry = expected.retried_as
+        assert (task.retried_as and task.retried_as.number) == (retry and retry.number)
+        if expected.state == "PAUSED":
+            assert task.paused_from == expected.paused_from
+        waits = dict(task.waits or {})
+        if expected.state == "READY":
+            assert task.since == expected.ready_since
+            for cause, ns in self.kernel.dispatcher.ready_wait(self.now, task).items():
+                waits[cause] = waits.get(cause, 0) + ns
+            assert self.kernel.dispatcher.starved(self.now, task) == expected.starved_ns
+        if expected.state == "READY" or not expected.pending:
+            assert {cause: ns for cause, ns in waits.items() if ns} == expected.waits, f"waits of {expected.id}"
+
+
+def normalised(raw: tuple) -> tuple:
+    """A raw event without its seq and its cause, and without what its kind says already."""
+    _, time_ns, kind, scope, number, name, _, details = raw
+    kept = {key: value for key, value in details or () if value not in {None, "ABORTED"}}
+    return (time_ns, kind, scope, number, name, kept)
+
+
+def agreeing(event: tuple, raw: list[tuple]) -> tuple:
+    """A model's event in the kernel's form; of several roots it takes the one that the kernel names."""
+    *head, details = event
+    details = {key: value for key, value in details.items() if value is not None}
+    roots = details.pop("roots", None)
+    if roots:
+        named = [other[5].get("root") for other in raw if list(other[:5]) == head]
+        details["root"] = named[0] if named and named[0] in roots else sorted(roots)
+    return (*head, details)
+
+
+def is_report(event: tuple) -> bool:
+    return event[1] == "TASK_STARVED"
+
+
+def kernel_demand(demand: dict[str, int]) -> tuple[tuple[str, int], ...]:
+    known = {name: demand.get(name, 0) for name in ("cpu", "ram", "vram")}
+    return make_demand(**known, resources={name: amount for name, amount in demand.items() if name not in known})
+
+
+def kernel_policy(policy: dict[str, Any]) -> Policy:
+    retry = policy.get("retry")
+    return Policy(
+        policy.get("timeout_ns"),
+        Retry(retry["times"], backoff=retry["backoff_ms"] / 1000) if retry else None,
+        policy.get("max_wait_ns"),
+    )
+
+
+def model_policy(policy: dict[str, Any]) -> model.Policy:
+    retry = policy.get("retry")
+    return model.Policy(
+        policy.get("timeout_ns"),
+        model.Retry(retry["times"], retry["backoff_ms"] * MS_NS) if retry else None,
+        policy.get("max_wait_ns"),
+    )

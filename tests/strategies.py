@@ -1,0 +1,210 @@
+"""Small, nasty workloads: few ids, colliding instants, ties, tight budgets, ops at awkward moments.
+
+One recipe, :func:`make_workload`, asks a chooser for every decision. :class:`Seeded` answers from a seed, for bulk
+runs; :func:`workloads` lets hypothesis answer, so that a failure shrinks.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+from hypothesis import strategies as st
+
+T = TypeVar("T")
+
+PRIORITIES = (0, 20, 50, 50, 50, 80, 100, 49, 51)
+LANE_KEYS = ("priority", "scope", "cpu", "ram", "vram", "resources")
+IDS = ("a", "b", "c", "d", "e", "f", "g", "h", "B", "a1", "a10", "a2", "é", "_")
+
+
+class Chooser(Protocol):
+    """Whoever makes the decisions."""
+
+    def integer(self, low: int, high: int) -> int: ...
+
+    def choice(self, options: Sequence[T]) -> T: ...
+
+    def chance(self, percent: int) -> bool: ...
+
+
+class Seeded:
+    """Decisions from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def integer(self, low: int, high: int) -> int:
+        return self.random.randint(low, high)
+
+    def choice(self, options: Sequence[T]) -> T:
+        return self.random.choice(options)
+
+    def chance(self, percent: int) -> bool:
+        return self.random.random() * 100 < percent
+
+
+class Drawn:
+    """Decisions by hypothesis; the first option and `False` are the simplest."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self.draw = draw
+
+    def integer(self, low: int, high: int) -> int:
+        return self.draw(st.integers(low, high))
+
+    def choice(self, options: Sequence[T]) -> T:
+        return self.draw(st.sampled_from(options))
+
+    def chance(self, percent: int) -> bool:
+        return self.draw(st.integers(0, 99)) >= 100 - percent
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> dict[str, Any]:
+    return make_workload(Drawn(draw))
+
+
+def make_workload(choose: Chooser) -> dict[str, Any]:
+    """A workload of up to a dozen tasks. Each feature is used by some workloads only, so that each can matter."""
+    config = make_config(choose)
+    timed = choose.chance(40)
+    chained = choose.chance(60)
+    tasks: list[dict[str, Any]] = []
+    at_ms = 0
+    for _ in range(choose.integer(1, 14)):
+        taken = [task["id"] for task in tasks]
+        unused = [name for name in IDS if name not in taken]
+        name = choose.choice(IDS if choose.chance(5) else unused)
+        at_ms += choose.choice((0, 0, 0, 1, 2, 5))
+        task = make_task(choose, config, name, at_ms, timed=timed)
+        if tasks and choose.chance(40):  # the same lane again
+            task |= {key: value for key, value in choose.choice(tasks).items() if key in LANE_KEYS}
+        if chained and tasks:
+            add_dependencies(choose, task, [other["id"] for other in tasks])
+        tasks.append(task)
+    if choose.chance(10):
+        tasks.sort(key=lambda task: task["duration_ms"])  # file order is not time order; some dependencies come late
+    ops = [make_op(choose, tasks) for _ in range(choose.integer(0, 6))] if choose.chance(60) else []
+    return {"config": config, "tasks": tasks, "ops": ops}
+
+
+def make_config(choose: Chooser) -> dict[str, Any]:
+    config: dict[str, Any] = {"slots": choose.choice((1, 2, 1, 3, 4, None, 2))}
+    config |= make_order(choose)
+    config["backfill"] = choose.choice(("greedy", "none"))
+    if choose.chance(50):
+        config["cpu"] = choose.integer(1, 4)
+    if choose.chance(40):
+        config["ram"] = choose.choice((4, 3, 6, 0))
+    if choose.chance(30):
+        config["vram"] = choose.choice((4, 3))
+    if choose.chance(20):
+        config["resources"] = {"lic": choose.integer(1, 2)}
+    if choose.chance(20):
+        config["soft"] = {"disk": choose.integer(1, 4)}
+    config |= make_limits(choose)
+    config |= make_policy(choose, percent=10)
+    if choose.chance(50):
+        config["scopes"] = make_scopes(choose)
+    return config
+
+
+def make_order(choose: Chooser) -> dict[str, Any]:
+    if choose.chance(30):
+        return {"order": "strict"}
+    return {
+        "order": "aging",
+        "every_ms": choose.choice((3, 4, 5, 7, 10, 20)),
+        "boost": choose.choice((10, 1, 15, 30, 50, 100, 0)),
+        "cap": choose.choice((100, None, 60)),
+    }
+
+
+def make_limits(choose: Chooser) -> dict[str, Any]:
+    limits: dict[str, Any] = {}
+    if choose.chance(30):
+        limits["queue_limit"] = choose.choice((3, 2, 1, 4, 0))
+        limits["overflow"] = choose.choice(("displace", "reject"))
+    if choose.chance(10):
+        limits["when_busy"] = "reject"
+    return limits
+
+
+def make_policy(choose: Chooser, percent: int) -> dict[str, Any]:
+    policy: dict[str, Any] = {}
+    if choose.chance(percent):
+        policy["max_wait_ms"] = choose.choice((5, 0, 1, 10, 12, None))
+    if choose.chance(percent):
+        policy["timeout_ms"] = choose.choice((5, 1, 3, 10, None))
+    if choose.chance(percent):
+        policy["retry"] = choose.integer(0, 3)
+        if choose.chance(50):
+            policy["backoff_ms"] = choose.integer(0, 6)
+    return policy
+
+
+def make_scopes(choose: Chooser) -> dict[str, dict[str, Any]]:
+    scopes: dict[str, dict[str, Any]] = {}
+    for key in ("p", "q", "r")[: choose.integer(1, 3)]:
+        scope: dict[str, Any] = {"slots": choose.choice((1, 2, 3, None))}
+        if scopes and choose.chance(60):
+            scope["parent"] = choose.choice(tuple(scopes))
+        if choose.chance(30):
+            scope |= make_limits(choose)
+        if choose.chance(10):
+            scope["max_spawn"] = choose.integer(0, 4)
+        scope |= make_policy(choose, percent=6)
+        scopes[key] = scope
+    return scopes
+
+
+def make_task(choose: Chooser, config: dict[str, Any], name: str, at_ms: int, *, timed: bool) -> dict[str, Any]:
+    task: dict[str, Any] = {
+        "id": name,
+        "at_ms": at_ms,
+        "duration_ms": choose.choice((1, 2, 3, 5, 5, 10, 10, 12)),
+    }
+    if choose.chance(70):
+        task["priority"] = choose.choice(PRIORITIES)
+    if "scopes" in config and choose.chance(70):
+        task["scope"] = choose.choice((*config["scopes"], "free"))
+    add_demand(choose, config, task)
+    if choose.chance(15):
+        task["outcome"] = "error"
+    if timed:
+        task |= make_policy(choose, percent=30)
+    if choose.chance(15):
+        task |= {"retry": choose.integer(1, 3), "fails": choose.integer(0, 3), "backoff_ms": choose.integer(0, 6)}
+    return task
+
+
+def add_demand(choose: Chooser, config: dict[str, Any], task: dict[str, Any]) -> None:
+    """Often half or all of a limit, sometimes more than a soft limit, seldom more than a hard cap."""
+    for resource in ("cpu", "ram", "vram"):
+        if resource in config and choose.chance(60):
+            top = config[resource] + (2 if resource != "cpu" or choose.chance(5) else 0)
+            task[resource] = choose.integer(1, top)
+        elif choose.chance(3):
+            task[resource] = 1
+    named = config.get("resources", {}) | config.get("soft", {})
+    wanted = {name: choose.integer(0, limit + 1) for name, limit in named.items() if choose.chance(50)}
+    if wanted:
+        task["resources"] = wanted
+
+
+def add_dependencies(choose: Chooser, task: dict[str, Any], earlier: Sequence[str]) -> None:
+    """Chains, diamonds, and dependencies on what was refused, failed or dropped before, or is its own namesake."""
+    if choose.chance(40):
+        task["after"] = [choose.choice(earlier) for _ in range(choose.integer(1, 3))]
+    if choose.chance(15):
+        task["after_ended"] = [choose.choice(earlier) for _ in range(choose.integer(1, 2))]
+
+
+def make_op(choose: Chooser, tasks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Cancel, pause or resume, often exactly when a task is submitted or would complete."""
+    task = choose.choice(tasks)
+    at_ms = choose.choice((task["at_ms"], task["at_ms"] + task["duration_ms"], choose.integer(0, 25)))
+    verb = choose.choice(("cancel", "pause", "resume", "pause"))
+    return {"at_ms": at_ms, "do": verb, "id": choose.choice(tasks)["id"]}
