@@ -86,7 +86,10 @@ def make_workload(choose: Chooser) -> dict[str, Any]:
         tasks.append(task)
     if choose.chance(10):
         tasks.sort(key=lambda task: task["duration_ms"])  # file order is not time order; some dependencies come late
-    ops = [make_op(choose, tasks) for _ in range(choose.integer(0, 6))] if choose.chance(60) else []
+    ops: list[dict[str, Any]] = []
+    if choose.chance(60):
+        for _ in range(choose.integer(1, 5)):
+            ops += make_ops(choose, tasks)
     return {"config": config, "tasks": tasks, "ops": ops}
 
 
@@ -104,10 +107,11 @@ def make_config(choose: Chooser) -> dict[str, Any]:
         config["resources"] = {"lic": choose.integer(1, 2)}
     if choose.chance(20):
         config["soft"] = {"disk": choose.integer(1, 4)}
-    config |= make_limits(choose)
+    crowded = choose.chance(10)
+    config |= make_limits(choose, crowded=crowded)
     config |= make_policy(choose, percent=10)
-    if choose.chance(50):
-        config["scopes"] = make_scopes(choose)
+    if crowded or choose.chance(50):
+        config["scopes"] = make_scopes(choose, crowded=crowded)
     return config
 
 
@@ -122,9 +126,12 @@ def make_order(choose: Chooser) -> dict[str, Any]:
     }
 
 
-def make_limits(choose: Chooser) -> dict[str, Any]:
+def make_limits(choose: Chooser, *, crowded: bool) -> dict[str, Any]:
+    """Crowded: every level has a queue limit, and they are reached together."""
     limits: dict[str, Any] = {}
-    if choose.chance(30):
+    if crowded:
+        limits = {"queue_limit": choose.integer(2, 4), "overflow": "displace"}
+    elif choose.chance(30):
         limits["queue_limit"] = choose.choice((3, 2, 1, 4, 0))
         limits["overflow"] = choose.choice(("displace", "reject"))
     if choose.chance(10):
@@ -145,14 +152,14 @@ def make_policy(choose: Chooser, percent: int) -> dict[str, Any]:
     return policy
 
 
-def make_scopes(choose: Chooser) -> dict[str, dict[str, Any]]:
+def make_scopes(choose: Chooser, *, crowded: bool) -> dict[str, dict[str, Any]]:
     scopes: dict[str, dict[str, Any]] = {}
     for key in ("p", "q", "r")[: choose.integer(1, 3)]:
         scope: dict[str, Any] = {"slots": choose.choice((1, 2, 3, None))}
         if scopes and choose.chance(60):
             scope["parent"] = choose.choice(tuple(scopes))
-        if choose.chance(30):
-            scope |= make_limits(choose)
+        if crowded or choose.chance(30):
+            scope |= make_limits(choose, crowded=crowded)
         if choose.chance(10):
             scope["max_spawn"] = choose.integer(0, 4)
         scope |= make_policy(choose, percent=6)
@@ -202,9 +209,15 @@ def add_dependencies(choose: Chooser, task: dict[str, Any], earlier: Sequence[st
         task["after_ended"] = [choose.choice(earlier) for _ in range(choose.integer(1, 2))]
 
 
-def make_op(choose: Chooser, tasks: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Cancel, pause or resume, often exactly when a task is submitted or would complete."""
+def make_ops(choose: Chooser, tasks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One op, or a pause and its resume, often exactly when some task is submitted or would complete."""
+    name = choose.choice(tasks)["id"]
+    first, second = sorted((awkward_moment(choose, tasks), awkward_moment(choose, tasks)))
+    if choose.chance(50):
+        return [{"at_ms": first, "do": "pause", "id": name}, {"at_ms": second, "do": "resume", "id": name}]
+    return [{"at_ms": first, "do": choose.choice(("cancel", "pause", "resume")), "id": name}]
+
+
+def awkward_moment(choose: Chooser, tasks: Sequence[dict[str, Any]]) -> int:
     task = choose.choice(tasks)
-    at_ms = choose.choice((task["at_ms"], task["at_ms"] + task["duration_ms"], choose.integer(0, 25)))
-    verb = choose.choice(("cancel", "pause", "resume", "pause"))
-    return {"at_ms": at_ms, "do": verb, "id": choose.choice(tasks)["id"]}
+    return choose.choice((task["at_ms"], task["at_ms"] + task["duration_ms"], choose.integer(0, 25)))

@@ -19,6 +19,69 @@ def check(workload):
     assert result["final"] == expected["final"]
 
 
+CASES = {
+    "P2: the head of a lane leaves at the instant its gate opens": {
+        "config": {"cpu": 1},
+        "tasks": [
+            {"id": "holder", "at_ms": 0, "duration_ms": 10, "cpu": 1},
+            {"id": "head", "at_ms": 0, "duration_ms": 1, "cpu": 1},
+            {"id": "next", "at_ms": 0, "duration_ms": 1, "cpu": 1},
+        ],
+        "ops": [{"at_ms": 10, "do": "cancel", "id": "head"}],
+    },
+    "B2: the head of a lane leaves at the instant nobody holds a slot": {
+        "config": {"ram": 1},
+        "tasks": [
+            {"id": "holder", "at_ms": 0, "duration_ms": 10},
+            {"id": "head", "at_ms": 0, "duration_ms": 1, "ram": 7},
+            {"id": "next", "at_ms": 0, "duration_ms": 1, "ram": 7},
+        ],
+        "ops": [{"at_ms": 10, "do": "pause", "id": "head"}],
+    },
+    "D2: the victim of the inner limit and its child make room in the outer limit too": {
+        "config": {
+            "slots": 1,
+            "queue_limit": 4,
+            "overflow": "displace",
+            "scopes": {"inner": {"queue_limit": 2, "overflow": "displace"}},
+        },
+        "tasks": [
+            {"id": "holder", "at_ms": 0, "duration_ms": 10},
+            {"id": "lowest", "at_ms": 1, "duration_ms": 1, "priority": 0},
+            {"id": "low", "at_ms": 1, "duration_ms": 1, "priority": 20, "scope": "inner"},
+            {"id": "child", "at_ms": 1, "duration_ms": 1, "priority": 80, "scope": "inner", "after": ["low"]},
+            {"id": "other", "at_ms": 1, "duration_ms": 1, "priority": 50},
+            {"id": "new", "at_ms": 1, "duration_ms": 1, "priority": 50, "scope": "inner"},
+        ],
+    },
+    "D3: a task woken by an expiry gets its chance before its own": {
+        "config": {"slots": 1},
+        "tasks": [
+            {"id": "holder", "at_ms": 0, "duration_ms": 10},
+            {"id": "first", "at_ms": 0, "duration_ms": 1, "max_wait_ms": 5},
+            {"id": "second", "at_ms": 0, "duration_ms": 1, "max_wait_ms": 0, "after_ended": ["first"]},
+        ],
+    },
+    "T6: a timeout and a backoff at the same instant": {
+        "config": {"slots": 2},
+        "tasks": [
+            {"id": "slow", "at_ms": 0, "duration_ms": 50, "timeout_ms": 9},
+            {"id": "again", "at_ms": 0, "duration_ms": 5, "retry": 1, "fails": 1, "backoff_ms": 4},
+            {"id": "then", "at_ms": 0, "duration_ms": 1, "after_ended": ["slow"]},
+        ],
+    },
+    "T3: a task that waits for itself": {
+        "tasks": [{"id": "loop", "at_ms": 0, "duration_ms": 1, "after": ["loop"]}],
+    },
+}
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_chosen_workloads(rule):
+    """P2, B2, D2, D3, T3, T6: cases that random workloads seldom meet."""
+    check(CASES[rule])
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(workloads())
 def test_drawn_workloads(workload):

@@ -3,19 +3,24 @@
 The task's own state is the future's state, so nothing is written when a task starts, and what the standard library
 keeps in every future (a condition, a list of waiters, a list of callbacks) is made only for those somebody waits for.
 
+Nobody who waits takes the authority's lock. The runtime marks a handle done and *then* looks for callbacks; whoever
+wants to be told leaves a note among the callbacks and *then* looks whether the handle is done. So at least one sees
+the other, and where both do, a note says who comes first.
+
 ``concurrent.futures.wait`` and ``as_completed`` hold a future's condition while they count who is done and leave
 their waiter with it; a future must not become done in between. Hence a future that has a condition shows the end of
-its task only from :meth:`TaskFuture.run_callbacks` on, which takes the condition; one that has none shows it at once.
+its task only after :meth:`TaskFuture._show`, which takes the condition; one that has none shows it at once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
-from threading import Condition, Lock
-from typing import Any, TypeVar
+from threading import Condition, Lock, RLock
+from typing import Any, Final, TypeVar
 
 from whywait.handle import Handle
 from whywait.kernel.state import Cause, Outcome
@@ -23,24 +28,28 @@ from whywait.kernel.state import Cause, Outcome
 T = TypeVar("T")
 log = logging.getLogger("concurrent.futures")  # where users of futures look for what their callbacks raise
 
+_attaching: Final = RLock()  # held, shortly, to leave a note; never by the runtime
+_BELL: Final = type(Lock())
+
 
 class _Watched:
-    """What ``wait`` and ``as_completed`` need of a future."""
+    """Gives an attribute that ``wait`` and ``as_completed`` look at, making it when it is first looked at."""
 
-    __slots__ = ("condition", "shown", "waiters")
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
 
-    def __init__(self, *, shown: bool) -> None:
-        self.condition = Condition()
-        self.waiters: list[Any] = []
-        self.shown = shown  # the end of the task may be seen
+    def __get__(self, future: TaskFuture[Any], owner: type) -> Any:  # noqa: ANN401 - of the attribute's type
+        future._be_watched()  # noqa: SLF001 - its own class
+        return future.__dict__[self._name]
 
 
 class TaskFuture(Handle[T], Future[T]):
     """A future of an executor: the standard library's in all it documents, and the handle of its task."""
 
-    # Most futures never need these; they cost memory only where they are set.
-    _watched: _Watched | None = None
-    _bells: tuple[Lock, ...] = ()  # each releases a thread that waits in `result` or `exception`
+    _callbacks: list[Any] | None  # notes: a bell for a thread that waits, a list of one function to call back
+    _condition: Condition = _Watched()  # type: ignore[assignment]
+    _waiters: list[Any] = _Watched()  # type: ignore[assignment]
+    _shown: bool | None = None  # whether the end of the task may be seen; None: nobody watches, it may
 
     # What users of a future call
 
@@ -89,16 +98,17 @@ class TaskFuture(Handle[T], Future[T]):
 
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
         """Call ``fn(future)`` when the task has ended, at once if it has; what it raises is logged."""
-        with self._authority.lock:
-            if not self._done:
-                if self._callbacks is None:
-                    self._callbacks = []
-                self._callbacks.append(fn)
-                return
-        try:
-            fn(self)
-        except Exception:
-            log.exception("exception calling callback for %r", self)
+        note = [fn]
+        self._leave(note)
+        if self._done and note:
+            try:
+                note.pop()
+            except IndexError:
+                return  # the thread that ended the task has just taken it
+            try:
+                fn(self)
+            except Exception:
+                log.exception("exception calling callback for %r", self)
 
     def future(self) -> Future[T]:
         """Return itself."""
@@ -126,18 +136,10 @@ class TaskFuture(Handle[T], Future[T]):
 
     @property
     def _state(self) -> str:  # type: ignore[override]
-        watched = self._watched
-        if self._done if watched is None else watched.shown:
+        shown = self._shown
+        if self._done if shown is None else shown:
             return CANCELLED_AND_NOTIFIED if self.cancelled() else FINISHED
         return RUNNING if self._has_started() else PENDING
-
-    @property
-    def _condition(self) -> Condition:  # type: ignore[override]
-        return (self._watched or self._be_watched()).condition
-
-    @property
-    def _waiters(self) -> list[Any]:  # type: ignore[override]
-        return (self._watched or self._be_watched()).waiters
 
     @property
     def _result(self) -> T | None:  # type: ignore[override]
@@ -162,16 +164,25 @@ class TaskFuture(Handle[T], Future[T]):
 
     def run_callbacks(self) -> None:
         """Show the end of the task to whoever waits, then call back; what a callback raises stops nothing."""
-        callbacks, self._callbacks = self._callbacks, None
-        for bell in self._bells:
-            bell.release()
-        if self._watched is not None:
-            self._show(self._watched)
-        for fn in callbacks or ():
-            try:
-                fn(self)
-            except BaseException:  # the thread belongs to the next task
-                log.exception("exception calling callback for %r", self)
+        notes, self._callbacks = self._callbacks or (), None
+        for note in notes:
+            if note.__class__ is _BELL:
+                note.release()
+        if self._shown is False:
+            self._show()
+        for note in notes:
+            if note.__class__ is list and note:
+                self._call_back(note)
+
+    def _call_back(self, note: list[Callable[[Any], object]]) -> None:
+        try:
+            fn = note.pop()
+        except IndexError:
+            return  # whoever left it saw that the task has ended
+        try:
+            fn(self)
+        except BaseException:  # the thread belongs to the next task
+            log.exception("exception calling callback for %r", self)
 
     def _has_started(self) -> bool:
         task = self._task
@@ -190,38 +201,44 @@ class TaskFuture(Handle[T], Future[T]):
         """Block until the task has ended, also on the thread of an event loop, as futures do."""
         bell = Lock()
         bell.acquire()
-        with self._authority.lock:
-            if self._done:
-                return
-            self._call_back_later()
-            self._bells = (*self._bells, bell)
-        if not bell.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
-            with self._authority.lock:
-                self._bells = tuple(each for each in self._bells if each is not bell)
+        notes = self._leave(bell)
+        if not self._done and not bell.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+            with contextlib.suppress(ValueError):
+                notes.remove(bell)
             raise TimeoutError(f"{self!r} did not end within {timeout} s; it goes on")
 
-    def _be_watched(self) -> _Watched:
-        with self._authority.lock:
-            if self._watched is None:
-                self._watched = _Watched(shown=self._done)
-                self._call_back_later()
-            return self._watched
+    def _leave(self, note: Any) -> list[Any]:  # noqa: ANN401 - a bell, or a list of one function
+        """Leave a note for whoever ends the task; it may have ended already. Return where the note is."""
+        new = [note]
+        with _attaching:
+            notes = self._callbacks
+            if notes is None:
+                self._callbacks = notes = new
+            else:
+                notes.append(note)
+        return notes
 
-    def _call_back_later(self) -> None:
-        """Have ``run_callbacks`` called at the end; under the lock."""
-        if self._callbacks is None and not self._done:
-            self._callbacks = []
+    def _be_watched(self) -> None:
+        """Make what watchers look at; show the end at once if it is there."""
+        condition, waiters, notes = RLock(), [], []  # type: ignore[var-annotated] # before the look, made in one go
+        with _attaching:
+            if self._shown is None:
+                self.__dict__.update(_condition=condition, _waiters=waiters)
+                self._shown = False
+                if self._callbacks is None:
+                    self._callbacks = notes
+        if self._done:
+            self._show()
 
-    def _show(self, watched: _Watched) -> None:
-        with watched.condition:
-            if watched.shown:
+    def _show(self) -> None:
+        with self._condition:
+            if self._shown:
                 return
-            watched.shown = True
-            for waiter in watched.waiters:
-                if self.cancelled():
-                    waiter.add_cancelled(self)
-                elif self._task.outcome == Outcome.SUCCESS:
+            self._shown = True
+            for waiter in self._waiters:
+                if self._task.outcome == Outcome.SUCCESS:
                     waiter.add_result(self)
+                elif self.cancelled():
+                    waiter.add_cancelled(self)
                 else:
                     waiter.add_exception(self)
-            watched.condition.notify_all()

@@ -18,7 +18,7 @@ Summary = Mapping[str, Any]
 Row = Sequence[str]
 
 _BAR: Final = 24
-_ID: Final = 28
+_ID: Final = 24
 _PRIORITIES: Final = 6  # columns of a comparison by priority
 _CAUSES: Final = 5  # columns of a comparison by cause
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
@@ -159,12 +159,14 @@ def _starved_id(row: Mapping[str, Any]) -> str:
 
 def _losses(summary: Summary) -> list[str]:
     lines = []
-    for key, word in (("drops", "Dropped"), ("rejects", "Rejected"), ("skips", "Ticks skipped")):
+    for key, word, what in (
+        ("drops", "Dropped", "task"),
+        ("rejects", "Rejected", "task"),
+        ("skips", "Skipped", "tick"),
+    ):
         for cause, count in summary[key].items():
-            names = [row["id"] for row in summary["lost"] if row["cause"] == cause]
-            told = f": {', '.join(map(_safe, names))}" if names else ""
-            more = ", …" if names and len(names) < count else ""
-            lines.append(_cut(f"{word} for {cause}: {count:,}{told}{more}", WIDTH))
+            names = [_safe(row["id"]) for row in summary["lost"] if row["cause"] == cause]
+            lines.append(f"{word} for {cause}: {_count(count, what)}{_some(names, count)}")
     failures = summary["failures"]
     if failures["tasks"]:
         lines.append(f"Failed: {_count(failures['tasks'], 'task')}")
@@ -175,6 +177,19 @@ def _losses(summary: Summary) -> list[str]:
     if pending:
         lines.append(f"Never ended: {_count(pending, 'task')}, still paused or waiting when nothing more happened")
     return lines
+
+
+def _some(names: Sequence[str], count: int) -> str:
+    """Return as many of the names in brackets as have room, and a sign that there are more."""
+    room = WIDTH - 45
+    shown: list[str] = []
+    for name in names:
+        if sum(_width(other) + 2 for other in (*shown, name)) > room:
+            break
+        shown.append(name)
+    if not shown:
+        return ""
+    return f" ({', '.join(shown)}{', …' if len(shown) < count else ''})"
 
 
 def _failure(row: Mapping[str, Any]) -> str:
@@ -258,7 +273,7 @@ def _table(titles: Row, rows: Sequence[Row], *, left: int = 1) -> list[str]:
             cell + gap if column < left else gap + cell
             for column, (cell, gap) in enumerate(zip(line, gaps, strict=True))
         ]
-        told.append("  ".join(cells).rstrip())
+        told.append(_cut("  ".join(cells).rstrip(), WIDTH))
     return told
 
 

@@ -59,6 +59,10 @@ class Reader:
         self._ahead = b""
         return kind, self._read_long(data[HEAD.size :], length)
 
+    def has_more(self) -> bool:
+        """Return whether something was read ahead."""
+        return bool(self._ahead)
+
     def _read_long(self, start: bytes, length: int) -> bytearray:
         payload = bytearray(length)
         payload[: len(start)] = start

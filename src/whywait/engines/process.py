@@ -1,10 +1,9 @@
 """The process engine: functions in worker processes, which can be killed.
 
-Each worker thread is the proxy of one worker process: it sends a task, waits for the answer, reports it and takes the
-next task in one step. Workers are new interpreters (no fork, nothing of ``__main__`` is run again) with the parent's
-``sys.path``, working directory and output. Functions, arguments and results travel pickled, see
-:mod:`whywait.engines.pickling`. Context variables stay behind. What a body starts in the worker's process group and
-leaves running ends with the worker.
+One pump sends the tasks, takes the answers, reports them and sends the next in one step. Workers are new
+interpreters (no fork, nothing of ``__main__`` runs again) with the parent's ``sys.path``, working directory and
+output. Functions, arguments and results travel pickled, see :mod:`whywait.engines.pickling`; context variables stay
+behind. What a body starts in the worker's process group and leaves running ends with the worker.
 """
 
 from __future__ import annotations
@@ -12,11 +11,12 @@ from __future__ import annotations
 import logging
 import pickle
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections import deque
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from whywait.engines.base import Engine
 from whywait.engines.frames import KIND_PARKED, KIND_VALUE, PARK, FrameError
 from whywait.engines.pickling import Functions, dumps, require_cloudpickle
-from whywait.engines.thread import ThreadEngine
 from whywait.errors import ConfigError, TaskFailed
 from whywait.kernel.state import Cause, Outcome
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("whywait")
 
+IDLE_S: Final = 30.0  # workers that nobody needed for so long end
 Ended = tuple[str, str | None, bool]  # outcome, cause, may be retried
 
 
@@ -33,11 +34,11 @@ class RemoteTraceback(Exception):  # noqa: N818 - it stands where a traceback wo
     """The cause of an error from a worker process: its traceback there, as text."""
 
     def __str__(self) -> str:
-        """Show the traceback as if it were printed here."""
+        """Show the traceback as it was printed there."""
         return f'\n"""\n{self.args[0]}"""'
 
 
-class ProcessEngine(ThreadEngine):
+class ProcessEngine(Engine):
     """Runs functions and coroutine functions in worker processes."""
 
     name: ClassVar[str] = "process"
@@ -47,104 +48,141 @@ class ProcessEngine(ThreadEngine):
     def __init__(self) -> None:
         """Start without any process; they come with the tasks."""
         if sys.platform == "win32":
-            raise ConfigError("the process engine needs process groups and pipes of POSIX: use engine='thread' here")
+            raise ConfigError("the process engine needs the pipes and process groups of POSIX: use another engine")
         require_cloudpickle()
-        super().__init__()
-        self._functions = Functions()
-        self._processes: dict[object, WorkerProcess] = {}  # by proxy
+        from whywait.engines.pump import Pump
 
-    def run(self, handle: Handle[Any], worker: object) -> Ended:
-        """Have the body run by this proxy's worker process; return outcome, cause and whether it may be retried."""
+        self._pump = Pump("whywait-process", self._begin, self._serve, self._retire_idle, IDLE_S)
+        self._functions = Functions()
+        self._workers: set[WorkerProcess] = set()
+        self._idle: deque[WorkerProcess] = deque()
+
+    def start(self, handle: Handle[Any]) -> None:
+        """Have the pump send the task to a worker."""
+        self._pump.post(handle)
+
+    def abort(self, handle: Handle[Any]) -> None:
+        """Pass the signal on to the worker."""
+        any(worker.tell(handle) for worker in list(self._workers))
+
+    def pause(self, handle: Handle[Any]) -> None:
+        """Ask the body in the worker to park."""
+        self.abort(handle)
+
+    def resume(self, handle: Handle[Any]) -> None:
+        """Let the body in the worker go on."""
+        self.abort(handle)
+
+    def kill(self, handle: Handle[Any]) -> None:
+        """Kill the worker; another one takes its place when it is needed."""
+        any(worker.kill(handle) for worker in list(self._workers))
+
+    def close(self) -> None:
+        """Let the workers end; kill those that do not."""
+        self._pump.close()
+        self._retire_idle()
+        for worker in list(self._workers):
+            self._lose(worker)
+
+    def _begin(self, handle: Handle[Any] | None, worker: WorkerProcess | None = None) -> WorkerProcess | None:
+        """Send a task to a worker; return the worker whose answer is to come, if any."""
+        while handle is not None:
+            sent = self._send(handle, worker)
+            if not isinstance(sent, tuple):
+                return sent
+            worker = None
+            handle = self.authority.ended(handle, sent, self)
+        if worker is not None:
+            self._idle.append(worker)
+        return None
+
+    def _serve(self, worker: WorkerProcess) -> WorkerProcess | None:
+        """Take what a worker sends; return the worker whose answer is to come, if any."""
+        handle = worker.handle
+        assert handle is not None, "a worker that is served runs a task"
+        try:
+            kind, payload = worker.receive()
+            while kind == KIND_PARKED:
+                if PARK.unpack(payload)[0] == worker.turn:
+                    self.authority.parked(handle)
+                if not worker.has_more():
+                    return worker
+                kind, payload = worker.receive()
+        except (EOFError, OSError, FrameError, MemoryError):
+            outcome = self._lost(handle, worker)
+            return self._begin(self.authority.ended(handle, outcome, self))
+        worker.end()
+        outcome = _returned(handle, payload) if kind == KIND_VALUE else _raised(handle, payload)
+        return self._begin(self.authority.ended(handle, outcome, self), worker)
+
+    def _send(self, handle: Handle[Any], worker: WorkerProcess | None) -> WorkerProcess | Ended:
+        """Send a task to the given worker, an idle one or a new one; return which, or how the task has ended."""
+        from whywait.engines.worker_process import NeverReceived
+
+        task = handle._task  # noqa: SLF001 - the runtime's own
         try:
             fn, args, kwargs = handle.body()
             function = self._functions.pack(fn)
             arguments = dumps((args, kwargs)) if args or kwargs else b""
+            label = f"{self.authority.token}\0{task.scope.key}\0{task.id}".encode(errors="surrogatepass")
         except BaseException as error:  # noqa: BLE001 - pickling runs code of the user
+            if worker is not None:
+                self._idle.append(worker)
             return _fail(handle, f"it could not be pickled for a worker process: {error!r}", error)
-        try:
-            return self._run_packed(handle, worker, function, arguments)
-        except BaseException as error:  # noqa: BLE001 - the proxy has to go on, whatever it is
-            log.exception("the process engine failed with task %s", handle.id)
-            self.worker_ends(worker)
-            return _fail(handle, f"the process engine failed: {error!r}", error)
-
-    def abort(self, handle: Handle[Any]) -> None:
-        """Pass the signal on to the worker process."""
-        self._tell(handle)
-
-    def pause(self, handle: Handle[Any]) -> None:
-        """Ask the body in the worker process to park."""
-        self._tell(handle)
-
-    def resume(self, handle: Handle[Any]) -> None:
-        """Let the body in the worker process go on."""
-        self._tell(handle)
-
-    def kill(self, handle: Handle[Any]) -> None:
-        """Kill the worker process; the proxy replaces it."""
-        any(process.kill(handle) for process in list(self._processes.values()))
-
-    def close(self) -> None:
-        """Let the worker processes end; kill those that do not."""
-        super().close()
-        for worker in list(self._processes):
-            self._lose(worker)
-
-    def worker_ends(self, worker: object) -> None:
-        """End the process of a proxy that ends."""
-        process = self._processes.pop(worker, None)
-        if process is not None:
-            process.retire()
-
-    def _tell(self, handle: Handle[Any]) -> None:
-        any(process.tell(handle) for process in list(self._processes.values()))
-
-    def _run_packed(self, handle: Handle[Any], worker: object, function: tuple[int, bytes], arguments: bytes) -> Ended:
-        from whywait.engines.worker_process import NeverReceived, WorkerProcess
-
-        task = handle._task  # noqa: SLF001 - the runtime's own
-        label = f"{self.authority.token}\0{task.scope.key}\0{task.id}".encode(errors="surrogatepass")
         while True:
-            process = self._processes.get(worker)
-            if process is None:
-                try:
-                    process = self._processes[worker] = WorkerProcess()
-                except OSError as error:
-                    return _fail(handle, f"no worker process could be started: {error}", error, Cause.WORKER_LOST)
-            process.begin(handle)
             try:
-                if handle.attention and handle.aborted:
-                    return Outcome.ERROR, Cause.EXCEPTION, False
-                process.send(task.number, label, function, arguments)
-                kind, payload = process.receive()
-                while kind == KIND_PARKED:
-                    if PARK.unpack(payload)[0] == process.turn:
-                        self.authority.parked(handle)
-                    kind, payload = process.receive()
+                worker = worker or self._find()
+            except OSError as error:
+                return _fail(handle, f"no worker process could be started: {error}", error, Cause.WORKER_LOST)
+            worker.begin(handle)
+            if handle.attention and handle.aborted:
+                worker.end()
+                self._idle.append(worker)
+                return Outcome.ERROR, Cause.EXCEPTION, False
+            try:
+                worker.send(task.number, label, function, arguments)
             except NeverReceived:
-                how = self._lose(worker)
-                if not process.is_fresh:
-                    continue  # it was gone before: nobody's fault, the next one takes the task
-            except (EOFError, OSError, FrameError, MemoryError):
-                how = self._lose(worker)
+                if worker.is_fresh:
+                    return self._lost(handle, worker)
+                self._lose(worker)  # it was gone before: nobody's fault, another one takes the task
+                worker = None
+            except OSError:
+                return self._lost(handle, worker)
             else:
-                process.is_fresh = False
-                break
-            finally:
-                process.end()
-            return _fail(handle, f"its worker process (pid {process.pid}) was lost: {how}", None, Cause.WORKER_LOST)
-        if kind == KIND_VALUE:
-            try:
-                handle._value = pickle.loads(payload) if payload else None  # noqa: S301, SLF001 - from our own worker
-            except BaseException as error:  # noqa: BLE001 - unpickling runs code of the user
-                return _fail(handle, f"its result could not be unpickled: {error!r}", error)
-            return Outcome.SUCCESS, None, True
-        return _raised(handle, payload)
+                return worker
 
-    def _lose(self, worker: object) -> str:
-        """Bury the process of a proxy; return how it ended."""
-        process = self._processes.pop(worker, None)
-        return process.bury() if process is not None else "the engine was closed"
+    def _find(self) -> WorkerProcess:
+        from whywait.engines.worker_process import WorkerProcess
+
+        try:
+            return self._idle.pop()
+        except IndexError:
+            worker = WorkerProcess()
+            self._workers.add(worker)
+            return worker
+
+    def _lost(self, handle: Handle[Any], worker: WorkerProcess) -> Ended:
+        """Bury a worker that died over a task."""
+        how = self._lose(worker)
+        return _fail(handle, f"its worker process (pid {worker.pid}) was lost: {how}", None, Cause.WORKER_LOST)
+
+    def _lose(self, worker: WorkerProcess) -> str:
+        worker.end()
+        self._workers.discard(worker)
+        return worker.bury()
+
+    def _retire_idle(self) -> None:
+        """End the workers that have nothing to do."""
+        retiring = []
+        while self._idle:
+            try:
+                retiring.append(self._idle.pop())
+            except IndexError:
+                break
+            retiring[-1].dismiss()
+        for worker in retiring:
+            worker.wait_end()
+            self._lose(worker)
 
 
 def _fail(handle: Handle[Any], what: str, error: BaseException | None, cause: str = Cause.EXCEPTION) -> Ended:
@@ -152,6 +190,15 @@ def _fail(handle: Handle[Any], what: str, error: BaseException | None, cause: st
     failure = TaskFailed(f"task {handle.id}: {what}")
     failure.__cause__ = error
     return Outcome.ERROR, cause, handle.failed(failure)[2]
+
+
+def _returned(handle: Handle[Any], payload: bytes | bytearray) -> Ended:
+    """Take the result of a body."""
+    try:
+        handle._value = pickle.loads(payload) if payload else None  # noqa: S301, SLF001 - from our own worker
+    except BaseException as error:  # noqa: BLE001 - unpickling runs code of the user
+        return _fail(handle, f"its result could not be unpickled: {error!r}", error)
+    return Outcome.SUCCESS, None, True
 
 
 def _raised(handle: Handle[Any], payload: bytes | bytearray) -> Ended:

@@ -1,4 +1,4 @@
-"""A worker process as its proxy thread sees it: started, given one task after the other, told things, ended."""
+"""A worker process as the engine sees it: started, given one task after the other, told things, ended."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class NeverReceived(Exception):  # noqa: N818 - not an error yet: another worker
 
 
 class WorkerProcess:
-    """One child process; its proxy thread calls everything but :meth:`tell` and :meth:`kill`, which anybody may."""
+    """One child process; whoever serves it calls everything but :meth:`tell` and :meth:`kill`, which anybody may."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards what tell and kill touch
-        self._handle: Handle[Any] | None = None  # whose body it runs
+        self.handle: Handle[Any] | None = None  # whose body it runs
         self._told: tuple[str, bool] = _NOTHING
         self.turn = 0  # of the last wish it was told
         self._is_over = False  # it is being reaped: its pid may belong to somebody else
@@ -78,7 +78,7 @@ class WorkerProcess:
     def begin(self, handle: Handle[Any]) -> None:
         """Let wishes about a task reach this worker from now on; those that are there already are told."""
         with self._lock:
-            self._handle = handle
+            self.handle = handle
             self._told = _NOTHING
         if handle.attention:
             self.tell(handle)
@@ -86,7 +86,7 @@ class WorkerProcess:
     def end(self) -> None:
         """Let no wish reach this worker any more."""
         with self._lock:
-            self._handle = None
+            self.handle = None
 
     def send(self, number: int, label: bytes, function: tuple[int, bytes], arguments: bytes) -> None:
         """Send a task; raise NeverReceived if the worker was gone already, OSError if it went meanwhile."""
@@ -124,10 +124,18 @@ class WorkerProcess:
         """Return the next frame that the worker sends; raise EOFError or OSError if it is gone."""
         return self._reader.read()
 
+    def has_more(self) -> bool:
+        """Return whether more has arrived from the worker already."""
+        return self._reader.has_more()
+
+    def fileno(self) -> int:
+        """Return where its answers arrive."""
+        return self._results
+
     def tell(self, handle: Handle[Any]) -> bool:
         """Tell the worker what is wished of the task now; return whether it runs here."""
         with self._lock:
-            if self._handle is not handle:
+            if self.handle is not handle:
                 return False
             wished = handle._signal  # noqa: SLF001 - the runtime's own
             wish = _NOTHING if wished is None else (wished.reason or "", wished.pause_asked)
@@ -138,29 +146,30 @@ class WorkerProcess:
                 try:
                     self._control.send(f"{number} {self.turn} {wish[1]:d} {wish[0]}\n".encode(), _SEND_FLAGS)
                 except OSError:
-                    pass  # it is gone, or listens to nothing: the proxy will notice, or kill it
+                    pass  # it is gone, or listens to nothing: whoever serves it will notice
             return True
 
     def kill(self, handle: Handle[Any] | None = None) -> bool:
         """Kill the process with whatever it started, if it runs the given task; return whether it does."""
         with self._lock:
-            if handle is not None and self._handle is not handle:
+            if handle is not None and self.handle is not handle:
                 return False
             if not self._is_over:
                 _kill_group(self._process.pid)
             return True
 
-    def retire(self) -> None:
-        """End an idle worker: it leaves by itself, or it is killed; what its bodies left running ends with it."""
+    def dismiss(self) -> None:
+        """Let an idle worker end by itself."""
         with self._lock:
-            if self._is_over or self._tasks < 0:
-                return
-            os.close(self._tasks)
-            self._tasks = -1
+            if self._tasks >= 0:
+                os.close(self._tasks)
+                self._tasks = -1
+
+    def wait_end(self) -> None:
+        """Give a worker that was dismissed the time to end by itself."""
         poll = select.poll()
         poll.register(self._results, 0)  # it hangs up when it ends
         poll.poll(GOODBYE_S * 1000)
-        self.bury()
 
     def bury(self) -> str:
         """Make sure that the process is gone, and release all it had; return how it ended."""

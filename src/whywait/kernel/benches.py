@@ -98,6 +98,8 @@ class Bench:
         if not blocks:
             return None
         bound = self._bound(room)
+        if blocks[0].keys[0] >= bound:
+            return None
         whole = bisect_left(self._tops, bound)
         best = min(self._oldest[:whole], default=_ENTRY_MASK)
         if whole < len(blocks):

@@ -91,7 +91,7 @@ class Dispatcher:
                 self._on_bench(lane, bench.gate)
                 self.gate_moved(bench.gate)  # the bench may be a new one and has missed that the gate opened
                 return
-            lane.epoch = self._next_epoch(now, lane, None)
+            lane.epoch = Epoch(now, None, lane.level.segment, {})
             lane.queued = None
             self._lane_emptied()
         elif head is not None:
@@ -115,9 +115,13 @@ class Dispatcher:
                 if self.held or self.blocker is not None:
                     self._let_pass(now)
                 return started
-            if lane.bench is not None:
-                self._unpark(now, lane)
             gate = self.closed_gate(lane)
+            if lane.bench is not None:
+                if gate is None:
+                    started.append(self._start_parked(now, lane, lane.bench))
+                    continue
+                self._off_bench(lane, lane.bench)
+                self._back_into_heap(now, lane)
             if gate is None:
                 if lane is self.blocker:
                     self._forget_blocker(now)
@@ -154,13 +158,13 @@ class Dispatcher:
                 return False
         level = lane.level
         if len(self.levels) == 1 and not level.opening:
-            return level.heap[0][1] is lane  # a stale item on top may make this wrong, never the other way round
+            return level.heap[0][0] == lane.queued  # not so if a stale item is on top: then the long way decides
         return self._next_lane(now) is lane
 
     def hand_over(self, now: int, lane: Lane) -> Task:
         """Mark the next task of a lane RUNNING; slot and budget are there already or are taken by the caller.
 
-        The lane is on top of its level's heap: ``first`` said so, or ``_unpark`` put it there.
+        The lane is on top of its level's heap: ``first`` said so.
         """
         task = lane.shift()
         if lane.queued is None:
@@ -168,11 +172,14 @@ class Dispatcher:
             self._lane_emptied()
         else:
             heapreplace(lane.level.heap, (lane.queued, lane))
+        self._mark_running(now, task, lane)
+        return task
+
+    def _mark_running(self, now: int, task: Task, lane: Lane) -> None:
         if now != task.since:
             self._account(now, task, lane)
         task.state = TaskState.RUNNING
         task.since = now
-        return task
 
     def release(self, task: Task) -> None:
         """Give back the slot and the budget of a task whose body has ended."""
@@ -262,8 +269,26 @@ class Dispatcher:
         assert head is not None, "a level offers only lanes with tasks"
         return self.order.effective(lane.level.priority, now - head.since)
 
+    def _start_parked(self, now: int, lane: Lane, bench: Bench) -> Task:
+        """Start the head of a lane right from its bench; what is left of the lane is open."""
+        self._off_bench(lane, bench)
+        task = lane.shift()
+        self._mark_running(now, task, lane)
+        if lane.queued is None:
+            lane.epoch = Epoch(now, None, lane.level.segment, {})
+            self._lane_emptied()
+        else:
+            self._back_into_heap(now, lane)
+        self._take(task, lane)
+        return task
+
     def _start(self, now: int, lane: Lane) -> Task:
         task = self.hand_over(now, lane)
+        self._take(task, lane)
+        return task
+
+    def _take(self, task: Task, lane: Lane) -> None:
+        """Take slot and budget."""
         for gate, need in lane.needs:
             gate.free -= need
         self.slots.free -= 1
@@ -272,7 +297,6 @@ class Dispatcher:
         self._holders[priority] += 1
         if priority > self._top:
             self.top_moved = True
-        return task
 
     def _account(self, now: int, task: Task, lane: Lane) -> None:
         """Charge the READY stay that ends now."""
@@ -302,11 +326,6 @@ class Dispatcher:
         lane.queued = None
         lane.epoch = self._next_epoch(now, lane, gate)
         self._on_bench(lane, gate)
-
-    def _unpark(self, now: int, lane: Lane) -> None:
-        assert lane.bench is not None, "only parked lanes are unparked"
-        self._off_bench(lane, lane.bench)
-        self._back_into_heap(now, lane)
 
     def _unpark_openings(self, now: int) -> None:
         """Dispatch stops before it got to lanes whose gate has opened: they wait like any it did not get to."""

@@ -1,0 +1,198 @@
+"""A pump: one thread that serves many pipes, and an understudy that takes over when it is held up.
+
+One thread for all worker processes is far cheaper than one thread each, which would fight for the interpreter's lock
+at every task. But a step may run code of users (pickling, callbacks), which may take its time or even wait for what
+only the pump can bring. So a second thread looks after the first: when one step takes longer than
+:data:`PATIENCE_S`, it becomes the pump, and the first one ends after its step. While the pump sleeps, both do.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+log = logging.getLogger("whywait")
+
+PATIENCE_S: Final = 0.05  # a step that takes longer than once to twice this holds up others no more
+JOIN_S: Final = 1.0
+
+
+class Served(Protocol):
+    """What a pump serves: something that becomes readable now and then."""
+
+    def fileno(self) -> int:
+        """Return the file descriptor to watch."""
+
+
+Step = Callable[[Any], Served | None]
+
+
+class _Turn:
+    """The time that one thread leads; ``fd`` is what its present step serves."""
+
+    __slots__ = ("fd", "is_busy", "poll", "steps", "thread")
+
+    def __init__(self) -> None:
+        self.fd = -1
+        self.is_busy = False
+        self.poll = select.poll()
+        self.steps = 0
+        self.thread: threading.Thread
+
+
+class _Watch:
+    """Posted by a thread that leads no more: somebody else has to watch this."""
+
+    __slots__ = ("served",)
+
+    def __init__(self, served: Served) -> None:
+        self.served = served
+
+
+class Pump:
+    """Calls ``begin`` with what is posted and ``serve`` with what is readable; each returns what to watch from then."""
+
+    def __init__(self, name: str, begin: Step, serve: Step, rest: Callable[[], object], rest_after_s: float) -> None:
+        """Start without a thread; ``rest`` is called whenever nothing has happened for a while."""
+        self._name = name
+        self._begin = begin
+        self._serve = serve
+        self._rest = rest
+        self._rest_after_ms = rest_after_s * 1000
+        self._inbox: deque[Any] = deque()
+        self._lock = threading.Lock()  # decides who leads
+        self._turn: _Turn | None = None
+        self._watched: dict[int, Served] = {}  # belongs to who leads
+        self._is_asleep = False  # who leads waits, or is about to
+        self._understudy_sleeps = False
+        self._bell = threading.Event()  # wakes the understudy
+        self._wake_out = self._wake_in = -1
+        self._is_closed = False
+
+    def post(self, item: Any) -> None:  # noqa: ANN401 - whatever ``begin`` takes
+        """Have ``begin`` called with this soon."""
+        self._inbox.append(item)
+        if self._is_asleep:
+            self._wake()
+        elif self._turn is None:
+            self._start()
+
+    def close(self) -> None:
+        """End the threads; one that is held up ends after its step."""
+        with self._lock:
+            self._is_closed = True
+            turn = self._turn
+        self._bell.set()
+        if turn is not None:
+            self._wake()
+            if turn.thread is not threading.current_thread():
+                turn.thread.join(JOIN_S)
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._turn is not None or self._is_closed:
+                return
+            self._wake_out, self._wake_in = os.pipe()
+            os.set_blocking(self._wake_in, False)
+            turn = self._turn = _Turn()
+            turn.thread = threading.Thread(target=self._lead, args=(turn,), name=self._name, daemon=True)
+        turn.thread.start()
+        self._call_understudy()
+
+    def _wake(self) -> None:
+        self._is_asleep = False
+        try:
+            os.write(self._wake_in, b"w")
+        except BlockingIOError:
+            pass  # it has been woken often enough
+
+    def _lead(self, turn: _Turn) -> None:
+        inbox, watched, begin, serve = self._inbox, self._watched, self._begin, self._serve
+        turn.poll.register(self._wake_out, select.POLLIN)
+        for fd in watched:
+            turn.poll.register(fd, select.POLLIN)
+        while not self._is_closed:
+            while inbox:
+                item = inbox.popleft()
+                if item.__class__ is _Watch:
+                    self._watch(turn, item.served)
+                elif not self._step(turn, -1, begin, item):
+                    return
+            self._is_asleep = True
+            if inbox:  # posted before the line above: nobody wakes us
+                self._is_asleep = False
+                continue
+            events = turn.poll.poll(self._rest_after_ms)
+            self._is_asleep = False
+            if self._understudy_sleeps:
+                self._bell.set()
+            if not events:
+                self._rest()
+            for fd, _ in events:
+                served = watched.get(fd)
+                if served is None:
+                    os.read(fd, 4096)  # we have been woken
+                elif not self._step(turn, fd, serve, served):
+                    return
+
+    def _step(self, turn: _Turn, fd: int, act: Step, item: Any) -> bool:  # noqa: ANN401 - posted or served
+        """Take one step; return whether this thread still leads after it."""
+        turn.fd = fd
+        turn.steps += 1
+        turn.is_busy = True
+        try:
+            wanted = act(item)
+        except BaseException:
+            log.exception("%s could not carry out a step", self._name)
+            wanted = None
+        with self._lock:
+            turn.is_busy = False
+            leads = self._turn is turn
+        if not leads:
+            if wanted is not None:
+                self.post(_Watch(wanted))
+        elif wanted is not item:
+            if fd >= 0:
+                turn.poll.unregister(fd)
+                del self._watched[fd]
+            if wanted is not None:
+                self._watch(turn, wanted)
+        return leads
+
+    def _watch(self, turn: _Turn, served: Served) -> None:
+        fd = served.fileno()
+        self._watched[fd] = served
+        turn.poll.register(fd, select.POLLIN)
+
+    def _call_understudy(self) -> None:
+        threading.Thread(target=self._stand_by, name=f"{self._name}-understudy", daemon=True).start()
+
+    def _stand_by(self) -> None:
+        """Look after whoever leads; lead when it is held up."""
+        seen, steps = self._turn, -1
+        while not self._is_closed:
+            self._bell.clear()
+            self._understudy_sleeps = True
+            if self._is_asleep:  # it sees that we sleep as soon as it wakes
+                self._bell.wait()
+                steps = -1
+            self._understudy_sleeps = False
+            self._bell.wait(PATIENCE_S)
+            with self._lock:
+                turn = self._turn
+                assert turn is not None, "somebody leads"
+                if turn is seen and turn.steps == steps and turn.is_busy and not self._is_closed:
+                    self._turn = mine = _Turn()
+                    mine.thread = threading.current_thread()
+                    self._watched.pop(turn.fd, None)
+                    break
+                seen, steps = turn, turn.steps
+        else:
+            return
+        self._call_understudy()
+        self._lead(mine)
