@@ -17,6 +17,8 @@ def drive(choose: Chooser, steps: int) -> Pair:
     """Feed so many commands to a new pair; it compares after each."""
     pair = Pair(make_settings(choose))
     commands = Commands(choose, pair)
+    for _ in range(choose.choice((2, 1, 0))):
+        commands.open_scope()
     for _ in range(steps):
         commands.step()
     pair.pass_time(pair.now)
@@ -48,13 +50,13 @@ def make_settings(choose: Chooser) -> dict[str, Any]:
 def make_limits(choose: Chooser) -> dict[str, Any]:
     limits: dict[str, Any] = {"slots": choose.choice((1, 2, 3, 4, None))}
     if choose.chance(25):
-        limits["queue_limit"] = choose.choice((3, 2, 1, 5, 0))
-    if choose.chance(50):
+        limits["queue_limit"] = choose.choice((3, 2, 5, 4, 1, 0))
+    if choose.chance(70):
         limits["overflow"] = "displace"
-    if choose.chance(8):
+    if choose.chance(6):
         limits["when_busy"] = "reject"
-    if choose.chance(5):
-        limits["max_spawn"] = choose.integer(0, 6)
+    if choose.chance(3):
+        limits["max_spawn"] = choose.integer(0, 9)
     return limits
 
 
@@ -78,10 +80,11 @@ class Commands:
         self.kinds: list[tuple[int, int, dict[str, int]]] = []  # often the same again, so that lanes fill up
         self.weighted: list[Callable[[], None]] = []
         for command, weight in (
-            (self.submit, 16),
-            (self.end, 14),
+            (self.submit, 20),
+            (self.end, 6),
+            (self.turn, 6),
             (self.pass_time, 10),
-            (self.complete, 5),
+            (self.complete, 3),
             (self.to_deadline, 5),
             (self.dispatch, 6),
             (self.pause, 4),
@@ -90,7 +93,7 @@ class Commands:
             (self.cancel, 3),
             (self.submit_many, 3),
             (self.open_scope, 3),
-            (self.change_scope, 5),
+            (self.change_scope, 6),
             (self.dispose, 1),
             (self.add_periodic, 2),
             (self.toggle_periodic, 2),
@@ -136,7 +139,7 @@ class Commands:
     def make_demand(self) -> dict[str, int]:
         choose = self.choose
         limits = self.pair.model.hard | self.pair.model.soft
-        wanted = [name for name in limits if choose.chance(40)]
+        wanted = [name for name in limits if choose.chance(50)]
         if choose.chance(2):
             wanted.append(choose.choice(DEMANDS))
         return {name: choose.integer(0, limits.get(name, 1) + choose.choice((0, 0, 0, 1))) for name in wanted}
@@ -151,6 +154,13 @@ class Commands:
         holders = self.pair.model.holders()
         if holders:
             self.end_body(self.choose.choice(holders).number)
+
+    def turn(self) -> None:
+        holders = self.pair.model.holders()
+        if holders:
+            failed = self.choose.chance(15)
+            outcome = ("ERROR", "exception") if failed else ("SUCCESS", None)
+            self.pair.turn(self.choose.choice(holders).number, *outcome)
 
     def end_body(self, number: int) -> None:
         choose = self.choose

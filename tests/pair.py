@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import model
+from explained import check_why
 from invariants import check_invariants
 from whywait.errors import WhywaitError
 from whywait.kernel.kernel import Kernel
@@ -217,10 +218,24 @@ class Pair:
     def dispatch(self) -> None:
         answer = self.both(lambda: self.kernel.dispatch(self.now), lambda: self.model.dispatch(self.now))
         assert answer is not None
-        started, expected = answer
+        self.come_to_rest(*answer)
+
+    def turn(self, number: int, *rest: Any) -> None:
+        """`ended` and `dispatch` in one."""
+        answer = self.both(
+            lambda: self.kernel.turn(self.now, self.tasks[number], *rest),
+            lambda: self.model.turn(self.now, self.model_task(number), *rest),
+        )
+        assert answer is not None
+        (retry, started), (expected_retry, expected) = answer
+        assert (retry and retry.number) == (expected_retry and expected_retry.number)
+        self.come_to_rest(started, expected)
+
+    def come_to_rest(self, started: list[Any], expected: list[model.Task]) -> None:
+        """P2: the same starts in order; all answers agree; the next deadline is no later than it must be."""
         assert [task.number for task in started] == [task.number for task in expected]
         self.rested = True
-        check_invariants(self.kernel, self.now, rested=True)
+        self.compare()
         deadline = self.model.next_deadline()
         if deadline is not None:
             wanted = self.kernel.next_deadline()
@@ -280,14 +295,8 @@ class Pair:
         assert (task.retried_as and task.retried_as.number) == (retry and retry.number)
         if expected.state == "PAUSED":
             assert task.paused_from == expected.paused_from
-        waits = dict(task.waits or {})
-        if expected.state == "READY":
-            assert task.since == expected.ready_since
-            for cause, ns in self.kernel.dispatcher.ready_wait(self.now, task).items():
-                waits[cause] = waits.get(cause, 0) + ns
-            assert self.kernel.dispatcher.starved(self.now, task) == expected.starved_ns
-        if expected.state == "READY" or not expected.pending:
-            assert {cause: ns for cause, ns in waits.items() if ns} == expected.waits, f"waits of {expected.id}"
+        if self.rested:
+            check_why(self.kernel, self.model, task, expected)
 
 
 def normalised(raw: tuple) -> tuple:

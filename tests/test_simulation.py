@@ -51,6 +51,40 @@ def test_background_against_a_steady_stream_of_normal_work(order, expected):
     assert (expected, "bg") in told
 
 
+def test_a_running_task_is_never_preempted():
+    """P5."""
+    assert starts(task("low", 0, 10, priority=0), task("high", 1, priority=100), slots=1) == [(0, "low"), (10, "high")]
+
+
+def test_each_outcome_has_its_event_and_its_final_word():
+    """T2: finished, cancelled, dropped and rejected, each under its own word."""
+    tasks = [
+        task("success"),
+        task("error", outcome="error"),
+        task("timeout", timeout_ms=5),
+        task("cancelled", 0, 99),
+        task("dependency", after=["error"]),
+        task("busy", 0, 50, scope="narrow"),
+        task("max_wait", 1, scope="narrow", max_wait_ms=3),
+        task("displaced", 6, scope="narrow", priority=0),
+        task("pending", 6, scope="narrow", priority=90),
+        task("queue_full", 6, scope="narrow", priority=0),
+        task("infeasible", 6, cpu=9),
+    ]
+    narrow = {"slots": 1, "queue_limit": 1, "overflow": "displace"}
+    ops = [op(7, "cancel", "cancelled"), op(7, "pause", "pending")]
+    result = simulate(*tasks, ops=ops, cpu=4, scopes={"narrow": narrow})
+    assert {name: word for _, word, name in result.events} == {
+        "success": "finish", "error": "finish", "timeout": "finish", "cancelled": "cancel", "dependency": "cancel",
+        "busy": "finish", "max_wait": "drop", "displaced": "drop", "queue_full": "drop", "infeasible": "reject",
+    }  # fmt: skip
+    assert result.final == {
+        "success": "success", "error": "error", "timeout": "timeout", "cancelled": "aborted", "dependency": "aborted",
+        "busy": "success", "max_wait": "rejected", "displaced": "rejected", "pending": "pending",
+        "queue_full": "rejected", "infeasible": "rejected",
+    }  # fmt: skip
+
+
 def test_slots_default_to_unbounded():
     """S1: the simulator reads no environment."""
     assert {ms for ms, _ in starts(*(task(f"t{number}") for number in range(50)))} == {0}
@@ -288,7 +322,7 @@ def test_a_running_task_that_is_cancelled_ends_at_that_instant():
 
 
 def test_a_paused_body_keeps_its_slot_and_its_remaining_time():
-    """X1, X2."""
+    """X1, X2, T4."""
     tasks = [task("x", 0, 10), task("y", 0, 10)]
     assert events(*tasks, ops=[op(4, "pause", "x"), op(100, "resume", "x")], slots=1) == [
         (0, "start", "x"),

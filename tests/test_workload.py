@@ -4,8 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from whywait.errors import ConfigError
+from whywait.simulation import Simulation
 from whywait.workload import ALWAYS, TaskKind, Workload
 
 X = {"id": "x", "at_ms": 0, "duration_ms": 1}
@@ -302,3 +305,50 @@ def test_the_shipped_example_is_a_workload_with_a_name():
     workload = Workload.from_file(example)
     assert workload.name
     assert 60 <= len(workload.ids) <= 120
+
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=4)
+    | st.sampled_from(["x", "1GB", "high"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=5,
+)
+PLACES_IN_A_FILE = [
+    ("config",), ("tasks",), ("ops",), ("periodics",), ("name",), ("config", "slots"), ("config", "order"),
+    ("config", "every_ms"), ("config", "cap"), ("config", "ram"), ("config", "resources"), ("config", "soft"),
+    ("config", "scopes"), ("config", "scopes", "s"), ("config", "scopes", "s", "parent"), ("config", "retry"),
+    ("config", "queue_limit"), ("tasks", 0), ("tasks", 1), ("tasks", 1, "id"), ("tasks", 1, "at_ms"),
+    ("tasks", 1, "duration_ms"), ("tasks", 1, "priority"), ("tasks", 1, "after"), ("tasks", 1, "after_ended"),
+    ("tasks", 1, "scope"), ("tasks", 1, "cpu"), ("tasks", 1, "resources"), ("tasks", 1, "retry"), ("tasks", 1, "fails"),
+    ("tasks", 1, "backoff_ms"), ("tasks", 1, "outcome"), ("tasks", 1, "timeout_ms"), ("ops", 0), ("ops", 0, "id"),
+    ("ops", 0, "at_ms"), ("ops", 0, "do"), ("periodics", 0), ("periodics", 0, "every_ms"), ("periodics", 0, "jitter"),
+    ("periodics", 0, "overlap"), ("periodics", 0, "enabled"), ("periodics", 0, "until_ms"),
+]  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(PLACES_IN_A_FILE), ANYTHING)
+def test_whatever_stands_anywhere_it_is_a_workload_that_runs_or_a_config_error(place, value):
+    data = {
+        "name": "any",
+        "config": {"slots": 2, "ram": 10, "scopes": {"s": {"slots": 1}}},
+        "tasks": [task(id="a"), task(id="b", cpu=1, ram=3, after=["a"], scope="s", retry=1, fails=1)],
+        "ops": [{"at_ms": 1, "do": "pause", "id": "b"}, {"at_ms": 2, "do": "resume", "id": "b"}],
+        "periodics": [{"id": "p", "every_ms": 5, "duration_ms": 1, "until_ms": 12}],
+    }
+    inner = data
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    try:
+        simulation = Simulation(data)
+    except ConfigError as refusal:
+        told = str(refusal)
+        assert told.isprintable()
+        return
+    if place != ("periodics", 0, "until_ms"):  # a tick every five milliseconds for ever is a valid wish
+        simulation.run().to_dict()

@@ -15,8 +15,8 @@ from whywait.clock import FAR_FUTURE_NS, Clock
 from whywait.context import signal_of
 from whywait.engines.base import Engine
 from whywait.engines.registry import Engines
-from whywait.errors import ForeignRef, StaleRef, UnknownScope, UnknownTask, WhywaitError
-from whywait.handle import Handle
+from whywait.errors import ForeignRef, StaleRef, TaskFailed, UnknownScope, UnknownTask, WhywaitError
+from whywait.handle import Handle, Unseen
 from whywait.journal import Journal
 from whywait.kernel.events import Event
 from whywait.kernel.kernel import Kernel
@@ -116,7 +116,6 @@ class Authority:
         self._inside = False  # a thread is inside the kernel
         self._slots = self.kernel.root.slot_gate
         self._timers, self._expiries = self.kernel.timers, self.kernel.expiries
-        self._watched = False  # somebody waits for a condition or for a pause
         self._watchers: list[tuple[Callable[[], bool], Callable[[], None]]] = []
         self._pause_waiters: dict[int, list[threading.Lock]] = {}
         self.engines = Engines(self, settings.engine)
@@ -199,7 +198,6 @@ class Authority:
                 waiter = threading.Lock()
                 waiter.acquire()
                 self._pause_waiters.setdefault(task.number, []).append(waiter)
-                self._watched = True
 
         self.command(act)
         return waiter
@@ -310,7 +308,14 @@ class Authority:
                 task.job = None
             else:
                 handle.retried(retried)
-            if self._timers.heap or self._expiries.heap or kernel.settled or kernel.requests or self._watched:
+            if (
+                self._timers.heap
+                or self._expiries.heap
+                or kernel.settled
+                or kernel.requests
+                or self._pause_waiters
+                or (self._watchers and not task.scope.tasks)  # all conditions are of the form "nothing is left here"
+            ):
                 work = self._settle(now, started)
         finally:
             self._inside = False
@@ -365,7 +370,6 @@ class Authority:
                 tell()
             else:
                 self._watchers.append((condition, tell))
-                self._watched = True
 
     def _settle(self, now: int, started: list[Task]) -> Work:
         """Take what the kernel decided, under the lock; it is carried out after."""
@@ -390,7 +394,6 @@ class Authority:
             self._watchers = waiting
         if self._pause_waiters:
             self._release_pause_waiters()
-        self._watched = bool(self._watchers or self._pause_waiters)
         deadline = kernel.next_deadline()
         if deadline is not None and deadline < self._clock.kernel_at_ns:
             self._clock.kernel_at_ns = deadline
@@ -445,11 +448,14 @@ class Authority:
         return self.settings.grace_s if scope is None else scope.grace_s
 
     def _failed(self, handle: Handle[Any]) -> None:
-        scope = self.scopes.get(handle._task.scope.key)
-        if scope is not None:
-            error = handle.exception()
-            assert error is not None, "a failed task has an error"
-            scope.task_failed(error)
+        task = handle._task
+        error = handle._error
+        if error is None:
+            error = handle._error = TaskFailed(f"task {task.id} ended as {task.outcome} ({task.cause})")
+        handle._unseen = Unseen(task.id, error)
+        scope = self.scopes.get(task.scope.key)
+        if scope is not None and scope.task_failed(error):
+            handle._unseen.seen = True
 
     def _tick(self) -> None:
         self._clock.kernel_at_ns = FAR_FUTURE_NS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from whywait.errors import TaskAborted, WhywaitError
@@ -108,17 +109,12 @@ class _Current(threading.local):
 
 
 in_thread = _Current()
-in_coroutine: dict[asyncio.Task[Any], Handle[Any]] = {}
+in_coroutine: ContextVar[Handle[Any] | None] = ContextVar("whywait_task", default=None)
 
 
 def current() -> TaskContext:
     """Return the context of the task that the caller runs in; raise if it runs in none."""
-    if asyncio._get_running_loop() is not None:  # noqa: SLF001 - cheap, and no task means no loop
-        task = asyncio.current_task()
-        handle = in_coroutine.get(task) if task is not None else None
-        if handle is not None:
-            return TaskContext(handle)
-    handle = in_thread.handle
+    handle = in_thread.handle or in_coroutine.get()
     if handle is None:
         raise WhywaitError("whywait.current() works inside a running task only; this code runs in none")
     return TaskContext(handle)

@@ -3,8 +3,8 @@
 * The caller's: :class:`ConfigError`, :class:`UnknownTask`, :class:`UnknownScope`, :class:`StaleRef`,
   :class:`ScopeExists`, :class:`InvalidTransition`.
 * A refused submission: :class:`Rejected` and its kin. Nothing of a refused submission stays behind.
-* The task's end, as seen through its handle: :class:`TaskFailed`, :class:`TaskAborted`, :class:`TaskTimeout`,
-  :class:`TaskDropped`.
+* The task's end, as seen through its handle: :class:`TaskFailed`, :class:`CommandFailed`, :class:`TaskAborted`,
+  :class:`TaskTimeout`, :class:`TaskDropped`.
 * The body's lack of cooperation: :class:`PauseTimeout`, :class:`DisposeIncomplete`.
 """
 
@@ -84,6 +84,24 @@ class InvalidTransition(WhywaitError):
 
 class TaskFailed(WhywaitError):
     """The task ended with an error that carries no exception of its own."""
+
+
+class CommandFailed(TaskFailed):
+    """A command ended with an exit code other than 0, or by a signal, or could not be started.
+
+    ``returncode`` is its exit code, minus the signal's number, or what a shell would say: 127 for a command that was
+    not found, 126 for one that cannot be executed. ``stderr`` is the tail of what it wrote there.
+    """
+
+    def __init__(self, message: str, returncode: int, stderr: str = "") -> None:
+        """Keep ``returncode`` and the tail of ``stderr``."""
+        super().__init__(message)
+        self.returncode = returncode
+        self.stderr = stderr
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep both across process boundaries."""
+        return type(self), (str(self), self.returncode, self.stderr)
 
 
 class TaskAborted(WhywaitError):

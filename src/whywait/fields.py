@@ -14,19 +14,22 @@ from typing import Any, Final
 
 from whywait.errors import ConfigError
 from whywait.kernel.model import GENERATED_ID_PREFIX, HIGHEST, LOWEST, Priority
-from whywait.units import NS_PER_MS, parse_size, shown
+from whywait.units import NS_PER_MS, parse_size, printable, shown
 
 Check = Callable[[Any], Any]
 Table = Mapping[str, tuple[str, Check]]
 
 _CANDIDATES: Final = 20_000  # names compared with a misspelt one; more would make a big file wait for its error
 _PRIORITIES: Final = tuple(word.lower() for word in vars(Priority) if word.isupper())
+_PLACE: Final = 200  # a key in a file may be of any length, a message not
 _LENGTHS: Final = 3  # a misspelling is rarely longer or shorter by more than this
 
 
 def problem(source: str | None, place: str, message: str) -> ConfigError:
     """Return the error that names the file (if any), the place in it, and what is wrong there."""
-    return ConfigError(": ".join(part for part in (source, place, message) if part))
+    if len(place) > _PLACE:
+        place = f"{place[:_PLACE]}…"
+    return ConfigError(printable(": ".join(part for part in (source, place, message) if part)))
 
 
 def nearest(wrong: object, known: Iterable[str]) -> str:

@@ -164,7 +164,8 @@ class TaskFuture(Handle[T], Future[T]):
 
     def run_callbacks(self) -> None:
         """Show the end of the task to whoever waits, then call back; what a callback raises stops nothing."""
-        notes, self._callbacks = self._callbacks or (), None
+        notes = tuple(self._callbacks or ())  # a copy: who gives up waiting takes its bell out of the list
+        self._callbacks = None
         for note in notes:
             if note.__class__ is _BELL:
                 note.release()
@@ -223,8 +224,7 @@ class TaskFuture(Handle[T], Future[T]):
         condition, waiters, notes = RLock(), [], []  # type: ignore[var-annotated] # before the look, made in one go
         with _attaching:
             if self._shown is None:
-                self.__dict__.update(_condition=condition, _waiters=waiters)
-                self._shown = False
+                self.__dict__.update(_shown=False, _waiters=waiters, _condition=condition)
                 if self._callbacks is None:
                     self._callbacks = notes
         if self._done:

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextvars import Context
-from inspect import isawaitable
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -50,11 +49,13 @@ class Handle(Generic[T]):
         "_kwargs",
         "_signal",
         "_task",
+        "_unseen",
         "_value",
         "attention",
     )
 
     _task: Task
+    _unseen: Unseen  # set with a final error only
     _value: T
 
     def __init__(
@@ -224,12 +225,9 @@ class Handle(Generic[T]):
 
     def call_body(self) -> T:
         """Call the function in the context it was submitted in, handles among its arguments replaced by results."""
-        context, fn, kwargs = self._context, self._fn, self._kwargs
+        context = self._context
         assert context is not None, "a task that has ended is not run"
-        assert fn is not None, "a task that has ended is not run"
-        if kwargs is None:
-            return context.run(fn, *self._args)
-        return context.run(fn, *map(_resolved, self._args), **{key: _resolved(kwargs[key]) for key in kwargs})
+        return context.run(self.call_here)  # type: ignore[no-any-return]
 
     def body(self) -> tuple[Callable[..., T], tuple[Any, ...], dict[str, Any]]:
         """Return the function and its arguments, handles among them replaced by results."""
@@ -239,15 +237,13 @@ class Handle(Generic[T]):
             return fn, self._args, {}
         return fn, tuple(map(_resolved, self._args)), {key: _resolved(kwargs[key]) for key in kwargs}
 
-    async def call_coroutine(self) -> T:
-        """Call the function like :meth:`call_body`, on the running loop, and await what it returns."""
+    def call_here(self) -> Any:  # noqa: ANN401 - a coroutine or what a plain function returns
+        """Call the function like :meth:`call_body`, in the present context; a coroutine is the caller's to await."""
         fn, kwargs = self._fn, self._kwargs
         assert fn is not None, "a task that has ended is not run"
         if kwargs is None:
-            value: Any = fn(*self._args)
-        else:
-            value = fn(*map(_resolved, self._args), **{key: _resolved(kwargs[key]) for key in kwargs})
-        return await value if isawaitable(value) else value  # type: ignore[no-any-return]
+            return fn(*self._args)
+        return fn(*map(_resolved, self._args), **{key: _resolved(kwargs[key]) for key in kwargs})
 
     def failed(self, error: BaseException) -> tuple[str, str | None, bool]:
         """Keep what the body raised; return outcome, cause and whether it may be retried."""
@@ -271,6 +267,8 @@ class Handle(Generic[T]):
             raise TimeoutError(f"task {self.id} is {self.state} after {timeout} s of waiting; it goes on")
 
     def _failure(self) -> BaseException:
+        if hasattr(self, "_unseen"):
+            self._unseen.seen = True
         if self._error is not None:
             return self._error
         task = self._task
@@ -299,6 +297,23 @@ class Handle(Generic[T]):
     def _check_paused(self) -> None:
         if self._task.cause == Cause.PAUSE_TIMEOUT or (self._task.abort or ("", ""))[1] == Cause.PAUSE_TIMEOUT:
             raise PauseTimeout(f"task {self.id} reached no checkpoint in time: it is cancelled")
+
+
+class Unseen:
+    """Logs an error, when the last reference to its handle goes, that nobody has looked at."""
+
+    __slots__ = ("error", "seen", "task_id")
+
+    def __init__(self, task_id: str, error: BaseException) -> None:
+        """Watch over the error of a task."""
+        self.task_id = task_id
+        self.error = error
+        self.seen = False
+
+    def __del__(self) -> None:
+        """Log the error if it was never seen."""
+        if not self.seen:
+            log.error("task %s failed and nobody looked: %r", self.task_id, self.error, exc_info=self.error)
 
 
 class _HandleFuture(Future[T]):

@@ -11,7 +11,7 @@ from typing import Any, Final
 from unicodedata import combining, east_asian_width
 
 from whywait.kernel.model import Priority
-from whywait.units import format_ms, format_size
+from whywait.units import format_ms, format_size, printable
 
 WIDTH: Final = 80
 Summary = Mapping[str, Any]
@@ -64,7 +64,7 @@ def render_side_by_side(summaries: Sequence[Summary], title: str) -> str:
     """Tell several runs of one workload side by side, one line for each."""
     heads = [_run_head(summary["run"]) for summary in summaries]
     blocks = [
-        [_cut(_safe(title), WIDTH), f"  {_count(summaries[0]['tasks'], 'task')} · {_count(len(summaries), 'run')}"],
+        [_cut(printable(title), WIDTH), f"  {_count(summaries[0]['tasks'], 'task')} · {_count(len(summaries), 'run')}"],
         _overview(summaries, heads),
         _by_priority(summaries, heads),
         _by_cause(summaries, heads),
@@ -77,7 +77,7 @@ def _head(summary: Summary, title: str) -> list[str]:
     slots = "unbounded slots" if run["slots"] is None else _count(run["slots"], "slot")
     outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in summary["outcomes"].items() if count)
     return [
-        _cut(_safe(title), WIDTH),
+        _cut(printable(title), WIDTH),
         f"  {_order(run)} · {slots} · {run['backfill']} backfill",
         "",
         f"  Makespan   {format_ms(summary['makespan_ms'])}",
@@ -104,7 +104,7 @@ def _utilisation(summary: Summary) -> list[str]:
         show = _size if name in _SIZES else _number
         limit, share = use["limit"], use["share"]
         bar = "" if share is None else f"{_bar(share)} {_percent(share):>4}"
-        rows.append((_cut(_safe(name), 16), bar, show(use["mean"]), show(use["peak"]), _or_none(limit, show)))
+        rows.append((_cut(printable(name), 16), bar, show(use["mean"]), show(use["peak"]), _or_none(limit, show)))
     return _table(("Utilisation", "", "mean", "peak", "limit"), rows, left=2)
 
 
@@ -126,7 +126,7 @@ def _causes(summary: Summary) -> list[str]:
         return ["Nobody waited."] if summary["tasks"] else []
     rows = [
         (
-            _cut(_safe(_CAUSE_LABELS.get(cause, cause)), 20),
+            _cut(printable(_CAUSE_LABELS.get(cause, cause)), 20),
             f"{_bar(ms / total)} {_percent(ms / total):>4}",
             format_ms(ms),
         )
@@ -153,7 +153,7 @@ def _starved(summary: Summary) -> list[str]:
 
 
 def _starved_id(row: Mapping[str, Any]) -> str:
-    told = _cut(_safe(row["id"]), _ID)
+    told = _cut(printable(row["id"]), _ID)
     return told if row["attempt"] == 1 else f"{told}, attempt {row['attempt']}"
 
 
@@ -165,12 +165,12 @@ def _losses(summary: Summary) -> list[str]:
         ("skips", "Skipped", "tick"),
     ):
         for cause, count in summary[key].items():
-            names = [_safe(row["id"]) for row in summary["lost"] if row["cause"] == cause]
+            names = [printable(row["id"]) for row in summary["lost"] if row["cause"] == cause]
             lines.append(f"{word} for {cause}: {_count(count, what)}{_some(names, count)}")
     failures = summary["failures"]
     if failures["tasks"]:
         lines.append(f"Failed: {_count(failures['tasks'], 'task')}")
-        lines += _table((), [(_cut(_safe(row["id"]), _ID), _failure(row)) for row in failures["first"]], left=2)
+        lines += _table((), [(_cut(printable(row["id"]), _ID), _failure(row)) for row in failures["first"]], left=2)
         if failures["tasks"] > len(failures["first"]):
             lines.append(f"  and {failures['tasks'] - len(failures['first']):,} more")
     pending = summary["outcomes"]["pending"]
@@ -254,7 +254,7 @@ def _by_cause(summaries: Sequence[Summary], heads: Sequence[Row]) -> list[str]:
         total = sum(causes.values())
         shares = (_percent(causes.get(cause, 0) / total) if total else "" for cause in shown)
         rows.append((*head, format_ms(total), *shares))
-    titles = ("order", "slots", "in all", *(_cut(_safe(_CAUSE_HEADS.get(cause, cause)), 9) for cause in shown))
+    titles = ("order", "slots", "in all", *(_cut(printable(_CAUSE_HEADS.get(cause, cause)), 9) for cause in shown))
     return ["Where the waiting went", *_table(titles, rows)]
 
 
@@ -309,10 +309,6 @@ def _size(value: float) -> str:
 
 def _or_none(limit: int | None, show: Any) -> str:  # noqa: ANN401  one of the two functions above
     return "none" if limit is None else str(show(limit))
-
-
-def _safe(text: str) -> str:
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def _width(text: str) -> int:

@@ -91,6 +91,7 @@ class Scope:
         self._kernel_scope = kernel_scope
         self._engine = engine
         self._on_error = on_error
+        self._for_coroutines: Engine | None = None
         self._errors: list[BaseException] = []
         self.grace_s = grace_s
 
@@ -131,8 +132,8 @@ class Scope:
         """
         authority = self._authority
         code = getattr(fn, "__code__", None)
-        if engine is None and code is not None and not code.co_flags & CO_COROUTINE:
-            carried_by = self._engine
+        if engine is None and code is not None:
+            carried_by = self._coroutine_engine() if code.co_flags & CO_COROUTINE else self._engine
         else:
             carried_by = authority.engines.choose(engine, self._engine, fn)
         handle = Handle(authority, fn, args, copy_context(), carried_by)
@@ -206,6 +207,13 @@ class Scope:
             policy,
             handle,
         )
+
+    def _coroutine_engine(self) -> Engine:
+        """Return who carries coroutine functions out that name no engine; looked up once."""
+        if self._for_coroutines is None:
+            default = self._engine
+            self._for_coroutines = default if default.runs_coroutines else self._authority.engines.get("asyncio")
+        return self._for_coroutines
 
     def _take_arguments(
         self, handle: Handle[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, after: Iterable[Any]
@@ -306,13 +314,15 @@ class Scope:
         await self.dispose_async()
         self._raise_errors(error)
 
-    def task_failed(self, error: BaseException) -> None:
-        """Take note that a task of this scope has failed for good."""
-        if self._on_error == "abort":
-            self._errors.append(error)
-            if len(self._errors) == 1:
-                kernel = self._authority.kernel
-                self._authority.command(lambda now: kernel.dispose(now, self._kernel_scope))
+    def task_failed(self, error: BaseException) -> bool:
+        """Take note that a task of this scope has failed for good; return whether leaving the block raises it."""
+        if self._on_error != "abort":
+            return False
+        self._errors.append(error)
+        if len(self._errors) == 1:
+            kernel = self._authority.kernel
+            self._authority.command(lambda now: kernel.dispose(now, self._kernel_scope))
+        return True
 
     def _raise_errors(self, error: BaseException | None) -> None:
         if self._errors:

@@ -55,9 +55,13 @@ def shown(value: object) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, int) and abs(value) >= 10**_SHOWN:  # turning it into digits may be refused or slow
         return f"an int of {value.bit_length()} bits"
-    text = f'"{value}"' if isinstance(value, str) else repr(value)
-    text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text[: _SHOWN + 1])
+    text = printable((f'"{value}"' if isinstance(value, str) else repr(value))[: _SHOWN + 1])
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def printable(text: str) -> str:
+    """Escape what a terminal would not print but obey."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def parse_size(value: object) -> int:

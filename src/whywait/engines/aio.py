@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from whywait.context import in_coroutine
@@ -34,7 +35,7 @@ class AsyncioEngine(Engine):
         self._own_thread: threading.Thread | None = None
         self._inbox: deque[Handle[Any]] = deque()
         self._woken = False  # the loop will look into the inbox
-        self._tasks: dict[Handle[Any], asyncio.Task[None]] = {}
+        self._tasks: dict[Handle[Any], asyncio.Task[None]] = {}  # those that have begun
         self._lock = threading.Lock()
 
     def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -113,21 +114,20 @@ class AsyncioEngine(Engine):
     def _begin(self, handle: Handle[Any]) -> None:
         loop = self._loop
         assert loop is not None, "the loop has been found"
-        task = loop.create_task(self._run(handle), context=handle._context)  # noqa: SLF001 - the runtime's own
-        self._tasks[handle] = task
-        in_coroutine[task] = handle
+        self._tasks[handle] = loop.create_task(self._run(handle), context=handle._context)  # noqa: SLF001
 
     async def _run(self, handle: Handle[Any]) -> None:
+        in_coroutine.set(handle)
         try:
             if handle.attention and handle.aborted:
                 outcome: tuple[str, str | None, bool] = (Outcome.ERROR, Cause.EXCEPTION, False)
             else:
-                handle._value = await handle.call_coroutine()  # noqa: SLF001 - the runtime's own
+                value = handle.call_here()
+                handle._value = await value if isawaitable(value) else value  # noqa: SLF001 - the runtime's own
                 outcome = (Outcome.SUCCESS, None, True)
         except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
             outcome = handle.failed(error)
-        task = self._tasks.pop(handle)
-        del in_coroutine[task]
+        del self._tasks[handle]
         go_on = self.authority.ended(handle, outcome, self)
         if go_on is not None:
             self._begin(go_on)

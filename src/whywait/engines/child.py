@@ -8,6 +8,7 @@ when a body never lets another thread run. A process that a body forks keeps non
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import pickle
 import signal
@@ -92,7 +93,7 @@ class Link:
         self._functions: dict[int, Callable[..., Any]] = {}
         self._forked = False
         for fd in self._fds:
-            os.set_inheritable(fd, False)
+            os.set_inheritable(fd, False)  # noqa: FBT003 - takes no keyword
         os.register_at_fork(after_in_child=self._let_go)
         threading.Thread(target=self._listen, name="whywait-control", daemon=True).start()
 
@@ -134,7 +135,7 @@ class Link:
                 call: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
             else:
                 with memoryview(payload) as view:
-                    call = pickle.loads(view[arguments_at:])
+                    call = pickle.loads(view[arguments_at:])  # noqa: S301 - from our own parent
             del payload
             stage = ""
             value = fn(*call[0], **call[1])
@@ -153,8 +154,8 @@ class Link:
         if number and not data:
             return self._functions[number]
         if flags & PATHS:
-            sys.path[:], data = pickle.loads(data)
-        fn: Callable[..., Any] = pickle.loads(data)
+            sys.path[:], data = pickle.loads(data)  # noqa: S301 - from our own parent
+        fn: Callable[..., Any] = pickle.loads(data)  # noqa: S301 - from our own parent
         if number:
             self._functions[number] = fn
         return fn
@@ -215,12 +216,10 @@ class Link:
 def die_with_parent(life: int) -> None:
     """Let the kernel kill this process and its group when the other end of this pipe closes; needs no thread to run."""
     try:
-        import fcntl
-
         fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpgrp())
         fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | fcntl.FASYNC)
-    except (ImportError, AttributeError, OSError):
+    except (AttributeError, OSError):
         return  # elsewhere the control thread does it
 
 
@@ -235,7 +234,7 @@ def _dumps(value: Any) -> bytes:  # noqa: ANN401 - any value
     try:
         return pickle.dumps(value, _PROTOCOL)
     except Exception:  # noqa: BLE001 - whatever it is, the other pickler may do better
-        import cloudpickle
+        import cloudpickle  # noqa: PLC0415 - few results need it, and it takes its time
 
         data: bytes = cloudpickle.dumps(value, _PROTOCOL)
         return data

@@ -106,16 +106,17 @@ class Functions:
 def _is_constant(value: Any, functions: list[FunctionType], looks: list[Look]) -> bool:  # noqa: ANN401 - any value
     """Return whether a value is the same whenever it is sent; note the functions and globals that this rests on."""
     kind = value.__class__
-    if kind in _CONSTANTS or kind is ModuleType:
-        return kind is not ModuleType or _is_importable(value)
+    if kind is ModuleType:
+        return _is_importable(value)
     if kind is tuple:
         return all(_is_constant(each, functions, looks) for each in value)
-    if _goes_by_name(value):
+    if kind in _CONSTANTS or any(value is fn for fn in functions) or _goes_by_name(value):
         return True
-    if kind is not FunctionType or not _is_bare(value):
-        return False
-    if any(value is fn for fn in functions):
-        return True
+    return kind is FunctionType and _is_bare(value) and _reads_constants(value, functions, looks)
+
+
+def _reads_constants(value: FunctionType, functions: list[FunctionType], looks: list[Look]) -> bool:
+    """Return whether a function depends on nothing that may change."""
     functions.append(value)
     names = value.__globals__
     for name, is_changed in _globals_used(value.__code__):

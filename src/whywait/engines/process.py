@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from whywait.engines.base import Engine
 from whywait.engines.frames import KIND_PARKED, KIND_VALUE, PARK, FrameError
 from whywait.engines.pickling import Functions, dumps, require_cloudpickle
+from whywait.engines.pump import Pump
+from whywait.engines.worker_process import NeverReceived, WorkerProcess
 from whywait.errors import ConfigError, TaskFailed
 from whywait.kernel.state import Cause, Outcome
 
 if TYPE_CHECKING:
-    from whywait.engines.worker_process import WorkerProcess
     from whywait.handle import Handle
 
 log = logging.getLogger("whywait")
@@ -50,8 +51,6 @@ class ProcessEngine(Engine):
         if sys.platform == "win32":
             raise ConfigError("the process engine needs the pipes and process groups of POSIX: use another engine")
         require_cloudpickle()
-        from whywait.engines.pump import Pump
-
         self._pump = Pump("whywait-process", self._begin, self._serve, self._retire_idle, IDLE_S)
         self._functions = Functions()
         self._workers: set[WorkerProcess] = set()
@@ -117,8 +116,6 @@ class ProcessEngine(Engine):
 
     def _send(self, handle: Handle[Any], worker: WorkerProcess | None) -> WorkerProcess | Ended:
         """Send a task to the given worker, an idle one or a new one; return which, or how the task has ended."""
-        from whywait.engines.worker_process import NeverReceived
-
         task = handle._task  # noqa: SLF001 - the runtime's own
         try:
             fn, args, kwargs = handle.body()
@@ -152,8 +149,6 @@ class ProcessEngine(Engine):
                 return worker
 
     def _find(self) -> WorkerProcess:
-        from whywait.engines.worker_process import WorkerProcess
-
         try:
             return self._idle.pop()
         except IndexError:
@@ -210,7 +205,7 @@ def _raised(handle: Handle[Any], payload: bytes | bytearray) -> Ended:
     if data:
         try:
             error = pickle.loads(data)  # noqa: S301 - from our own worker
-        except BaseException:  # noqa: BLE001 - unpickling runs code of the user
+        except BaseException:
             log.debug("an error of task %s could not be unpickled", handle.id, exc_info=True)
     if not isinstance(error, BaseException):
         return _fail(handle, f"its body raised {name}, which cannot be pickled", RemoteTraceback(text))

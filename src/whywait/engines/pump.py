@@ -14,6 +14,7 @@ import select
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 log = logging.getLogger("whywait")
@@ -106,23 +107,17 @@ class Pump:
 
     def _wake(self) -> None:
         self._is_asleep = False
-        try:
+        with suppress(BlockingIOError):  # it has been woken often enough
             os.write(self._wake_in, b"w")
-        except BlockingIOError:
-            pass  # it has been woken often enough
 
     def _lead(self, turn: _Turn) -> None:
-        inbox, watched, begin, serve = self._inbox, self._watched, self._begin, self._serve
+        inbox, watched, serve = self._inbox, self._watched, self._serve
         turn.poll.register(self._wake_out, select.POLLIN)
         for fd in watched:
             turn.poll.register(fd, select.POLLIN)
         while not self._is_closed:
-            while inbox:
-                item = inbox.popleft()
-                if item.__class__ is _Watch:
-                    self._watch(turn, item.served)
-                elif not self._step(turn, -1, begin, item):
-                    return
+            if inbox and not self._begin_all(turn):
+                return
             self._is_asleep = True
             if inbox:  # posted before the line above: nobody wakes us
                 self._is_asleep = False
@@ -139,6 +134,17 @@ class Pump:
                     os.read(fd, 4096)  # we have been woken
                 elif not self._step(turn, fd, serve, served):
                     return
+
+    def _begin_all(self, turn: _Turn) -> bool:
+        """Take in what was posted; return whether this thread still leads after it."""
+        inbox = self._inbox
+        while inbox:
+            item = inbox.popleft()
+            if item.__class__ is _Watch:
+                self._watch(turn, item.served)
+            elif not self._step(turn, -1, self._begin, item):
+                return False
+        return True
 
     def _step(self, turn: _Turn, fd: int, act: Step, item: Any) -> bool:  # noqa: ANN401 - posted or served
         """Take one step; return whether this thread still leads after it."""

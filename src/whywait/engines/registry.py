@@ -8,6 +8,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final
 
 from whywait.engines.base import Engine
+from whywait.engines.command import Command
 from whywait.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -80,9 +81,11 @@ class Engines:
         return made
 
     def choose(self, engine: str | Engine | None, default: Engine, fn: Callable[..., Any]) -> Engine:
-        """Return who carries a function out: the given engine, asyncio for coroutine functions, else the default."""
+        """Return who carries a function out: the given engine, that of commands or coroutines, else the default."""
         if engine is not None:
             return self.get(engine)
+        if isinstance(fn, Command):
+            return default if default.name == "command" else self.get("command")
         if iscoroutinefunction(fn) and not default.runs_coroutines:
             return self.get("asyncio")
         return default

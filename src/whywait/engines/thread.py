@@ -7,6 +7,7 @@ used first, and one that nobody needed for a while ends.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import logging
 import threading
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from whywait.context import in_thread
 from whywait.engines.base import Engine
+from whywait.errors import TaskAborted
 from whywait.kernel.state import Cause, Outcome
 
 if TYPE_CHECKING:
@@ -69,6 +71,13 @@ class ThreadEngine(Engine):
     def abort(self, handle: Handle[Any]) -> None:
         """Do nothing more: the body sees its signal."""
 
+    def kill(self, handle: Handle[Any]) -> None:
+        """Raise TaskAborted inside the body, where the authority allows that; a body that sits in C code stays."""
+        for worker in list(self._workers):
+            if worker.inbox is handle and worker.thread.ident is not None:
+                set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
+                set_exception(ctypes.c_ulong(worker.thread.ident), ctypes.py_object(TaskAborted))
+
     def close(self) -> None:
         """Let the idle threads end; a busy one ends after its task."""
         self._closed = True
@@ -98,13 +107,16 @@ class ThreadEngine(Engine):
         run = self.run
         handle = worker.inbox
         while handle is not None:
-            in_thread.handle = handle
+            worker.inbox = in_thread.handle = handle
             if handle.attention and handle.aborted:
                 outcome: tuple[str, str | None, bool] = (Outcome.ERROR, Cause.EXCEPTION, False)
             else:
                 outcome = run(handle, worker)
             in_thread.handle = None
-            handle = ended(handle, outcome, self)
+            try:
+                handle = ended(handle, outcome, self)
+            except TaskAborted:  # injected by kill() a moment too late for the body: the report is still due
+                handle = ended(handle, outcome, self)
             if handle is None:
                 worker.inbox = None
                 handle = self._wait(worker)

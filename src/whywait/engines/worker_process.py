@@ -9,18 +9,19 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakSet
 
+from whywait.engines.forks import own
 from whywait.engines.frames import FORGET, HEAD, KIND_TASK, PATHS, TASK, Reader, write_all
+from whywait.engines.groups import send_signal
 from whywait.engines.pickling import KEPT_AT_MOST, dumps
 
 if TYPE_CHECKING:
     from whywait.handle import Handle
 
 GOODBYE_S: Final = 0.8  # how long an idle worker may take to end by itself
-_SEND_FLAGS: Final = getattr(socket, "MSG_NOSIGNAL", 0) | socket.MSG_DONTWAIT
+_SEND_FLAGS: Final = getattr(socket, "MSG_NOSIGNAL", 0) | getattr(socket, "MSG_DONTWAIT", 0)
 _ONE_WRITE: Final = 65536
 _NOTHING: Final = ("", False)  # nobody wishes an abort or a pause
 
@@ -53,7 +54,7 @@ class WorkerProcess:
             self._process = self._start((tasks, results, control.fileno(), life))
             on_error.pop_all()
         self._reader = Reader(self._results)
-        _living.add(self)
+        own(self)
 
     def _pipe(self, on_error: ExitStack, theirs: ExitStack, *, to_worker: bool) -> tuple[int, int]:
         """Return our end and theirs of a new pipe."""
@@ -64,7 +65,7 @@ class WorkerProcess:
         return ours, other
 
     def _start(self, fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
-        program = f"import sys; sys.path[:] = {ascii(self._paths)}; import whywait.engines.child as c; c.main{fds}"
+        program = f"import sys; sys.path[:] = {self._paths!a}; import whywait.engines.child as c; c.main{fds}"
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined] # noqa: SLF001 - as multiprocessing
         return subprocess.Popen(  # noqa: S603 - our own interpreter and program
             [sys.executable, *flags, "-c", program], stdin=subprocess.DEVNULL, pass_fds=fds, process_group=0
@@ -143,10 +144,8 @@ class WorkerProcess:
                 self._told = wish
                 self.turn += 1
                 number = handle._task.number  # noqa: SLF001
-                try:
+                with suppress(OSError):  # it is gone, or listens to nothing: whoever serves it will notice
                     self._control.send(f"{number} {self.turn} {wish[1]:d} {wish[0]}\n".encode(), _SEND_FLAGS)
-                except OSError:
-                    pass  # it is gone, or listens to nothing: whoever serves it will notice
             return True
 
     def kill(self, handle: Handle[Any] | None = None) -> bool:
@@ -155,7 +154,7 @@ class WorkerProcess:
             if handle is not None and self.handle is not handle:
                 return False
             if not self._is_over:
-                _kill_group(self._process.pid)
+                send_signal(self._process.pid, signal.SIGKILL)
             return True
 
     def dismiss(self) -> None:
@@ -175,7 +174,7 @@ class WorkerProcess:
         """Make sure that the process is gone, and release all it had; return how it ended."""
         with self._lock:
             if not self._is_over:
-                _kill_group(self._process.pid)
+                send_signal(self._process.pid, signal.SIGKILL)
                 self._is_over = True
                 self._close()
         code = self._process.wait()
@@ -186,8 +185,8 @@ class WorkerProcess:
         except ValueError:
             return f"it was killed by signal {-code}"
 
-    def forget(self) -> None:
-        """In a fork of this program: let go of the pipes, so that the worker sees the real one end."""
+    def let_go(self) -> None:
+        """In a fork of this program: close the pipes, so that the worker sees the original end."""
         self._is_over = True
         self._close()
 
@@ -199,24 +198,5 @@ class WorkerProcess:
         self._control.close()
 
 
-_living: WeakSet[WorkerProcess] = WeakSet()
-
-
-def _forget_all() -> None:
-    for worker in list(_living):
-        worker.forget()
-    _living.clear()
-
-
-os.register_at_fork(after_in_child=_forget_all)
-
-
 def _paths() -> list[str]:
     return [path for path in sys.path if isinstance(path, str)]
-
-
-def _kill_group(pid: int) -> None:
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
