@@ -44,6 +44,7 @@ def make_settings(choose: Chooser) -> dict[str, Any]:
         "policy": make_policy(choose, 10),
         "pause_timeout_ns": choose.choice((5, 2, 50)) * MS_NS,
         "starvation_timeout_ns": choose.choice((6, 3, 20)) * MS_NS,
+        "jitter": choose.choice((0.5, -0.5, 1.0, -1.0)),
     }
 
 
@@ -142,7 +143,10 @@ class Commands:
         wanted = [name for name in limits if choose.chance(50)]
         if choose.chance(2):
             wanted.append(choose.choice(DEMANDS))
-        return {name: choose.integer(0, limits.get(name, 1) + choose.choice((0, 0, 0, 1))) for name in wanted}
+        above = {
+            name: choose.choice((0, 1, 2)) if name in self.pair.model.soft else choose.chance(5) for name in wanted
+        }
+        return {name: choose.integer(0, limits.get(name, 1) + above[name]) for name in wanted}
 
     def name_or_number(self, number: int) -> int | str:
         task = self.pair.model_task(number)

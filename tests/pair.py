@@ -33,7 +33,7 @@ class Pair:
             budget=Budget(settings["hard"], settings["soft"]),
             order=Strict() if aging is None else Aging(aging["every_ms"] / 1000, aging["boost"], aging["cap"]),
             policy=kernel_policy(settings["policy"]),
-            jitter=lambda: 0.5,
+            jitter=lambda: settings["jitter"],
             emit=self.raw_events.append,
             **shared,
         )
@@ -45,7 +45,7 @@ class Pair:
             if aging is None
             else model.Aging(aging["every_ms"] * MS_NS, aging["boost"], aging["cap"]),
             policy=model_policy(settings["policy"]),
-            jitter=lambda: 0.5,
+            jitter=lambda: settings["jitter"],
             numbers=self.numbers(),
             **shared,
         )

@@ -1,5 +1,7 @@
 """whywait: a task runtime that runs what is allowed, exactly when allowed, and can always say why a task waits."""
 
+from whywait.authority import Authority
+from whywait.context import current
 from whywait.errors import (
     ConfigError,
     DisposeIncomplete,
@@ -22,16 +24,24 @@ from whywait.errors import (
     UnknownTask,
     WhywaitError,
 )
+from whywait.executor import Executor
+from whywait.explain import Why
+from whywait.handle import Handle
 from whywait.kernel.lanes import Aging, Strict
 from whywait.kernel.model import Priority, Ref, Retry
+from whywait.scope import Call, Scope
 from whywait.simulation import Simulation, SimulationResult
 
 __all__ = [
     "Aging",
+    "Authority",
+    "Call",
     "ConfigError",
     "DisposeIncomplete",
     "DuplicateTask",
+    "Executor",
     "ForeignRef",
+    "Handle",
     "Infeasible",
     "InvalidTransition",
     "PauseTimeout",
@@ -40,6 +50,7 @@ __all__ = [
     "Ref",
     "Rejected",
     "Retry",
+    "Scope",
     "ScopeClosed",
     "ScopeExists",
     "Simulation",
@@ -53,5 +64,7 @@ __all__ = [
     "UnknownDependency",
     "UnknownScope",
     "UnknownTask",
+    "Why",
     "WhywaitError",
+    "current",
 ]

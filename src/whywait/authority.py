@@ -15,8 +15,9 @@ from whywait.clock import FAR_FUTURE_NS, Clock
 from whywait.context import signal_of
 from whywait.engines.base import Engine
 from whywait.engines.registry import Engines
-from whywait.errors import ForeignRef, StaleRef, TaskFailed, UnknownScope, UnknownTask, WhywaitError
-from whywait.handle import Handle, Unseen
+from whywait.errors import ForeignRef, StaleRef, UnknownScope, UnknownTask, WhywaitError
+from whywait.explain import Why, in_words
+from whywait.handle import Handle
 from whywait.journal import Journal
 from whywait.kernel.events import Event
 from whywait.kernel.kernel import Kernel
@@ -25,7 +26,6 @@ from whywait.kernel.model import Ref, Retry, Task
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import Outcome, ScopeState, TaskState
-from whywait.kernel.why import Why
 from whywait.scope import Scope, ScopeOptions, open_scope
 from whywait.settings import NS, UNSET, Given, Seconds, Settings, Size, Unset
 
@@ -184,7 +184,7 @@ class Authority:
 
     def cancel(self, handle: Handle[Any]) -> None:
         """End a pending task at once, ask a running one to abort; idempotent."""
-        self.command(lambda now: self.kernel.cancel(now, handle._task))  # noqa: SLF001 - the runtime's own
+        self.command(lambda now: self.kernel.cancel(now, handle._task))
 
     def pause(self, handle: Handle[Any]) -> threading.Lock | None:
         """Pause a task; if it runs, return a lock that is released when it has parked or will not."""
@@ -192,7 +192,7 @@ class Authority:
 
         def act(now: int) -> None:
             nonlocal waiter
-            task = handle._task  # noqa: SLF001 - the runtime's own
+            task = handle._task
             self.kernel.pause(now, task)
             if task.state == TaskState.RUNNING:
                 waiter = threading.Lock()
@@ -204,12 +204,12 @@ class Authority:
 
     def resume(self, handle: Handle[Any]) -> None:
         """Bring a paused task back to where it was."""
-        self.command(lambda now: self.kernel.resume(now, handle._task))  # noqa: SLF001 - the runtime's own
+        self.command(lambda now: self.kernel.resume(now, handle._task))
 
     def why_task(self, task: Task) -> Why:
         """Return why a task waits, or what it does, or how its wait divided."""
         with self.lock:
-            return self.kernel.why(monotonic_ns(), task)
+            return in_words(self.kernel.why(monotonic_ns(), task))
 
     # The end
 
@@ -260,7 +260,7 @@ class Authority:
         try:
             now = monotonic_ns()
             result = act(now)
-            work = self._settle(now, self.kernel.dispatch(now))
+            work = self._settle(self.kernel.dispatch(now))
         finally:
             self._inside = False
             self.lock.release()
@@ -284,7 +284,7 @@ class Authority:
         kernel = self.kernel
         if self._slots.free <= 0 and not self._timers.heap and not self._expiries.heap and not kernel.settled:
             return None
-        return self._settle(now, kernel.dispatch(now))
+        return self._settle(kernel.dispatch(now))
 
     def leave(self) -> None:
         """Give the lock back."""
@@ -293,7 +293,7 @@ class Authority:
 
     def ended(self, handle: Handle[Any], outcome: Outcomes, engine: Engine | None = None) -> Handle[Any] | None:
         """Report that a body has really ended; return a task with which ``engine`` may go on in this thread."""
-        task = handle._task  # noqa: SLF001 - the runtime's own
+        task = handle._task
         kernel = self.kernel
         work = None
         self.lock.acquire()
@@ -304,7 +304,9 @@ class Authority:
             now = monotonic_ns()
             retried, started = kernel.turn(now, task, *outcome)
             if retried is None:
-                handle._done = True  # noqa: SLF001
+                if task.outcome != Outcome.SUCCESS:
+                    handle.note_failure()
+                handle._done = True
                 task.job = None
             else:
                 handle.retried(retried)
@@ -316,7 +318,7 @@ class Authority:
                 or self._pause_waiters
                 or (self._watchers and not task.scope.tasks)  # all conditions are of the form "nothing is left here"
             ):
-                work = self._settle(now, started)
+                work = self._settle(started)
         finally:
             self._inside = False
             self.lock.release()
@@ -325,10 +327,10 @@ class Authority:
         go_on = None
         for new in started:
             job = new.job
-            if go_on is None and job._engine is engine:  # noqa: SLF001
+            if go_on is None and job._engine is engine:
                 go_on = job
             else:
-                job._engine.start(job)  # noqa: SLF001
+                job._engine.start(job)
         if work is not None:
             started.clear()
             self.carry_out(work)
@@ -338,20 +340,18 @@ class Authority:
 
     def _finished(self, handle: Handle[Any]) -> None:
         """Let a handle go whose task has its final outcome, and tell whoever waits."""
-        outcome = handle._task.outcome
         handle._fn = handle._context = handle._kwargs = handle._signal = None
         handle._args = ()
-        if outcome != Outcome.SUCCESS:
-            if outcome == Outcome.ERROR:
-                self._failed(handle)
-            else:
-                handle._error = None
+        if handle._error is not None:
+            scope = self.scopes.get(handle._task.scope.key)
+            if scope is not None and scope.task_failed(handle._error):
+                handle._unseen.seen = True
         if handle._callbacks is not None:
             handle.run_callbacks()
 
     def parked(self, handle: Handle[Any]) -> None:
         """Report that a body has parked at a checkpoint."""
-        self.command(lambda now: self.kernel.parked(now, handle._task))  # noqa: SLF001 - the runtime's own
+        self.command(lambda now: self.kernel.parked(now, handle._task))
 
     def forget_scopes(self) -> None:
         """Let go of scopes that are DISPOSED."""
@@ -371,7 +371,7 @@ class Authority:
             else:
                 self._watchers.append((condition, tell))
 
-    def _settle(self, now: int, started: list[Task]) -> Work:
+    def _settle(self, started: list[Task]) -> Work:
         """Take what the kernel decided, under the lock; it is carried out after."""
         kernel = self.kernel
         requests, settled = kernel.requests[:], kernel.settled[:]
@@ -381,6 +381,7 @@ class Authority:
         for task in settled:
             handle = task.job
             if handle is not None and task.outcome is not None and task.retried_as is None:
+                handle.note_failure()
                 handle._done = True
                 task.job = None
                 handles.append(handle)
@@ -446,16 +447,6 @@ class Authority:
     def _grace_of(self, kernel_scope: KernelScope) -> float:
         scope = self.scopes.get(kernel_scope.key)
         return self.settings.grace_s if scope is None else scope.grace_s
-
-    def _failed(self, handle: Handle[Any]) -> None:
-        task = handle._task
-        error = handle._error
-        if error is None:
-            error = handle._error = TaskFailed(f"task {task.id} ended as {task.outcome} ({task.cause})")
-        handle._unseen = Unseen(task.id, error)
-        scope = self.scopes.get(task.scope.key)
-        if scope is not None and scope.task_failed(error):
-            handle._unseen.seen = True
 
     def _tick(self) -> None:
         self._clock.kernel_at_ns = FAR_FUTURE_NS

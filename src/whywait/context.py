@@ -82,12 +82,12 @@ class TaskContext:
         return signal_of(self._handle)
 
     def checkpoint(self) -> None:
-        """Park while a pause is asked for; raise TaskAborted if the task should end. Costs next to nothing otherwise."""
+        """Park while a pause is asked for, raise TaskAborted if the task should end; costs almost nothing otherwise."""
         handle = self._handle
         if handle.attention:
             signal = signal_of(handle)
             while signal.pause_asked and not signal.aborted:
-                handle._authority.parked(handle)  # noqa: SLF001 - the runtime's own
+                handle._authority.parked(handle)
                 signal.park()
             signal.raise_if_aborted()
 
@@ -97,7 +97,7 @@ class TaskContext:
         if handle.attention:
             signal = signal_of(handle)
             while signal.pause_asked and not signal.aborted:
-                handle._authority.parked(handle)  # noqa: SLF001 - the runtime's own
+                handle._authority.parked(handle)
                 await asyncio.get_running_loop().run_in_executor(None, signal.park)
             signal.raise_if_aborted()
 
@@ -122,7 +122,7 @@ def current() -> TaskContext:
 
 def signal_of(handle: Handle[Any]) -> AbortSignal:
     """Return the handle's signal, made when it is first needed."""
-    with handle._authority.lock:  # noqa: SLF001 - the runtime's own
-        if handle._signal is None:  # noqa: SLF001
-            handle._signal = AbortSignal(handle.id)  # noqa: SLF001
-        return handle._signal  # noqa: SLF001
+    with handle._authority.lock:
+        if handle._signal is None:
+            handle._signal = AbortSignal(handle.id)
+        return handle._signal

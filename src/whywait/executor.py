@@ -83,7 +83,7 @@ class Executor(ThreadPoolExecutor):
 
     def why(self, future: Future[Any]) -> Why:
         """Return why a future of this executor waits, what its task does, or how its wait divided."""
-        if not isinstance(future, TaskFuture) or future._authority is not self._authority:  # noqa: SLF001 - its own
+        if not isinstance(future, TaskFuture) or future._authority is not self._authority:
             raise ValueError(f"{future!r} is not a future of this executor: it cannot say why it waits")
         return future.why()
 
@@ -96,11 +96,11 @@ class Executor(ThreadPoolExecutor):
         context = None if self._own_threads else copy_context()
         future = TaskFuture(authority, fn, args, context, self._engine)  # type: ignore[arg-type] # of the thread
         if kwargs:
-            future._kwargs = kwargs  # noqa: SLF001 - the runtime's own
+            future._kwargs = kwargs
         authority.enter()
         try:
             now = monotonic_ns()
-            future._task = self._enter_task(now, self._scope, None, NORMAL, (), (), (), None, future)  # noqa: SLF001
+            future._task = self._enter_task(now, self._scope, None, NORMAL, (), (), (), None, future)
             work = authority.after_submit(now)
         except ScopeClosed as error:
             raise RuntimeError(SHUT_DOWN) from error
@@ -201,7 +201,7 @@ class _Pool:
             raise ValueError("an initializer needs the executor's own threads: give no engine")
         self.authority = Authority(slots=plan.slots(), **options)
         self.engine: Engine = self.authority.engines.default
-        self.scope = self.authority.get_scope(DEFAULT_SCOPE)._kernel_scope  # noqa: SLF001 - the runtime's own
+        self.scope = self.authority.get_scope(DEFAULT_SCOPE)._kernel_scope
         self._cancelling = False
         self._finishing = False
 
@@ -278,14 +278,14 @@ class _Pool:
 
     def _is_inside(self) -> bool:
         handle = in_thread.handle
-        if handle is not None and handle._authority is self.authority:  # noqa: SLF001 - the runtime's own
+        if handle is not None and handle._authority is self.authority:
             return True
         return isinstance(self.engine, PoolEngine) and threading.current_thread() in self.engine.threads
 
     def _cancel_all(self, now: int) -> None:
         cancel = self.authority.kernel.cancel
         for task in list(self.scope.tasks.values()):
-            if isinstance(task.job, TaskFuture) and not task.job._has_started():  # noqa: SLF001 - its own
+            if isinstance(task.job, TaskFuture) and not task.job._has_started():
                 cancel(now, task)
 
     def _is_empty(self) -> bool:
@@ -375,10 +375,10 @@ def _begin_anew() -> None:
     for pool in pools:
         found = pool.finalizer.detach()
         if found is not None and pool.refusal is None and "engine" not in pool.plan.authority_options:
-            found[0]._begin(pool.plan)  # noqa: SLF001 - the same module
+            found[0]._begin(pool.plan)
 
 
 # The standard library's thread pools use the same hook: it comes before threads are joined and `atexit` functions run.
-threading._register_atexit(_finish_all)  # type: ignore[attr-defined] # noqa: SLF001
+threading._register_atexit(_finish_all)  # type: ignore[attr-defined]
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_anew)

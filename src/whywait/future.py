@@ -39,7 +39,7 @@ class _Watched:
         self._name = name
 
     def __get__(self, future: TaskFuture[Any], owner: type) -> Any:  # noqa: ANN401 - of the attribute's type
-        future._be_watched()  # noqa: SLF001 - its own class
+        future._be_watched()
         return future.__dict__[self._name]
 
 

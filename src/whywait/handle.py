@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from whywait.authority import Authority
     from whywait.context import AbortSignal
     from whywait.engines.base import Engine
+    from whywait.explain import Why
     from whywait.kernel.model import Task
-    from whywait.kernel.why import Why
 
 T = TypeVar("T")
 log = logging.getLogger("whywait")
@@ -63,9 +63,9 @@ class Handle(Generic[T]):
     ) -> None:
         """Made by ``submit`` only."""
         self._authority = authority
-        self._fn: Callable[..., T] | None = fn
+        self._fn: Any = fn  # this, the arguments and the context are let go at the end
         self._args = args
-        self._context: Context | None = context
+        self._context: Any = context
         self._engine = engine
         self._done = False  # outcome, value and error are final
         self.attention = False  # an abort or a pause is asked for
@@ -225,14 +225,11 @@ class Handle(Generic[T]):
 
     def call_body(self) -> T:
         """Call the function in the context it was submitted in, handles among its arguments replaced by results."""
-        context = self._context
-        assert context is not None, "a task that has ended is not run"
-        return context.run(self.call_here)  # type: ignore[no-any-return]
+        return self._context.run(self.call_here)  # type: ignore[no-any-return]
 
     def body(self) -> tuple[Callable[..., T], tuple[Any, ...], dict[str, Any]]:
         """Return the function and its arguments, handles among them replaced by results."""
         fn, kwargs = self._fn, self._kwargs
-        assert fn is not None, "a task that has ended is not run"
         if kwargs is None:
             return fn, self._args, {}
         return fn, tuple(map(_resolved, self._args)), {key: _resolved(kwargs[key]) for key in kwargs}
@@ -240,7 +237,6 @@ class Handle(Generic[T]):
     def call_here(self) -> Any:  # noqa: ANN401 - a coroutine or what a plain function returns
         """Call the function like :meth:`call_body`, in the present context; a coroutine is the caller's to await."""
         fn, kwargs = self._fn, self._kwargs
-        assert fn is not None, "a task that has ended is not run"
         if kwargs is None:
             return fn(*self._args)
         return fn(*map(_resolved, self._args), **{key: _resolved(kwargs[key]) for key in kwargs})
@@ -250,6 +246,16 @@ class Handle(Generic[T]):
         self._error = error
         retry = self._task.policy.retry
         return Outcome.ERROR, Cause.EXCEPTION, retry is not None and isinstance(error, retry.on)
+
+    def note_failure(self) -> None:
+        """Settle the error of a task that ended otherwise than in success, before anybody can ask for it."""
+        task = self._task
+        if task.outcome == Outcome.ERROR:
+            if self._error is None:
+                self._error = TaskFailed(f"task {task.id} ended as {task.outcome} ({task.cause})")
+            self._unseen = Unseen(task.id, self._error)
+        else:
+            self._error = None
 
     def retried(self, task: Task) -> None:
         """Follow the task to its next attempt."""
@@ -277,8 +283,6 @@ class Handle(Generic[T]):
             return TaskTimeout(f"{ended}: it ran longer than its timeout")
         if task.outcome == Outcome.REJECTED:
             return TaskDropped(f"{ended}: it was dropped before it could start")
-        if task.outcome == Outcome.ERROR:
-            return TaskFailed(ended)
         root = f" of {task.root!r}" if task.cause == Cause.DEPENDENCY else ""
         return TaskAborted(f"{ended}{': the end' + root + ' took it down' if root else ''}")
 
@@ -331,12 +335,12 @@ class _HandleFuture(Future[T]):
 
 def refuse_on_loop(what: str, instead: str) -> None:
     """Raise if this thread runs an event loop, which a blocking call would freeze."""
-    if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the documented way raises and is slower
+    if asyncio._get_running_loop() is not None:
         raise WhywaitError(f"{what} would freeze the running event loop: use `{instead}`")
 
 
 def _resolved(value: Any) -> Any:  # noqa: ANN401 - any argument
-    return value._value if isinstance(value, Handle) else value  # noqa: SLF001 - its own class
+    return value._value if isinstance(value, Handle) else value
 
 
 def _set(waiter: asyncio.Future[None]) -> None:

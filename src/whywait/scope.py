@@ -71,7 +71,7 @@ class Call(NamedTuple):
 
     fn: Callable[..., Any]
     args: tuple[Any, ...] = ()
-    options: TaskOptions = {}
+    options: TaskOptions | None = None
 
 
 class Scope:
@@ -150,7 +150,7 @@ class Scope:
         authority.enter()
         try:
             now = monotonic_ns()
-            handle._task = authority.kernel.submit(  # noqa: SLF001 - the runtime's own
+            handle._task = authority.kernel.submit(
                 now, self._kernel_scope, id, priority, demand, before, before_ended, policy, handle
             )
             work = authority.after_submit(now)
@@ -176,13 +176,13 @@ class Scope:
 
         def act(now: int) -> None:
             for handle, task in zip(handles, authority.kernel.submit_many(now, requests), strict=True):
-                handle._task = task  # noqa: SLF001 - the runtime's own
+                handle._task = task
 
         authority.command(act)
         return handles
 
     def _prepare(self, call: Call) -> tuple[Handle[Any], Submission]:
-        options = dict(call.options)
+        options: dict[str, Any] = dict(call.options or {})
         unknown = options.keys() - TaskOptions.__annotations__.keys()
         if unknown:
             raise ConfigError(f"unknown task options {sorted(unknown)}: use {', '.join(TaskOptions.__annotations__)}")
@@ -191,7 +191,7 @@ class Scope:
         handle: Handle[Any] = Handle(self._authority, call.fn, call.args, copy_context(), engine)
         after: Any = get("after", ())
         if call.args or get("kwargs"):
-            after = self._take_arguments(handle, call.args, get("kwargs"), after)  # type: ignore[arg-type]
+            after = self._take_arguments(handle, call.args, get("kwargs"), after)
         sizes: Any = (get("cpu", 0), get("ram", 0), get("vram", 0), get("resources"))
         policy = None
         if options.keys() & {"timeout", "retry", "max_wait"}:
@@ -199,11 +199,11 @@ class Scope:
             policy = _policy(self._kernel_scope.policy, *given)
         return handle, Submission(
             self._kernel_scope,
-            get("id"),  # type: ignore[arg-type]
-            Priority.parse(get("priority", Priority.NORMAL)),  # type: ignore[arg-type]
+            get("id"),
+            Priority.parse(get("priority", Priority.NORMAL)),
             _demand(*sizes),
             self._tasks(after),
-            self._tasks(get("after_ended", ())),  # type: ignore[arg-type]
+            self._tasks(get("after_ended", ())),
             policy,
             handle,
         )
@@ -222,7 +222,7 @@ class Scope:
         given = [*args, *kwargs.values()] if kwargs else args
         awaited = [value for value in given if isinstance(value, Handle)]
         if kwargs or awaited:
-            handle._kwargs = dict(kwargs or {})  # noqa: SLF001 - the runtime's own
+            handle._kwargs = dict(kwargs or {})
         return [*after, *awaited] if awaited else after
 
     def _tasks(self, dependencies: Iterable[Any]) -> tuple[Task | str, ...]:
@@ -231,13 +231,13 @@ class Scope:
 
     def _task(self, dependency: Any) -> Task | str:  # noqa: ANN401 - checked here
         if isinstance(dependency, Handle):
-            if dependency._authority is not self._authority:  # noqa: SLF001 - the runtime's own
+            if dependency._authority is not self._authority:
                 raise ForeignRef(f"{dependency!r} belongs to another authority: it cannot be awaited here")
-            return dependency._task  # noqa: SLF001
+            return dependency._task
         if isinstance(dependency, str):
             return dependency
         try:
-            return self._authority.get(dependency)._task  # noqa: SLF001
+            return self._authority.get(dependency)._task
         except AttributeError:
             raise UnknownTask(f"a dependency is a handle, a ref or an id, not {dependency!r}") from None
 
@@ -376,7 +376,11 @@ class Scope:
     async def _until(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
-        self._authority.watch(condition, lambda: loop.call_soon_threadsafe(_finish, waiter))
+
+        def tell() -> None:
+            loop.call_soon_threadsafe(_finish, waiter)
+
+        self._authority.watch(condition, tell)
         done, _ = await asyncio.wait([waiter], timeout=timeout_s)
         return bool(done)
 
@@ -391,7 +395,7 @@ def open_scope(authority: Authority, parent: Scope | None, key: str, options: Sc
     if unknown:
         raise ConfigError(f"unknown scope options {sorted(unknown)}: use {', '.join(ScopeOptions.__annotations__)}")
     kernel = authority.kernel
-    above = parent._kernel_scope if parent is not None else kernel.root  # noqa: SLF001 - its own class
+    above = parent._kernel_scope if parent is not None else kernel.root
     on_error = options.get("on_error", "continue")
     if on_error not in ("continue", "abort"):
         raise ConfigError(f"on_error {on_error!r} is not allowed: use one of continue, abort")
@@ -405,7 +409,7 @@ def open_scope(authority: Authority, parent: Scope | None, key: str, options: Sc
     policy = _policy(
         above.policy, options.get("timeout", UNSET), options.get("retry", UNSET), options.get("max_wait", UNSET)
     )
-    default = parent._engine if parent is not None else authority.engines.default  # noqa: SLF001 - its own class
+    default = parent._engine if parent is not None else authority.engines.default
     scope = Scope(
         authority,
         authority.command(lambda now: kernel.open_scope(now, key, above, limits, policy)),

@@ -162,18 +162,19 @@ class _Engine:
                 self._start(now, dispatch(now))
         tally.close()
 
-    def _next_on_agenda(self) -> int | None:
+    def _next_on_agenda(self) -> int:
         """Return when the file has something to do next, and see to it that the clock stops there."""
-        workload, order = self._workload, self._order
-        moments = [at for at, _ in self._stops[-1:]]
+        order, ops, stops = self._order, self._workload.ops, self._stops
+        at = _BEYOND_NS
         if self._next_task < len(order):
-            moments.append(workload.at_ms[order[self._next_task]] * NS_PER_MS)
-        if self._next_op < len(workload.ops):
-            moments.append(workload.ops[self._next_op].at_ms * NS_PER_MS)
-        if not moments:
-            return None
-        heappush(self._times, min(moments))
-        return min(moments)
+            at = self._workload.at_ms[order[self._next_task]] * NS_PER_MS
+        if self._next_op < len(ops):
+            at = min(at, ops[self._next_op].at_ms * NS_PER_MS)
+        if stops:
+            at = min(at, stops[-1][0])
+        if at < _BEYOND_NS:
+            heappush(self._times, at)
+        return at
 
     def _complete(self, now: int, bucket: list[Task]) -> bool:
         """End the bodies whose time has come; return whether there was any."""
@@ -222,26 +223,19 @@ class _Engine:
 
     def _arrive(self, now: int) -> None:
         """Submit the tasks of this instant, then carry out its ops, each in file order."""
-        ms, ops = now // NS_PER_MS, self._workload.ops
-        if self._next_task < len(self._order) and self._workload.at_ms[self._order[self._next_task]] == ms:
-            submit = self._submit_plain if self._plain else self._submit_named
-            while chunk := self._next_chunk(ms):
-                submit(now, chunk)
-                self._count(len(chunk))
+        ms, ops, at_ms, order = now // NS_PER_MS, self._workload.ops, self._workload.at_ms, self._order
+        first = last = self._next_task
+        while last < len(order) and at_ms[order[last]] == ms:
+            last += 1
+        self._next_task = last
+        submit = self._submit_plain if self._plain else self._submit_named
+        for begin in range(first, last, _CHUNK):
+            chunk = order[begin : min(begin + _CHUNK, last)]
+            submit(now, chunk)
+            self._count(len(chunk))
         while self._next_op < len(ops) and ops[self._next_op].at_ms == ms:
             self._apply(now, ops[self._next_op])
             self._next_op += 1
-
-    def _next_chunk(self, ms: int) -> Sequence[int]:
-        """Take the next tasks that the file submits at this instant, as many as go between two reports of progress."""
-        at_ms, order, first = self._workload.at_ms, self._order, self._next_task
-        last = min(first + _CHUNK, len(order))
-        if first < last and at_ms[order[last - 1]] != ms:  # else all of them: no need to look at each
-            last = first
-            while at_ms[order[last]] == ms:
-                last += 1
-        self._next_task = last
-        return order[first:last]
 
     def _submit_plain(self, now: int, indices: Sequence[int]) -> None:
         """Submit tasks without telling the kernel their ids: they are unique and nobody names them."""

@@ -81,7 +81,7 @@ class AsyncioEngine(Engine):
         with self._lock:
             if self._loop is not None:
                 return
-            running = asyncio._get_running_loop()  # noqa: SLF001 - get_running_loop raises where there is none
+            running = asyncio._get_running_loop()
             if running is not None:
                 self.use_loop(running)
                 return
@@ -114,7 +114,7 @@ class AsyncioEngine(Engine):
     def _begin(self, handle: Handle[Any]) -> None:
         loop = self._loop
         assert loop is not None, "the loop has been found"
-        self._tasks[handle] = loop.create_task(self._run(handle), context=handle._context)  # noqa: SLF001
+        self._tasks[handle] = loop.create_task(self._run(handle), context=handle._context)
 
     async def _run(self, handle: Handle[Any]) -> None:
         in_coroutine.set(handle)
@@ -123,7 +123,7 @@ class AsyncioEngine(Engine):
                 outcome: tuple[str, str | None, bool] = (Outcome.ERROR, Cause.EXCEPTION, False)
             else:
                 value = handle.call_here()
-                handle._value = await value if isawaitable(value) else value  # noqa: SLF001 - the runtime's own
+                handle._value = await value if isawaitable(value) else value
                 outcome = (Outcome.SUCCESS, None, True)
         except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
             outcome = handle.failed(error)

@@ -31,7 +31,7 @@ from whywait.engines.frames import (
     Reader,
     write_frame,
 )
-from whywait.kernel.model import Ref
+from whywait.kernel.model import Ref, generated_id
 
 Wish = tuple[int, int, bool, str]  # task number, turn, whether to pause, why to abort (or nothing)
 
@@ -56,7 +56,8 @@ class Body:
     @property
     def id(self) -> str:
         """The task's id."""
-        return self._label.decode(errors="surrogatepass").split("\0", 2)[2]
+        name = self._label.decode(errors="surrogatepass").split("\0", 2)[2]
+        return name or generated_id(self.number)
 
     @property
     def ref(self) -> Ref:
@@ -234,7 +235,7 @@ def _dumps(value: Any) -> bytes:  # noqa: ANN401 - any value
     try:
         return pickle.dumps(value, _PROTOCOL)
     except Exception:  # noqa: BLE001 - whatever it is, the other pickler may do better
-        import cloudpickle  # noqa: PLC0415 - few results need it, and it takes its time
+        import cloudpickle  # type: ignore[import-untyped]
 
         data: bytes = cloudpickle.dumps(value, _PROTOCOL)
         return data

@@ -138,7 +138,7 @@ class _Running:
     def follow(self, handle: Handle[Any]) -> bool:
         """Send the signals that bring the command to what is wished of it; return whether it has just been stopped."""
         with self._lock:
-            wished = handle._signal  # noqa: SLF001 - the runtime's own
+            wished = handle._signal
             if wished is None:
                 return False
             if wished.aborted:
@@ -305,7 +305,7 @@ class CommandEngine(ThreadEngine):
         result = CommandResult(code, out.take(), err.take(), out.dropped, err.dropped)
         if code:
             _complain(command, result)
-        handle._value = result  # noqa: SLF001 - the runtime's own
+        handle._value = result
         return Outcome.SUCCESS, None, True
 
     def _follow(self, handle: Handle[Any]) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 
 HEAD: Final = Struct("<QB")  # length of the payload, kind
 TASK: Final = Struct("<QQQQB")  # task number, length of the label, function number, length of the function, flags
+TASK_FRAME: Final = Struct(HEAD.format + TASK.format[1:])  # both heads in one
 PARK: Final = Struct("<Q")  # the turn of the request that made the body park
 
 KIND_TASK: Final = 0

@@ -18,7 +18,7 @@ from typing import Any, Final
 from whywait.errors import ConfigError
 
 try:
-    import cloudpickle
+    import cloudpickle  # type: ignore[import-untyped]
 except ImportError:
     cloudpickle = None
 

@@ -40,13 +40,13 @@ class PoolEngine(ThreadEngine):
 
     def run(self, handle: Handle[Any], worker: _Worker) -> Ended:
         """Run the body; a future's without a context of its own, so that what an initializer has set is there."""
-        if handle._context is not None:  # noqa: SLF001 - the runtime's own
+        if handle._context is not None:
             return super().run(handle, worker)
         worker.inbox = None  # nothing of a task stays here while the thread goes on with others
-        fn, kwargs = handle._fn, handle._kwargs  # noqa: SLF001
+        fn, kwargs = handle._fn, handle._kwargs
         assert fn is not None, "a task that has ended is not run"
         try:
-            handle._value = fn(*handle._args) if kwargs is None else fn(*handle._args, **kwargs)  # noqa: SLF001
+            handle._value = fn(*handle._args) if kwargs is None else fn(*handle._args, **kwargs)
         except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
             # This frame knows the future, which keeps the error: without it they are no cycle.
             error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
@@ -105,7 +105,7 @@ class InitializedPoolEngine(PoolEngine):
     def run(self, handle: Handle[Any], worker: _Worker) -> Ended:
         """Run the body, unless the pool is broken."""
         if self._broken:
-            handle._error = BrokenThreadPool(BROKEN)  # noqa: SLF001 - the runtime's own
+            handle._error = BrokenThreadPool(BROKEN)
             return Outcome.ERROR, Cause.EXCEPTION, False
         return super().run(handle, worker)
 

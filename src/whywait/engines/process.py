@@ -1,6 +1,6 @@
 """The process engine: functions in worker processes, which can be killed.
 
-One pump sends the tasks, takes the answers, reports them and sends the next in one step. Workers are new
+One pump (:mod:`whywait.engines.pump`) takes answers, reports them and sends the next tasks in one step. Workers are new
 interpreters (no fork, nothing of ``__main__`` runs again) with the parent's ``sys.path``, working directory and
 output. Functions, arguments and results travel pickled, see :mod:`whywait.engines.pickling`; context variables stay
 behind. What a body starts in the worker's process group and leaves running ends with the worker.
@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import pickle
 import sys
+import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from whywait.engines.base import Engine
 from whywait.engines.frames import KIND_PARKED, KIND_VALUE, PARK, FrameError
@@ -39,6 +40,20 @@ class RemoteTraceback(Exception):  # noqa: N818 - it stands where a traceback wo
         return f'\n"""\n{self.args[0]}"""'
 
 
+class _Report(NamedTuple):
+    """A task that has ended before it reached a worker."""
+
+    handle: Handle[Any]
+    outcome: Ended
+
+
+class _Desk(threading.local):
+    """What a thread has at hand: the worker whose answer it reports, then the worker that it has sent a task to."""
+
+    worker: WorkerProcess | None = None
+    sent: WorkerProcess | None = None
+
+
 class ProcessEngine(Engine):
     """Runs functions and coroutine functions in worker processes."""
 
@@ -53,12 +68,24 @@ class ProcessEngine(Engine):
         require_cloudpickle()
         self._pump = Pump("whywait-process", self._begin, self._serve, self._retire_idle, IDLE_S)
         self._functions = Functions()
+        self._desk = _Desk()
         self._workers: set[WorkerProcess] = set()
         self._idle: deque[WorkerProcess] = deque()
 
     def start(self, handle: Handle[Any]) -> None:
-        """Have the pump send the task to a worker."""
-        self._pump.post(handle)
+        """Send the task to the worker that this very thread has just taken an answer from, or have the pump send it."""
+        desk = self._desk
+        worker = desk.worker
+        if worker is None:
+            self._pump.post(handle)
+            return
+        desk.worker = None
+        sent = self._send(handle, worker)
+        if isinstance(sent, tuple):
+            self._pump.post(_Report(handle, sent))  # not from here: whoever called us may be reporting another one
+        else:
+            desk.sent = sent
+            self._pump.hand_back(sent)
 
     def abort(self, handle: Handle[Any]) -> None:
         """Pass the signal on to the worker."""
@@ -83,16 +110,20 @@ class ProcessEngine(Engine):
         for worker in list(self._workers):
             self._lose(worker)
 
-    def _begin(self, handle: Handle[Any] | None, worker: WorkerProcess | None = None) -> WorkerProcess | None:
+    def _begin(self, posted: Handle[Any] | _Report) -> WorkerProcess | None:
         """Send a task to a worker; return the worker whose answer is to come, if any."""
-        while handle is not None:
-            sent = self._send(handle, worker)
+        if isinstance(posted, _Report):
+            return self._go_on(*posted)
+        sent = self._send(posted, None)
+        return self._go_on(posted, sent) if isinstance(sent, tuple) else sent
+
+    def _go_on(self, handle: Handle[Any], outcome: Ended) -> WorkerProcess | None:
+        """Report a task that no worker has any more, and send the next one; return the worker that has it, if any."""
+        while (new := self.authority.ended(handle, outcome, self)) is not None:
+            sent = self._send(new, None)
             if not isinstance(sent, tuple):
                 return sent
-            worker = None
-            handle = self.authority.ended(handle, sent, self)
-        if worker is not None:
-            self._idle.append(worker)
+            handle, outcome = new, sent
         return None
 
     def _serve(self, worker: WorkerProcess) -> WorkerProcess | None:
@@ -108,20 +139,26 @@ class ProcessEngine(Engine):
                     return worker
                 kind, payload = worker.receive()
         except (EOFError, OSError, FrameError, MemoryError):
-            outcome = self._lost(handle, worker)
-            return self._begin(self.authority.ended(handle, outcome, self))
+            return self._go_on(handle, self._lost(handle, worker))
         worker.end()
         outcome = _returned(handle, payload) if kind == KIND_VALUE else _raised(handle, payload)
-        return self._begin(self.authority.ended(handle, outcome, self), worker)
+        del payload
+        desk = self._desk
+        desk.worker, desk.sent = worker, None
+        self.authority.ended(handle, outcome)  # which calls start
+        if desk.worker is not None:
+            desk.worker = None
+            self._idle.append(worker)
+        return desk.sent
 
     def _send(self, handle: Handle[Any], worker: WorkerProcess | None) -> WorkerProcess | Ended:
         """Send a task to the given worker, an idle one or a new one; return which, or how the task has ended."""
-        task = handle._task  # noqa: SLF001 - the runtime's own
+        task = handle._task
         try:
             fn, args, kwargs = handle.body()
             function = self._functions.pack(fn)
             arguments = dumps((args, kwargs)) if args or kwargs else b""
-            label = f"{self.authority.token}\0{task.scope.key}\0{task.id}".encode(errors="surrogatepass")
+            label = f"{self.authority.token}\0{task.scope.key}\0{task.name or ''}".encode(errors="surrogatepass")
         except BaseException as error:  # noqa: BLE001 - pickling runs code of the user
             if worker is not None:
                 self._idle.append(worker)
@@ -190,7 +227,7 @@ def _fail(handle: Handle[Any], what: str, error: BaseException | None, cause: st
 def _returned(handle: Handle[Any], payload: bytes | bytearray) -> Ended:
     """Take the result of a body."""
     try:
-        handle._value = pickle.loads(payload) if payload else None  # noqa: S301, SLF001 - from our own worker
+        handle._value = pickle.loads(payload) if payload else None  # noqa: S301 - from our own worker
     except BaseException as error:  # noqa: BLE001 - unpickling runs code of the user
         return _fail(handle, f"its result could not be unpickled: {error!r}", error)
     return Outcome.SUCCESS, None, True

@@ -30,16 +30,17 @@ class Served(Protocol):
         """Return the file descriptor to watch."""
 
 
-Step = Callable[[Any], Served | None]
+Step = Callable[[Any], "Served | None"]
 
 
 class _Turn:
     """The time that one thread leads; ``fd`` is what its present step serves."""
 
-    __slots__ = ("fd", "is_busy", "poll", "steps", "thread")
+    __slots__ = ("fd", "ident", "is_busy", "poll", "steps", "thread")
 
     def __init__(self) -> None:
         self.fd = -1
+        self.ident = 0
         self.is_busy = False
         self.poll = select.poll()
         self.steps = 0
@@ -56,7 +57,10 @@ class _Watch:
 
 
 class Pump:
-    """Calls ``begin`` with what is posted and ``serve`` with what is readable; each returns what to watch from then."""
+    """Calls ``begin`` with what is posted and ``serve`` with what is readable; each returns what to watch from then.
+
+    A step that goes on after something became ready to be watched hands it back before; it returns it nevertheless.
+    """
 
     def __init__(self, name: str, begin: Step, serve: Step, rest: Callable[[], object], rest_after_s: float) -> None:
         """Start without a thread; ``rest`` is called whenever nothing has happened for a while."""
@@ -82,6 +86,16 @@ class Pump:
             self._wake()
         elif self._turn is None:
             self._start()
+
+    def hand_back(self, served: Served) -> None:
+        """Have what the present step serves watched again, before the step ends."""
+        with self._lock:
+            turn = self._turn
+            assert turn is not None, "who is in a step has started"
+            if turn.ident == threading.get_ident():
+                turn.fd = -1
+                return
+        self.post(_Watch(served))
 
     def close(self) -> None:
         """End the threads; one that is held up ends after its step."""
@@ -112,6 +126,7 @@ class Pump:
 
     def _lead(self, turn: _Turn) -> None:
         inbox, watched, serve = self._inbox, self._watched, self._serve
+        turn.ident = threading.get_ident()
         turn.poll.register(self._wake_out, select.POLLIN)
         for fd in watched:
             turn.poll.register(fd, select.POLLIN)
@@ -160,7 +175,7 @@ class Pump:
             turn.is_busy = False
             leads = self._turn is turn
         if not leads:
-            if wanted is not None:
+            if wanted is not None and turn.fd == fd:  # not handed back already
                 self.post(_Watch(wanted))
         elif wanted is not item:
             if fd >= 0:

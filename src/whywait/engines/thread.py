@@ -94,10 +94,10 @@ class ThreadEngine(Engine):
     def run(self, handle: Handle[Any], worker: _Worker) -> tuple[str, str | None, bool]:  # noqa: ARG002 - for subclasses
         """Run the body; return outcome, cause and whether the error may be retried."""
         try:
-            if handle._kwargs is None:  # noqa: SLF001 - the runtime's own, spelled out for speed
-                handle._value = handle._context.run(handle._fn, *handle._args)  # noqa: SLF001
+            if handle._kwargs is None:
+                handle._value = handle._context.run(handle._fn, *handle._args)
             else:
-                handle._value = handle.call_body()  # noqa: SLF001
+                handle._value = handle.call_body()
         except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
             return handle.failed(error)
         return Outcome.SUCCESS, None, True
@@ -116,7 +116,8 @@ class ThreadEngine(Engine):
             try:
                 handle = ended(handle, outcome, self)
             except TaskAborted:  # injected by kill() a moment too late for the body: the report is still due
-                handle = ended(handle, outcome, self)
+                assert worker.inbox is not None, "the worker has a task"
+                handle = ended(worker.inbox, outcome, self)
             if handle is None:
                 worker.inbox = None
                 handle = self._wait(worker)

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from whywait.engines.forks import own
-from whywait.engines.frames import FORGET, HEAD, KIND_TASK, PATHS, TASK, Reader, write_all
+from whywait.engines.frames import FORGET, KIND_TASK, PATHS, TASK, TASK_FRAME, Reader, write_all
 from whywait.engines.groups import send_signal
 from whywait.engines.pickling import KEPT_AT_MOST, dumps
 
@@ -66,7 +66,7 @@ class WorkerProcess:
 
     def _start(self, fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
         program = f"import sys; sys.path[:] = {self._paths!a}; import whywait.engines.child as c; c.main{fds}"
-        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined] # noqa: SLF001 - as multiprocessing
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         return subprocess.Popen(  # noqa: S603 - our own interpreter and program
             [sys.executable, *flags, "-c", program], stdin=subprocess.DEVNULL, pass_fds=fds, process_group=0
         )
@@ -106,9 +106,8 @@ class WorkerProcess:
                 self._paths = paths
                 flags |= PATHS
                 code = dumps((paths, code))
-        head = TASK.pack(number, len(label), function_number, len(code), flags)
         length = TASK.size + len(label) + len(code) + len(arguments)
-        start = b"".join((HEAD.pack(length, KIND_TASK), head, label, code))
+        start = TASK_FRAME.pack(length, KIND_TASK, number, len(label), function_number, len(code), flags) + label + code
         is_short = length < _ONE_WRITE
         if is_short:
             start += arguments
@@ -138,12 +137,12 @@ class WorkerProcess:
         with self._lock:
             if self.handle is not handle:
                 return False
-            wished = handle._signal  # noqa: SLF001 - the runtime's own
+            wished = handle._signal
             wish = _NOTHING if wished is None else (wished.reason or "", wished.pause_asked)
             if wish != self._told:
                 self._told = wish
                 self.turn += 1
-                number = handle._task.number  # noqa: SLF001
+                number = handle._task.number
                 with suppress(OSError):  # it is gone, or listens to nothing: whoever serves it will notice
                     self._control.send(f"{number} {self.turn} {wish[1]:d} {wish[0]}\n".encode(), _SEND_FLAGS)
             return True

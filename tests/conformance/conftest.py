@@ -1,0 +1,93 @@
+"""The fixtures of the conformance suite: every test that asks for an engine runs once on each."""
+
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import bodies
+import pytest
+from promises import PROMISES
+from stage import Stage, until
+
+from whywait.authority import Authority
+from whywait.errors import DisposeIncomplete
+
+ENGINES = ("thread", "simple", "asyncio", "process")
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request):
+    """The name of the engine under test."""
+    return request.param
+
+
+@pytest.fixture
+def promises(engine):
+    """What this engine promises beyond the common ground."""
+    return PROMISES[engine]
+
+
+@pytest.fixture
+def body(promises):
+    """The bodies in the form that this engine runs natively."""
+    return bodies.in_form(promises.form)
+
+
+@pytest.fixture
+def stage(tmp_path):
+    """Where the bodies of one test and the test meet."""
+    return Stage(str(tmp_path))
+
+
+def _children():
+    """Return the pids of this process's children."""
+    lists = Path("/proc/self/task").glob("*/children")
+    pids = set()
+    for each in lists:
+        with suppress(FileNotFoundError):
+            pids.update(each.read_text().split())
+    return pids
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    """O5: when a test is over, neither a thread nor a child process of it is left."""
+    threads, children = set(threading.enumerate()), _children()
+    yield
+
+    def left():
+        return [*(set(threading.enumerate()) - threads), *(_children() - children)]
+
+    until(lambda: not left(), f"the end of {left()}")
+
+
+@pytest.fixture
+def make(engine, stage, nothing_is_left):
+    """Make authorities with this engine; whatever is not disposed when the test ends is disposed then."""
+    made = []
+
+    def make_authority(**options):
+        authority = Authority(**{"engine": engine, "slots": 1, "grace": 30.0, **options})
+        made.append(authority)
+        return authority
+
+    yield make_authority
+    for gate in ("gate", "end"):  # what bodies wait for
+        stage.mark(gate)
+    for authority in made:
+        try:
+            authority.dispose()
+        except DisposeIncomplete:
+            authority.dispose()
+
+
+@pytest.fixture
+def authority(make):
+    """An authority with one slot."""
+    return make()
+
+
+@pytest.fixture
+def wide(make, promises):
+    """An authority with as many slots as the engine can fill, two at most."""
+    return make(slots=min(2, promises.crowd))
