@@ -10,6 +10,7 @@ from strategies import PRIORITIES, Chooser
 
 NAMES = tuple(f"{letter}{digit}" for letter in "abcdefg" for digit in range(10))
 SCOPE_KEYS = ("p", "q", "r", "s")
+WIDE = 40  # so much cpu that nearly every demand differs
 DEMANDS = ("cpu", "ram", "vram", "lic", "disk")
 
 
@@ -27,6 +28,8 @@ def drive(choose: Chooser, steps: int) -> Pair:
 
 def make_settings(choose: Chooser) -> dict[str, Any]:
     hard = {name: choose.integer(1, 4) for name in ("cpu", "lic") if choose.chance(50)}
+    if choose.chance(10):
+        hard["cpu"] = WIDE
     soft = {name: choose.integer(0, 4) for name in ("ram", "vram", "disk") if choose.chance(40)}
     aging = None
     if choose.chance(70):
@@ -125,7 +128,7 @@ class Commands:
             if numbers and choose.chance(percent):
                 recent = numbers[-12:]
                 dependencies[field] = [self.name_or_number(choose.choice(recent)) for _ in range(choose.integer(1, 2))]
-        if not self.kinds or choose.chance(30):
+        if not self.kinds or choose.chance(90 if self.pair.model.hard.get("cpu") == WIDE else 30):
             self.kinds.append((self.some_scope(), choose.choice(PRIORITIES), self.make_demand()))
         scope, priority, demand = choose.choice(self.kinds[-4:])
         return {

@@ -318,6 +318,10 @@ class Driver:
         assert self.raw[told:] == []
 
 
+def end_of(task: Task) -> tuple[str, str | None, str | None]:
+    return task.state, task.outcome, task.cause
+
+
 def id_of(event: Event) -> str | None:
     if event.name is None and event.number is not None:
         return generated_id(event.number)

@@ -21,7 +21,7 @@ Call = Callable[[], Any]
 class Pair:
     """Commands take plain values; tasks go by number, scopes by their place in `scopes`, periodics likewise.
 
-    Every command returns whether both sides carried it out; both refusing it for the same reason is agreement too.
+    Both sides refusing a command for the same reason is agreement too.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -97,7 +97,7 @@ class Pair:
         (task,) = [task for task in self.model.tasks if task.number == number]
         return task
 
-    def submit(self, scope: int, name: str | None, **rest: Any) -> bool:
+    def submit(self, scope: int, name: str | None, **rest: Any) -> None:
         kernel_side, model_side = self.submission(scope, name, **rest)
         answer = self.both(
             lambda: self.kernel.submit(self.now, **kernel_side._asdict()),
@@ -105,9 +105,8 @@ class Pair:
         )
         if answer is not None:
             self.tasks[answer[0].number] = answer[0]
-        return answer is not None
 
-    def submit_many(self, batch: list[dict[str, Any]]) -> bool:
+    def submit_many(self, batch: list[dict[str, Any]]) -> None:
         sides = [self.submission(**each) for each in batch]
         answer = self.both(
             lambda: self.kernel.submit_many(self.now, [kernel_side for kernel_side, _ in sides]),
@@ -116,7 +115,6 @@ class Pair:
         if answer is not None:
             self.tasks.update((task.number, task) for task in answer[0])
             assert [task.number for task in answer[0]] == [task.number for task in answer[1]]
-        return answer is not None
 
     def submission(
         self,
@@ -138,7 +136,7 @@ class Pair:
                 priority,
                 kernel_demand(demand),
                 *(tuple(each if isinstance(each, str) else self.tasks[each] for each in ids) for ids in lists),
-                policy and kernel_policy(policy),
+                kernel_policy(policy),
             ),
             model.Submission(
                 model_scope,
@@ -146,65 +144,55 @@ class Pair:
                 priority,
                 demand,
                 *([each if isinstance(each, str) else self.model_task(each) for each in ids] for ids in lists),
-                policy and model_policy(policy),
+                model_policy(policy),
             ),
         )
 
-    def ended(self, number: int, outcome: str, cause: str | None, retryable: bool) -> bool:
-        return self.on_task("ended", number, outcome, cause, retryable)
-
-    def on_task(self, verb: str, number: int, *rest: Any) -> bool:
+    def on_task(self, verb: str, number: int, *rest: Any) -> None:
         """`ended`, `parked`, `pause`, `resume`, `cancel`."""
-        answer = self.both(
+        self.both(
             lambda: getattr(self.kernel, verb)(self.now, self.tasks[number], *rest),
             lambda: getattr(self.model, verb)(self.now, self.model_task(number), *rest),
         )
-        return answer is not None
 
-    def open_scope(self, key: str, parent: int, limits: dict[str, Any], policy: dict[str, Any] | None, **rest) -> bool:
+    def open_scope(self, key: str, parent: int, limits: dict[str, Any], policy: dict[str, Any] | None, **rest) -> None:
         kernel_parent, model_parent = self.scopes[parent]
         answer = self.both(
             lambda: self.kernel.open_scope(
-                self.now, key, kernel_parent, Limits(**limits), policy and kernel_policy(policy), **rest
+                self.now, key, kernel_parent, Limits(**limits), kernel_policy(policy), **rest
             ),
             lambda: self.model.open_scope(
-                self.now, key, model_parent, model.Limits(**limits), policy and model_policy(policy), **rest
+                self.now, key, model_parent, model.Limits(**limits), model_policy(policy), **rest
             ),
         )
         if answer is not None:
             self.scopes.append(answer)
-        return answer is not None
 
-    def on_scope(self, verb: str, scope: int) -> bool:
+    def on_scope(self, verb: str, scope: int) -> None:
         """`mount`, `suspend`, `resume_scope`, `dispose`."""
         kernel_scope, model_scope = self.scopes[scope]
-        answer = self.both(
+        self.both(
             lambda: getattr(self.kernel, verb)(self.now, kernel_scope),
             lambda: getattr(self.model, verb)(self.now, model_scope),
         )
-        return answer is not None
 
-    def add_periodic(self, scope: int, demand: dict[str, int], policy: dict[str, Any] | None, **rest: Any) -> bool:
+    def add_periodic(self, scope: int, demand: dict[str, int], policy: dict[str, Any] | None, **rest: Any) -> None:
         kernel_scope, model_scope = self.scopes[scope]
         answer = self.both(
             lambda: self.kernel.add_periodic(
-                self.now, kernel_scope, demand=kernel_demand(demand), policy=policy and kernel_policy(policy), **rest
+                self.now, kernel_scope, demand=kernel_demand(demand), policy=kernel_policy(policy), **rest
             ),
-            lambda: self.model.add_periodic(
-                self.now, model_scope, demand=demand, policy=policy and model_policy(policy), **rest
-            ),
+            lambda: self.model.add_periodic(self.now, model_scope, demand=demand, policy=model_policy(policy), **rest),
         )
         if answer is not None:
             self.periodics.append(answer)
-        return answer is not None
 
-    def set_periodic_enabled(self, index: int, enabled: bool, immediately: bool) -> bool:
+    def set_periodic_enabled(self, index: int, enabled: bool, immediately: bool) -> None:
         kernel_side, model_side = self.periodics[index]
-        answer = self.both(
+        self.both(
             lambda: self.kernel.set_periodic_enabled(self.now, kernel_side, enabled, immediately=immediately),
             lambda: self.model.set_periodic_enabled(self.now, model_side, enabled, immediately=immediately),
         )
-        return answer is not None
 
     def pass_time(self, now: int) -> None:
         """Nobody lets time pass before dispatch has come to rest."""
@@ -326,7 +314,10 @@ def kernel_demand(demand: dict[str, int]) -> tuple[tuple[str, int], ...]:
     return make_demand(**known, resources={name: amount for name, amount in demand.items() if name not in known})
 
 
-def kernel_policy(policy: dict[str, Any]) -> Policy:
+def kernel_policy(policy: dict[str, Any] | None) -> Policy | None:
+    """None is inherited."""
+    if policy is None:
+        return None
     retry = policy.get("retry")
     return Policy(
         policy.get("timeout_ns"),
@@ -335,7 +326,9 @@ def kernel_policy(policy: dict[str, Any]) -> Policy:
     )
 
 
-def model_policy(policy: dict[str, Any]) -> model.Policy:
+def model_policy(policy: dict[str, Any] | None) -> model.Policy | None:
+    if policy is None:
+        return None
     retry = policy.get("retry")
     return model.Policy(
         policy.get("timeout_ns"),

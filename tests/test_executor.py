@@ -25,23 +25,23 @@ def until(condition, timeout_s=PATIENCE_S):
 
 
 @pytest.fixture
-def executor():
+def gate():
+    """An event that tasks wait for; executors that are fixtures open it before they wait for their tasks."""
+    return threading.Event()
+
+
+@pytest.fixture
+def executor(gate):
     with Executor(4) as each:
         yield each
+        gate.set()
 
 
 @pytest.fixture
-def one():
+def one(gate):
     with Executor(1) as each:
         yield each
-
-
-@pytest.fixture
-def gate():
-    """An event that holds tasks back; set at the end whatever happens."""
-    event = threading.Event()
-    yield event
-    event.set()
+        gate.set()
 
 
 def capture(*args, **kwargs):

@@ -113,7 +113,6 @@ class Authority:
         )
         self._journal = Journal(settings.events, self.kernel.emit_to)
         self._clock = Clock()
-        self._inside = False  # a thread is inside the kernel
         self._slots = self.kernel.root.slot_gate
         self._timers, self._expiries = self.kernel.timers, self.kernel.expiries
         self._watchers: list[tuple[Callable[[], bool], Callable[[], None]]] = []
@@ -256,53 +255,33 @@ class Authority:
 
     def command(self, act: Callable[[int], T]) -> T:
         """Run kernel commands under the lock, then dispatch and carry out what follows."""
-        self.enter()
-        try:
+        if self.lock._is_owned():  # type: ignore[attr-defined]
+            self.refuse_inside()
+        with self.lock:
             now = monotonic_ns()
             result = act(now)
             work = self._settle(self.kernel.dispatch(now))
-        finally:
-            self._inside = False
-            self.lock.release()
         self.carry_out(work)
         return result
 
-    def enter(self) -> None:
-        """Take the lock; refuse a call from a finaliser that interrupted this very thread inside the kernel."""
-        self.lock.acquire()
-        if self._inside:
-            self._refuse_inside()
-        self._inside = True
-
-    def _refuse_inside(self) -> None:
-        """Raise: the lock is held by this very thread, in the middle of a command."""
-        self.lock.release()
+    def refuse_inside(self) -> None:
+        """Raise: this very thread holds the lock, so a finaliser has interrupted a command."""
         raise WhywaitError("called from inside the scheduler (a finaliser?): call it from another thread")
 
     def after_submit(self, now: int) -> Work | None:
-        """Dispatch if a submission can have changed anything; to be called inside, the result carried out outside."""
+        """Dispatch if a submission can have changed anything; to be called under the lock, carried out without it."""
         kernel = self.kernel
         if self._slots.free <= 0 and not self._timers.heap and not self._expiries.heap and not kernel.settled:
             return None
         return self._settle(kernel.dispatch(now))
-
-    def leave(self) -> None:
-        """Give the lock back."""
-        self._inside = False
-        self.lock.release()
 
     def ended(self, handle: Handle[Any], outcome: Outcomes, engine: Engine | None = None) -> Handle[Any] | None:
         """Report that a body has really ended; return a task with which ``engine`` may go on in this thread."""
         task = handle._task
         kernel = self.kernel
         work = None
-        self.lock.acquire()
-        if self._inside:
-            self._refuse_inside()
-        self._inside = True
-        try:
-            now = monotonic_ns()
-            retried, started = kernel.turn(now, task, *outcome)
+        with self.lock:
+            retried, started = kernel.turn(monotonic_ns(), task, *outcome)
             if retried is None:
                 if task.outcome != Outcome.SUCCESS:
                     handle.note_failure()
@@ -319,9 +298,6 @@ class Authority:
                 or (self._watchers and not task.scope.tasks)  # all conditions are of the form "nothing is left here"
             ):
                 work = self._settle(started)
-        finally:
-            self._inside = False
-            self.lock.release()
         if retried is None:
             self._finished(handle)
         go_on = None

@@ -7,7 +7,6 @@ All pools that have not ended are in ``_living``; when the interpreter exits, ea
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import itertools
 import os
@@ -97,15 +96,16 @@ class Executor(ThreadPoolExecutor):
         future = TaskFuture(authority, fn, args, context, self._engine)  # type: ignore[arg-type] # of the thread
         if kwargs:
             future._kwargs = kwargs
-        authority.enter()
+        lock = authority.lock
+        if lock._is_owned():  # type: ignore[attr-defined]
+            authority.refuse_inside()
         try:
-            now = monotonic_ns()
-            future._task = self._enter_task(now, self._scope, None, NORMAL, (), (), (), None, future)
-            work = authority.after_submit(now)
+            with lock:
+                now = monotonic_ns()
+                future._task = self._enter_task(now, self._scope, None, NORMAL, (), (), (), None, future)
+                work = authority.after_submit(now)
         except ScopeClosed as error:
             raise RuntimeError(SHUT_DOWN) from error
-        finally:
-            authority.leave()
         if work is not None:
             authority.carry_out(work)
         if pool.refusal is not None:
@@ -268,13 +268,13 @@ class _Pool:
         _living.discard(self)
 
     def _finish_elsewhere(self) -> None:
-        """Finish in a thread of its own; made without locks, since a finaliser may come here."""
+        """Finish in a thread of its own; no lock is waited for here, since a finaliser may come this way."""
         if isinstance(self.engine, PoolEngine):
             self.engine.retire()
         if not self._finishing:
             self._finishing = True
             with contextlib.suppress(RuntimeError):  # the interpreter is exiting: it finishes every pool itself
-                _thread.start_new_thread(self.finish, ())
+                threading.Thread(target=self.finish, name="whywait-finish", daemon=True).start()
 
     def _is_inside(self) -> bool:
         handle = in_thread.handle

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future, InvalidStateError
+from concurrent.futures import BrokenExecutor, CancelledError, Future, InvalidStateError
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from threading import Condition, Lock, RLock
 from typing import Any, Final, TypeVar
@@ -154,13 +154,18 @@ class TaskFuture(Handle[T], Future[T]):
     def call_body(self) -> T:
         """Call the function in the thread's own context, its arguments as they are."""
         fn, kwargs = self._fn, self._kwargs
-        assert fn is not None, "a task that has ended is not run"
-        return fn(*self._args) if kwargs is None else fn(*self._args, **kwargs)
+        result: T = fn(*self._args) if kwargs is None else fn(*self._args, **kwargs)
+        return result
 
     def body(self) -> tuple[Callable[..., T], tuple[Any, ...], dict[str, Any]]:
         """Return the function and its arguments as they are: a future among them is only a future."""
-        assert self._fn is not None, "a task that has ended is not run"
         return self._fn, self._args, self._kwargs or {}
+
+    def note_failure(self) -> None:
+        """Settle the error; that the pool is broken was logged once and needs no line for each future."""
+        super().note_failure()
+        if isinstance(self._error, BrokenExecutor):
+            self._unseen.seen = True
 
     def run_callbacks(self) -> None:
         """Show the end of the task to whoever waits, then call back; what a callback raises stops nothing."""

@@ -147,15 +147,15 @@ class Scope:
             policy = _policy(self._kernel_scope.policy, timeout, retry, max_wait)
         before = self._tasks(after) if after else ()
         before_ended = self._tasks(after_ended) if after_ended else ()
-        authority.enter()
-        try:
+        lock = authority.lock
+        if lock._is_owned():  # type: ignore[attr-defined]
+            authority.refuse_inside()
+        with lock:
             now = monotonic_ns()
             handle._task = authority.kernel.submit(
                 now, self._kernel_scope, id, priority, demand, before, before_ended, policy, handle
             )
             work = authority.after_submit(now)
-        finally:
-            authority.leave()
         if work is not None:
             authority.carry_out(work)
         return handle

@@ -258,7 +258,7 @@ class Workload:
         required = itemgetter("id", "at_ms", "duration_ms")
         shapes: dict[tuple[str, ...] | None, _Shape] = {}
         memo: dict[Any, int] = {}
-        index_of: dict[TaskKind, int] = {TaskKind(): 0}
+        kinds = [TaskKind()]
         last, in_order = 0, True
         for task in tasks:
             keys = tuple(task) if isinstance(task, dict) else None
@@ -293,8 +293,8 @@ class Workload:
                 except (KeyError, TypeError):
                     place = f"tasks[{len(ids)}]"
                     fields = read_fields(_TASK, dict(zip(shared, values, strict=False)), place, self.source)
-                    found = _make_kind(fields, place, self.source)
-                    kind = index_of.setdefault(found, len(index_of))
+                    kind = len(kinds)
+                    kinds.append(_make_kind(fields, place, self.source))
                     if len(memo) < _MEMO and "resources" not in task:
                         memo[key] = kind
             ids.append(ident)
@@ -304,7 +304,7 @@ class Workload:
         self.ids = tuple(ids)
         self.at_ms, self.duration_ms, self.kind_of = tuple(at_ms), tuple(duration_ms), tuple(kind_of)
         self.in_order = in_order
-        self.kinds = list(index_of)
+        self.kinds = kinds
         known = set(ids)
         self.unique = len(known) == len(ids)
         self._check_dependencies("after", self.after, known)

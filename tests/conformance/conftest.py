@@ -12,10 +12,8 @@ from stage import Stage, until
 from whywait.authority import Authority
 from whywait.errors import DisposeIncomplete
 
-ENGINES = ("thread", "simple", "asyncio", "process")
 
-
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=PROMISES)
 def engine(request):
     """The name of the engine under test."""
     return request.param

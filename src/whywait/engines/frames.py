@@ -51,12 +51,12 @@ class Reader:
                 raise EOFError
             data += more
         length, kind = HEAD.unpack_from(data)
+        if kind > KIND_PARKED:
+            raise FrameError(f"a frame of kind {kind}")
         end = HEAD.size + length
         if len(data) >= end:
             self._ahead = data[end:]
             return kind, data[HEAD.size : end]
-        if kind > KIND_PARKED:
-            raise FrameError(f"a frame of kind {kind}")
         self._ahead = b""
         return kind, self._read_long(data[HEAD.size :], length)
 

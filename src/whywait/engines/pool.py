@@ -42,15 +42,14 @@ class PoolEngine(ThreadEngine):
         """Run the body; a future's without a context of its own, so that what an initializer has set is there."""
         if handle._context is not None:
             return super().run(handle, worker)
-        worker.inbox = None  # nothing of a task stays here while the thread goes on with others
         fn, kwargs = handle._fn, handle._kwargs
-        assert fn is not None, "a task that has ended is not run"
         try:
             handle._value = fn(*handle._args) if kwargs is None else fn(*handle._args, **kwargs)
         except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
-            # This frame knows the future, which keeps the error: without it they are no cycle.
             error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
-            return handle.failed(error)
+            outcome = handle.failed(error)
+            del handle, fn, kwargs  # the error leads to this frame and must not lead back to the future that holds it
+            return outcome
         return SUCCEEDED
 
     def retire(self) -> None:

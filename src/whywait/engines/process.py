@@ -16,9 +16,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from whywait.engines.base import Engine
-from whywait.engines.frames import KIND_PARKED, KIND_VALUE, PARK, FrameError
+from whywait.engines.frames import KIND_PARKED, KIND_VALUE, PARK
 from whywait.engines.pickling import Functions, dumps, require_cloudpickle
-from whywait.engines.pump import Pump
+from whywait.engines.pump import HANDED_BACK, HandedBack, Pump
 from whywait.engines.worker_process import NeverReceived, WorkerProcess
 from whywait.errors import ConfigError, TaskFailed
 from whywait.kernel.state import Cause, Outcome
@@ -48,10 +48,10 @@ class _Report(NamedTuple):
 
 
 class _Desk(threading.local):
-    """What a thread has at hand: the worker whose answer it reports, then the worker that it has sent a task to."""
+    """What a thread has at hand: the worker whose answer it reports, until it gets the next task."""
 
     worker: WorkerProcess | None = None
-    sent: WorkerProcess | None = None
+    has_sent = False
 
 
 class ProcessEngine(Engine):
@@ -84,7 +84,7 @@ class ProcessEngine(Engine):
         if isinstance(sent, tuple):
             self._pump.post(_Report(handle, sent))  # not from here: whoever called us may be reporting another one
         else:
-            desk.sent = sent
+            desk.has_sent = True
             self._pump.hand_back(sent)
 
     def abort(self, handle: Handle[Any]) -> None:
@@ -126,7 +126,7 @@ class ProcessEngine(Engine):
             handle, outcome = new, sent
         return None
 
-    def _serve(self, worker: WorkerProcess) -> WorkerProcess | None:
+    def _serve(self, worker: WorkerProcess) -> WorkerProcess | HandedBack | None:
         """Take what a worker sends; return the worker whose answer is to come, if any."""
         handle = worker.handle
         assert handle is not None, "a worker that is served runs a task"
@@ -138,22 +138,32 @@ class ProcessEngine(Engine):
                 if not worker.has_more():
                     return worker
                 kind, payload = worker.receive()
-        except (EOFError, OSError, FrameError, MemoryError):
+            worker.is_fresh = False
+            worker.end()
+            outcome = _returned(handle, payload) if kind == KIND_VALUE else _raised(handle, payload)
+        except Exception as error:  # noqa: BLE001 - gone, or somebody else wrote into its pipe: it is of no use any more
+            if not isinstance(error, EOFError | OSError):
+                log.warning("a worker process answered nonsense: %r", error)
+            elif not worker.is_fresh and not worker.has_taken():
+                self._lose(worker)
+                return self._begin(handle)
             return self._go_on(handle, self._lost(handle, worker))
-        worker.end()
-        outcome = _returned(handle, payload) if kind == KIND_VALUE else _raised(handle, payload)
         del payload
         desk = self._desk
-        desk.worker, desk.sent = worker, None
+        desk.worker, desk.has_sent = worker, False
         self.authority.ended(handle, outcome)  # which calls start
         if desk.worker is not None:
             desk.worker = None
             self._idle.append(worker)
-        return desk.sent
+        return HANDED_BACK if desk.has_sent else None
 
     def _send(self, handle: Handle[Any], worker: WorkerProcess | None) -> WorkerProcess | Ended:
         """Send a task to the given worker, an idle one or a new one; return which, or how the task has ended."""
         task = handle._task
+        if handle.attention and handle.aborted:
+            if worker is not None:
+                self._idle.append(worker)
+            return Outcome.ERROR, Cause.EXCEPTION, False
         try:
             fn, args, kwargs = handle.body()
             function = self._functions.pack(fn)
@@ -169,7 +179,7 @@ class ProcessEngine(Engine):
             except OSError as error:
                 return _fail(handle, f"no worker process could be started: {error}", error, Cause.WORKER_LOST)
             worker.begin(handle)
-            if handle.attention and handle.aborted:
+            if handle.attention and handle.aborted:  # from here on it would be told
                 worker.end()
                 self._idle.append(worker)
                 return Outcome.ERROR, Cause.EXCEPTION, False

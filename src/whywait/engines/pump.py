@@ -30,7 +30,12 @@ class Served(Protocol):
         """Return the file descriptor to watch."""
 
 
-Step = Callable[[Any], "Served | None"]
+class HandedBack:
+    """What a step returns that has called :meth:`Pump.hand_back`."""
+
+
+HANDED_BACK: Final = HandedBack()
+Step = Callable[[Any], Served | HandedBack | None]
 
 
 class _Turn:
@@ -59,7 +64,7 @@ class _Watch:
 class Pump:
     """Calls ``begin`` with what is posted and ``serve`` with what is readable; each returns what to watch from then.
 
-    A step that goes on after something became ready to be watched hands it back before; it returns it nevertheless.
+    A step that goes on after something became ready to be watched hands it back before, and returns HANDED_BACK.
     """
 
     def __init__(self, name: str, begin: Step, serve: Step, rest: Callable[[], object], rest_after_s: float) -> None:
@@ -88,11 +93,13 @@ class Pump:
             self._start()
 
     def hand_back(self, served: Served) -> None:
-        """Have what the present step serves watched again, before the step ends."""
+        """Have this, and no more what the present step serves, watched from now on, before the step ends."""
         with self._lock:
             turn = self._turn
             assert turn is not None, "who is in a step has started"
             if turn.ident == threading.get_ident():
+                if self._watched.get(turn.fd) is not served:
+                    self._watch(turn, served, turn.fd)
                 turn.fd = -1
                 return
         self.post(_Watch(served))
@@ -174,21 +181,22 @@ class Pump:
         with self._lock:
             turn.is_busy = False
             leads = self._turn is turn
-        if not leads:
-            if wanted is not None and turn.fd == fd:  # not handed back already
-                self.post(_Watch(wanted))
-        elif wanted is not item:
-            if fd >= 0:
-                turn.poll.unregister(fd)
-                del self._watched[fd]
-            if wanted is not None:
-                self._watch(turn, wanted)
+        if isinstance(wanted, HandedBack):
+            return leads
+        if leads and wanted is not item:
+            self._watch(turn, wanted, fd)
+        elif not leads and wanted is not None:
+            self.post(_Watch(wanted))
         return leads
 
-    def _watch(self, turn: _Turn, served: Served) -> None:
-        fd = served.fileno()
-        self._watched[fd] = served
-        turn.poll.register(fd, select.POLLIN)
+    def _watch(self, turn: _Turn, served: Served | None, instead_of: int = -1) -> None:
+        if instead_of >= 0:
+            turn.poll.unregister(instead_of)
+            del self._watched[instead_of]
+        if served is not None:
+            fd = served.fileno()
+            self._watched[fd] = served
+            turn.poll.register(fd, select.POLLIN)
 
     def _call_understudy(self) -> None:
         threading.Thread(target=self._stand_by, name=f"{self._name}-understudy", daemon=True).start()

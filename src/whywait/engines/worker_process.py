@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -41,6 +43,7 @@ class WorkerProcess:
         self._is_over = False  # it is being reaped: its pid may belong to somebody else
         self._known: set[int] = set()  # the functions it keeps
         self._paths = _paths()  # its sys.path
+        self._sent = -1  # bytes of the last task, if they were sent at once
         self.is_fresh = True  # it has not answered any task yet
         # A write into the pipe of a dead worker is an error for the task, also where the program lets SIGPIPE kill it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
@@ -111,6 +114,7 @@ class WorkerProcess:
         is_short = length < _ONE_WRITE
         if is_short:
             start += arguments
+        self._sent = len(start) if is_short else -1
         try:
             count = os.write(self._tasks, start)
         except BrokenPipeError:
@@ -119,6 +123,14 @@ class WorkerProcess:
             write_all(self._tasks, start[count:])
         if not is_short:
             write_all(self._tasks, arguments)
+
+    def has_taken(self) -> bool:
+        """Return whether the worker can have seen any of the task that it was sent last; to be asked after its end."""
+        try:
+            unread = fcntl.ioctl(self._tasks, termios.FIONREAD, b"\0" * 4)
+        except OSError:
+            return True  # no way to know
+        return int.from_bytes(unread, sys.byteorder) != self._sent
 
     def receive(self) -> tuple[int, bytes | bytearray]:
         """Return the next frame that the worker sends; raise EOFError or OSError if it is gone."""

@@ -261,11 +261,21 @@ class Kernel:
             scope.ids[name] = outcome
         life.stats.by_outcome[outcome] += 1
         life.seq = life.trigger = seq = life.seq + 1
-        if life.emit is not None:
-            life.emit((seq, now, Kind.TASK_FINISHED, scope.key, number, name, task.started_seq, SUCCESS_DETAILS))
-        scope.running -= 1
+        emit = life.emit
+        if emit is not None:
+            emit((seq, now, Kind.TASK_FINISHED, scope.key, number, name, task.started_seq, SUCCESS_DETAILS))
         started = [new]
-        self._started(now, started)
+        if not new.plain or new.policy.timeout_ns is not None:
+            scope.running -= 1
+            self._started(now, started)
+            return None, started
+        number = new.number
+        life.running[number] = new
+        if new.waits is not None:
+            life.stats.started(new.waits)
+        life.seq = new.started_seq = started_seq = seq + 1
+        if emit is not None:
+            emit((started_seq, now, Kind.TASK_STARTED, scope.key, number, new.name, seq, None))
         return None, started
 
     def parked(self, now: int, task: Task) -> None:

@@ -1,0 +1,239 @@
+"""X: pause, resume and cancel, of what waits and of what runs."""
+
+import asyncio
+
+import pytest
+from stage import LIMIT_S, until
+
+from whywait import Strict
+from whywait.errors import InvalidTransition, PauseTimeout, TaskAborted
+
+
+def test_a_pending_task_pauses_at_once(authority, body, stage):
+    """X1, X2: READY or QUEUED; it does not start, and goes on where it was."""
+    first = authority.submit(body.hold, stage, "a", "gate")
+    ready, queued = authority.submit(body.value, 1), authority.submit(body.value, first)
+    for handle, state in ((ready, "READY"), (queued, "QUEUED")):
+        assert handle.state == state
+        handle.pause()
+        assert handle.state == "PAUSED"
+    ready.resume()
+    queued.resume()
+    assert (ready.state, queued.state) == ("READY", "QUEUED")
+    queued.pause()
+    stage.mark("gate")
+    assert ready.result(LIMIT_S) == 1
+    assert queued.state == "PAUSED"
+    queued.resume()
+    assert queued.result(LIMIT_S) == "a"
+
+
+def test_a_resumed_task_goes_to_the_back_of_its_lane(make, body, stage):
+    """X2: becoming READY again is becoming READY now."""
+    authority = make(order=Strict())
+    authority.submit(body.hold, stage, "a", "gate")
+    handles = [authority.submit(body.line, stage, "order", name) for name in "xyz"]
+    handles[0].pause()
+    handles[0].resume()
+    stage.mark("gate")
+    for handle in handles:
+        handle.result(LIMIT_S)
+    assert stage.lines("order") == ["y", "z", "x"]
+
+
+def test_a_running_task_parks_at_its_checkpoint_and_goes_on(make, body, stage):
+    """X1, X2: `pause` returns when it has parked; it keeps its slot and does nothing until it is resumed."""
+    authority = make(pause_timeout=LIMIT_S)
+    handle = authority.submit(body.steps, stage, "a", "gate")
+    other = authority.submit(body.note, stage, "b")
+    stage.wait("a")
+    handle.pause()
+    assert handle.state == "PAUSED"
+    assert (other.state, authority.stats()["active"]) == ("READY", 1)
+    stage.mark("gate")
+    assert handle.why().running_ns is not None
+    assert not stage.has("a.left")
+    assert not stage.has("b")
+    handle.resume()
+    assert handle.result(LIMIT_S) == "a"
+    other.result(LIMIT_S)
+
+
+def test_pause_and_resume_can_be_repeated(make, body, stage):
+    """X2: as often as one likes."""
+    authority = make(pause_timeout=LIMIT_S)
+    handle = authority.submit(body.steps, stage, "a", "gate")
+    stage.wait("a")
+    for _ in range(5):
+        handle.pause()
+        assert handle.state == "PAUSED"
+        handle.resume()
+        assert handle.state == "RUNNING"
+    stage.mark("gate")
+    assert handle.result(LIMIT_S) == "a"
+
+
+def test_many_can_be_parked_and_each_goes_on_by_itself(make, body, stage, promises):
+    """X2: the last to be parked is resumed first, while all others stay parked."""
+    authority = make(slots=None, pause_timeout=LIMIT_S)
+    handles = [authority.submit(body.steps, stage, f"a{i}", f"gate{i}") for i in range(promises.crowd)]
+    for i, handle in enumerate(handles):
+        stage.wait(f"a{i}")
+        handle.pause()
+        stage.mark(f"gate{i}")
+    assert {handle.state for handle in handles} == {"PAUSED"}
+    for i, handle in reversed(list(enumerate(handles))):
+        handle.resume()
+        assert handle.result(LIMIT_S) == f"a{i}"
+
+
+def test_a_body_without_checkpoint_cannot_be_paused(make, body, stage):
+    """X1: after `pause_timeout` the task is cancelled and `pause` raises."""
+    authority = make(pause_timeout=0.05)
+    handle = authority.submit(body.hold, stage, "a", "never")
+    stage.wait("a")
+    with pytest.raises(PauseTimeout):
+        handle.pause()
+    with pytest.raises(TaskAborted):
+        handle.result(LIMIT_S)
+    assert (handle.outcome, handle.cause) == ("ABORTED", "pause_timeout")
+    assert authority.submit(body.value, 1).result(LIMIT_S) == 1
+
+
+def test_a_pause_that_comes_too_late_returns(make, body, stage):
+    """X1: the body ends before it reaches a checkpoint; there is nothing to pause any more."""
+    authority = make(pause_timeout=LIMIT_S)
+    handle = authority.submit(body.hold, stage, "a", "gate")
+    stage.wait("a")
+    stage.mark("gate")
+    handle.pause()
+    assert handle.result(LIMIT_S) == "a"
+
+
+def test_a_parked_task_can_be_cancelled(make, body, stage):
+    """X3: it wakes up to its abort."""
+    authority = make(pause_timeout=LIMIT_S)
+    handle = authority.submit(body.steps, stage, "a", "never")
+    stage.wait("a")
+    handle.pause()
+    handle.cancel()
+    with pytest.raises(TaskAborted):
+        handle.result(LIMIT_S)
+    assert handle.cause == "cancelled"
+    assert stage.has("a.left")
+
+
+def test_a_running_task_that_is_cancelled_ends_aborted(authority, body, stage):
+    """X3: the abort signal reaches the body; cancelling twice is cancelling once."""
+    handle = authority.submit(body.hold, stage, "a", "never")
+    stage.wait("a")
+    handle.cancel()
+    handle.cancel()
+    with pytest.raises(TaskAborted):
+        handle.result(LIMIT_S)
+    assert (handle.outcome, handle.cause, stage.count("a.left")) == ("ABORTED", "cancelled", 1)
+    handle.cancel()
+    asked = [event for event in authority.events() if event.kind == "TASK_ABORT_ASKED"]
+    assert len(asked) == 1
+
+
+def test_a_task_that_is_cancelled_as_soon_as_it_is_submitted_ends(authority, body, stage):
+    """X3: before its body has come to its first line, too."""
+    for i in range(30):
+        handle = authority.submit(body.hold, stage, f"a{i}", "never")
+        handle.cancel()
+        assert isinstance(handle.exception(LIMIT_S), TaskAborted)
+    assert authority.submit(body.value, 1).result(LIMIT_S) == 1
+
+
+def test_what_a_cancelled_body_returns_is_lost(authority, body, stage):
+    """X3: ABORTED whatever it returns; the descendants end at once, the slot comes back with the body."""
+    handle = authority.submit(body.deaf, stage, "a", "gate", id="a")
+    child = authority.submit(body.value, handle)
+    stage.wait("a")
+    handle.cancel()
+    assert child.done()
+    assert (child.cause, child.why().root) == ("dependency", "a")
+    assert (handle.state, handle.done(), authority.stats()["active"]) == ("DISPOSING", False, 1)
+    stage.mark("gate")
+    with pytest.raises(TaskAborted):
+        handle.result(LIMIT_S)
+    assert stage.has("a.left")
+
+
+def test_an_error_of_a_cancelled_body_is_not_its_outcome(authority, body, stage):
+    """X3, T7: whatever it raises on its way out, it was cancelled, and is not tried again."""
+    handle = authority.submit(body.hold, stage, "a", "never", retry=3)
+    stage.wait("a")
+    handle.cancel()
+    assert type(handle.exception(LIMIT_S)) is TaskAborted
+    assert len(handle.attempts) == 1
+
+
+def test_an_abort_reaches_a_body_that_does_not_look_where_the_engine_can(authority, body, stage, promises):
+    """X3: elsewhere the body runs on, and the task is DISPOSING until it ends."""
+    handle = authority.submit(body.waits, stage, "a", "gate")
+    stage.wait("a")
+    handle.cancel()
+    if not promises.interrupts:
+        assert handle.state == "DISPOSING"
+        stage.mark("gate")
+    assert isinstance(handle.exception(LIMIT_S), TaskAborted)
+    assert stage.has("a.left")
+
+
+def test_pausing_or_cancelling_what_has_finished_changes_nothing(authority, body):
+    """X4: no error, the outcome stays."""
+    handle = authority.submit(body.value, 1)
+    handle.result(LIMIT_S)
+    handle.pause()
+    handle.cancel()
+    assert (handle.result(), handle.outcome, handle.state) == (1, "SUCCESS", "DISPOSED")
+
+
+def test_resuming_what_is_not_paused_is_an_error(authority, body, stage):
+    """X4: of what runs, waits or has finished."""
+    running = authority.submit(body.hold, stage, "a", "gate")
+    waiting = authority.submit(body.value, 1)
+    for handle in (running, waiting):
+        with pytest.raises(InvalidTransition, match="not PAUSED"):
+            handle.resume()
+    stage.mark("gate")
+    waiting.result(LIMIT_S)
+    with pytest.raises(InvalidTransition):
+        waiting.resume()
+
+
+def test_pause_without_blocking_the_loop(make, body, stage):
+    """X1: `pause_async` waits for the body to park while the loop goes on."""
+    authority = make(pause_timeout=LIMIT_S)
+
+    async def main():
+        async with authority:
+            handle = authority.submit(body.steps, stage, "a", "gate")
+            while not stage.has("a"):
+                await asyncio.sleep(0.001)
+            await handle.pause_async()
+            assert handle.state == "PAUSED"
+            handle.resume()
+            stage.mark("gate")
+            return await handle
+
+    assert asyncio.run(main()) == "a"
+
+
+def test_pause_from_many_threads_at_once(make, body, stage):
+    """X1: each caller returns when the body has parked."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    authority = make(pause_timeout=LIMIT_S)
+    handle = authority.submit(body.steps, stage, "a", "gate")
+    stage.wait("a")
+    with ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(handle.pause) for _ in range(4)]:
+            future.result(LIMIT_S)
+    assert handle.state == "PAUSED"
+    stage.mark("gate")
+    handle.resume()
+    assert handle.result(LIMIT_S) == "a"
+    until(lambda: authority.stats()["active"] == 0)
