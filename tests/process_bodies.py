@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import whywait
@@ -42,6 +43,15 @@ def marked(mark):
         except OSError:
             continue
     return [pid for pid in found if is_alive(pid)]
+
+
+@contextmanager
+def no_process_left(mark):
+    """Mark all processes started inside; fail if one is left in the end."""
+    os.environ["WHYWAIT_TEST_MARK"] = mark
+    yield
+    del os.environ["WHYWAIT_TEST_MARK"]
+    until(lambda: not marked(mark), "the end of all processes")
 
 
 def run_script(program, *args, **options):

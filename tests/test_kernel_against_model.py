@@ -21,11 +21,11 @@ from commands import drive, make_settings  # noqa: E402
 from pair import MS_NS, Pair  # noqa: E402
 
 TESTS = Path(__file__).parent
-SEEDS = 600
+SEEDS = 400
 STEPS = 60
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data(), st.integers(1, STEPS))
 def test_drawn_commands(data, steps):
     """P2 to P6, S1 to S5, B1 to B5, T1 to T7, G1 to G6, D1 to D6, X1 to X4, O1 to O4, O7, R2 to R6, V2, V3, V7."""

@@ -262,13 +262,13 @@ def test_dispose_leaves_other_scopes_alone():
     """O4: same names, same priorities, another scope."""
     driver = Driver(kernel(2))
     doomed, spared = driver.scope("doomed"), driver.scope("spared")
-    for scope in (doomed, spared):
-        driver.submit("a", scope=scope)
-        driver.submit("b", scope=scope)
+    for name in "ab":
+        driver.submit(name, scope=doomed)
+        driver.submit(name, scope=spared)
     driver.until(5)
     driver.dispose(doomed)
     driver.until(100)
-    assert [line for line in driver.story("finished")] == ["10 finished a SUCCESS", "15 finished b SUCCESS"]
+    assert driver.story("finished") == ["10 finished a SUCCESS", "15 finished b SUCCESS"]
 
 
 def test_a_body_that_fails_in_a_disposing_scope_is_not_retried():

@@ -115,7 +115,7 @@ def _waits(summary: Summary) -> list[str]:
     levels = [("all", waits["all"]), *((_level(key), row) for key, row in waits["by_priority"].items())]
     if len(levels) == 2:  # noqa: PLR2004  all tasks have one priority: its line would repeat the first
         levels = levels[1:]
-    rows = [(label, str(row["tasks"]), *(format_ms(row[key]) for key in _QUANTILES)) for label, row in levels]
+    rows = [(label, f"{row['tasks']:,}", *(format_ms(row[key]) for key in _QUANTILES)) for label, row in levels]
     return _table(("Wait once ready", "starts", *_QUANTILES), rows)
 
 

@@ -91,6 +91,10 @@ def _make_order(config: Mapping[str, Any]) -> Order:
 
 
 def _make_budget(config: Mapping[str, Any]) -> Budget:
+    named = {**config.get("resources", {}), **config.get("soft", {})}
+    for name in ("cpu", "ram", "vram"):
+        if name in named:
+            raise ConfigError(f'the limit of "{name}" has a key of its own: do not put it into resources or soft')
     hard = {"cpu": config.get("cpu"), **config.get("resources", {})}
     soft = {"ram": config.get("ram"), "vram": config.get("vram"), **config.get("soft", {})}
     return Budget(

@@ -226,7 +226,7 @@ def die_with_parent(life: int) -> None:
 
 def main(tasks: int, results: int, control: int, life: int) -> None:
     """Be a worker process."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPIPE})  # blocked in the thread that started us
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPIPE})  # who started us may block it
     die_with_parent(life)
     Link(tasks, results, control, life).serve()
 

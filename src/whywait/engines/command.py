@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 PROBE_S: Final = 0.05  # how often to look whether anybody of a group is left
 GONE_S: Final = 1.0  # how long what was killed may take to be gone
 TAIL_LENGTH: Final = 2000  # of stderr, in the message of an error
+SHORT_LENGTH: Final = 200  # of a command, in a message
 NOT_EXECUTABLE: Final = 126  # as a shell says it
 NOT_FOUND: Final = 127
 Ended = tuple[str, str | None, bool]  # outcome, cause, may be retried
@@ -342,10 +343,12 @@ def _launch(command: Command, more: Sequence[object]) -> subprocess.Popen[bytes]
         )
     except OSError as error:
         if command.cwd is not None and not Path(command.cwd).is_dir():
-            raise CommandFailed(f"cannot run {command}: there is no directory {command.cwd!s}", NOT_FOUND) from error
+            raise CommandFailed(
+                f"cannot run {_short(command)}: there is no directory {command.cwd!s}", NOT_FOUND
+            ) from error
         if isinstance(error, FileNotFoundError):
-            raise CommandFailed(f"command not found: {argv[0]!r} (of {command})", NOT_FOUND) from error
-        raise CommandFailed(f"cannot run {command}: {error}", NOT_EXECUTABLE) from error
+            raise CommandFailed(f"command not found: {argv[0]!r} (of {_short(command)})", NOT_FOUND) from error
+        raise CommandFailed(f"cannot run {_short(command)}: {error}", NOT_EXECUTABLE) from error
 
 
 def _complain(command: Command, result: CommandResult) -> NoReturn:
@@ -356,7 +359,12 @@ def _complain(command: Command, result: CommandResult) -> NoReturn:
     except ValueError:
         how = f"was killed by signal {-code}"
     tail = result.stderr.rstrip()[-TAIL_LENGTH:]
-    raise CommandFailed(f"{command} {how}{': ' + tail if tail else ''}", code, tail)
+    raise CommandFailed(f"command {_short(command)} {how}{': ' + tail if tail else ''}", code, tail)
+
+
+def _short(command: Command) -> str:
+    text = str(command)
+    return repr(text if len(text) <= SHORT_LENGTH else text[: SHORT_LENGTH - 3] + "...")
 
 
 def _text(data: bytes) -> str:

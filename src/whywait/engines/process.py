@@ -13,6 +13,8 @@ import pickle
 import sys
 import threading
 from collections import deque
+from contextlib import suppress
+from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from whywait.engines.base import Engine
@@ -30,6 +32,8 @@ log = logging.getLogger("whywait")
 
 IDLE_S: Final = 30.0  # workers that nobody needed for so long end
 Ended = tuple[str, str | None, bool]  # outcome, cause, may be retried
+Parcel = tuple[int, bytes, tuple[int, bytes], bytes]  # task number, label, function, arguments
+ABORTED: Final = (Outcome.ERROR, Cause.EXCEPTION, False)  # the kernel knows better
 
 
 class RemoteTraceback(Exception):  # noqa: N818 - it stands where a traceback would
@@ -66,7 +70,7 @@ class ProcessEngine(Engine):
         if sys.platform == "win32":
             raise ConfigError("the process engine needs the pipes and process groups of POSIX: use another engine")
         require_cloudpickle()
-        self._pump = Pump("whywait-process", self._begin, self._serve, self._retire_idle, IDLE_S)
+        self._pump = Pump("whywait-process", self._begin, self._serve, self._retire_idle)
         self._functions = Functions()
         self._desk = _Desk()
         self._workers: set[WorkerProcess] = set()
@@ -106,7 +110,7 @@ class ProcessEngine(Engine):
     def close(self) -> None:
         """Let the workers end; kill those that do not."""
         self._pump.close()
-        self._retire_idle()
+        self._retire_idle(0.0)
         for worker in list(self._workers):
             self._lose(worker)
 
@@ -154,46 +158,59 @@ class ProcessEngine(Engine):
         self.authority.ended(handle, outcome)  # which calls start
         if desk.worker is not None:
             desk.worker = None
-            self._idle.append(worker)
+            self._let_idle(worker)
         return HANDED_BACK if desk.has_sent else None
 
     def _send(self, handle: Handle[Any], worker: WorkerProcess | None) -> WorkerProcess | Ended:
         """Send a task to the given worker, an idle one or a new one; return which, or how the task has ended."""
-        task = handle._task
         if handle.attention and handle.aborted:
-            if worker is not None:
-                self._idle.append(worker)
-            return Outcome.ERROR, Cause.EXCEPTION, False
+            return self._spare(worker, ABORTED)
         try:
-            fn, args, kwargs = handle.body()
-            function = self._functions.pack(fn)
-            arguments = dumps((args, kwargs)) if args or kwargs else b""
-            label = f"{self.authority.token}\0{task.scope.key}\0{task.name or ''}".encode(errors="surrogatepass")
+            parcel = self._pack(handle)
         except BaseException as error:  # noqa: BLE001 - pickling runs code of the user
-            if worker is not None:
-                self._idle.append(worker)
-            return _fail(handle, f"it could not be pickled for a worker process: {error!r}", error)
-        while True:
+            return self._spare(worker, _fail(handle, f"it could not be pickled for a worker process: {error!r}", error))
+        sent = None
+        while sent is None:
             try:
                 worker = worker or self._find()
             except OSError as error:
                 return _fail(handle, f"no worker process could be started: {error}", error, Cause.WORKER_LOST)
-            worker.begin(handle)
-            if handle.attention and handle.aborted:  # from here on it would be told
-                worker.end()
-                self._idle.append(worker)
-                return Outcome.ERROR, Cause.EXCEPTION, False
-            try:
-                worker.send(task.number, label, function, arguments)
-            except NeverReceived:
-                if worker.is_fresh:
-                    return self._lost(handle, worker)
-                self._lose(worker)  # it was gone before: nobody's fault, another one takes the task
-                worker = None
-            except OSError:
+            sent = self._deliver(handle, worker, parcel)
+            worker = None
+        return sent
+
+    def _pack(self, handle: Handle[Any]) -> Parcel:
+        fn, args, kwargs = handle.body()
+        task = handle._task
+        label = f"{self.authority.token}\0{task.scope.key}\0{task.name or ''}".encode(errors="surrogatepass")
+        return task.number, label, self._functions.pack(fn), dumps((args, kwargs)) if args or kwargs else b""
+
+    def _deliver(self, handle: Handle[Any], worker: WorkerProcess, parcel: Parcel) -> WorkerProcess | Ended | None:
+        """Send a task to a worker; return it, or how the task has ended, or None if the worker was gone before."""
+        worker.begin(handle)
+        if handle.attention and handle.aborted:  # an abort from now on finds the worker by itself
+            worker.end()
+            return self._spare(worker, ABORTED)
+        try:
+            worker.send(*parcel)
+        except NeverReceived:
+            if worker.is_fresh:
                 return self._lost(handle, worker)
-            else:
-                return worker
+            self._lose(worker)  # nobody's fault: another one takes the task
+            return None
+        except OSError:
+            return self._lost(handle, worker)
+        return worker
+
+    def _spare(self, worker: WorkerProcess | None, outcome: Ended) -> Ended:
+        """Keep a worker that did not get a task after all."""
+        if worker is not None:
+            self._let_idle(worker)
+        return outcome
+
+    def _let_idle(self, worker: WorkerProcess) -> None:
+        worker.idle_since_s = monotonic()
+        self._idle.append(worker)
 
     def _find(self) -> WorkerProcess:
         try:
@@ -213,15 +230,14 @@ class ProcessEngine(Engine):
         self._workers.discard(worker)
         return worker.bury()
 
-    def _retire_idle(self) -> None:
-        """End the workers that have nothing to do."""
+    def _retire_idle(self, idle_s: float = IDLE_S) -> None:
+        """End the workers that had nothing to do for so long."""
         retiring = []
-        while self._idle:
-            try:
-                retiring.append(self._idle.pop())
-            except IndexError:
-                break
-            retiring[-1].dismiss()
+        before = monotonic() - idle_s
+        with suppress(IndexError):  # others use them too
+            while self._idle[0].idle_since_s <= before:
+                retiring.append(self._idle.popleft())
+                retiring[-1].dismiss()
         for worker in retiring:
             worker.wait_end()
             self._lose(worker)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from typing import Any, Final, Protocol
 
 log = logging.getLogger("whywait")
 
+NAP_S: Final = 5.0  # who leads looks around that often; so a post that an exception cut short is not lost
 PATIENCE_S: Final = 0.05  # a step that takes longer than once to twice this holds up others no more
 JOIN_S: Final = 1.0
 
@@ -67,13 +69,12 @@ class Pump:
     A step that goes on after something became ready to be watched hands it back before, and returns HANDED_BACK.
     """
 
-    def __init__(self, name: str, begin: Step, serve: Step, rest: Callable[[], object], rest_after_s: float) -> None:
-        """Start without a thread; ``rest`` is called whenever nothing has happened for a while."""
+    def __init__(self, name: str, begin: Step, serve: Step, rest: Callable[[], None]) -> None:
+        """Start without a thread; ``rest`` is called whenever nothing has happened for :data:`NAP_S`."""
         self._name = name
         self._begin = begin
         self._serve = serve
         self._rest = rest
-        self._rest_after_ms = rest_after_s * 1000
         self._inbox: deque[Any] = deque()
         self._lock = threading.Lock()  # decides who leads
         self._turn: _Turn | None = None
@@ -134,6 +135,8 @@ class Pump:
     def _lead(self, turn: _Turn) -> None:
         inbox, watched, serve = self._inbox, self._watched, self._serve
         turn.ident = threading.get_ident()
+        if signal.getsignal(signal.SIGPIPE) == signal.SIG_DFL:  # else a write to who is gone would end the program
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
         turn.poll.register(self._wake_out, select.POLLIN)
         for fd in watched:
             turn.poll.register(fd, select.POLLIN)
@@ -144,12 +147,12 @@ class Pump:
             if inbox:  # posted before the line above: nobody wakes us
                 self._is_asleep = False
                 continue
-            events = turn.poll.poll(self._rest_after_ms)
+            events = turn.poll.poll(NAP_S * 1000)
             self._is_asleep = False
             if self._understudy_sleeps:
                 self._bell.set()
-            if not events:
-                self._rest()
+            if not events and not self._step(turn, -1, self._take_rest, None):
+                return
             for fd, _ in events:
                 served = watched.get(fd)
                 if served is None:
@@ -166,7 +169,11 @@ class Pump:
                 self._watch(turn, item.served)
             elif not self._step(turn, -1, self._begin, item):
                 return False
+            del item  # nothing here keeps a task alive
         return True
+
+    def _take_rest(self, _: object) -> None:
+        self._rest()
 
     def _step(self, turn: _Turn, fd: int, act: Step, item: Any) -> bool:  # noqa: ANN401 - posted or served
         """Take one step; return whether this thread still leads after it."""

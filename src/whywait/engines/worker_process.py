@@ -44,9 +44,8 @@ class WorkerProcess:
         self._known: set[int] = set()  # the functions it keeps
         self._paths = _paths()  # its sys.path
         self._sent = -1  # bytes of the last task, if they were sent at once
+        self.idle_since_s = 0.0
         self.is_fresh = True  # it has not answered any task yet
-        # A write into the pipe of a dead worker is an error for the task, also where the program lets SIGPIPE kill it.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
         with ExitStack() as on_error, ExitStack() as theirs:
             self._tasks, tasks = self._pipe(on_error, theirs, to_worker=True)
             self._results, results = self._pipe(on_error, theirs, to_worker=False)
