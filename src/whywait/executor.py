@@ -28,6 +28,7 @@ from whywait.errors import ScopeClosed
 from whywait.future import TaskFuture
 from whywait.kernel.model import Priority
 from whywait.kernel.why import Why
+from whywait.locks import take
 from whywait.settings import UNSET, Unset
 
 P = ParamSpec("P")
@@ -99,13 +100,16 @@ class Executor(ThreadPoolExecutor):
         lock = authority.lock
         if lock._is_owned():  # type: ignore[attr-defined]
             authority.refuse_inside()
+        if not lock.acquire(blocking=False):
+            take(lock)
         try:
-            with lock:
-                now = monotonic_ns()
-                future._task = self._enter_task(now, self._scope, None, NORMAL, (), (), (), None, future)
-                work = authority.after_submit(now)
+            now = monotonic_ns()
+            future._task = self._enter_task(now, self._scope, None, NORMAL, (), (), (), None, future)
+            work = authority.after_submit(now)
         except ScopeClosed as error:
             raise RuntimeError(SHUT_DOWN) from error
+        finally:
+            lock.release()
         if work is not None:
             authority.carry_out(work)
         if pool.refusal is not None:

@@ -43,7 +43,9 @@ def test_a_duplicate_id_is_refused_while_the_first_lives(authority, body, stage)
 def test_handles_refs_and_ids_name_dependencies(authority, body, stage):
     """G1: whichever is at hand; the task is QUEUED until all have succeeded."""
     first = authority.submit(body.hold, stage, "a", "gate", id="first")
-    later = [authority.submit(body.note, stage, "b", after=[each]) for each in (first, first.ref, "first", "default/first")]
+    later = [
+        authority.submit(body.note, stage, "b", after=[each]) for each in (first, first.ref, "first", "default/first")
+    ]
     assert [handle.state for handle in later] == ["QUEUED"] * 4
     assert not stage.has("b")
     stage.mark("gate")

@@ -5,7 +5,16 @@ import logging
 import pytest
 from stage import LIMIT_S, until
 
-from whywait.errors import ConfigError, DuplicateTask, Infeasible, QueueFull, StaleRef, TaskAborted, TaskDropped, UnknownDependency
+from whywait.errors import (
+    ConfigError,
+    DuplicateTask,
+    Infeasible,
+    QueueFull,
+    StaleRef,
+    TaskAborted,
+    TaskDropped,
+    UnknownDependency,
+)
 from whywait.scope import Call
 
 

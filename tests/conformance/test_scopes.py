@@ -93,7 +93,10 @@ def test_disposing_ends_what_runs_and_what_waits(wide, body, stage):
     """O4: all ABORTED/scope_disposed; only dependents outside the scope get `dependency`; others go on."""
     scope = wide.scope("s")
     running = scope.submit(body.hold, stage, "a", "never", id="a")
-    inside = [scope.submit(body.note, stage, "b", after=[running]), scope.submit(body.note, stage, "b", after=[running])]
+    inside = [
+        scope.submit(body.note, stage, "b", after=[running]),
+        scope.submit(body.note, stage, "b", after=[running]),
+    ]
     paused = scope.submit(body.note, stage, "b", after=[running])
     paused.pause()
     outside = wide.submit(body.value, running)

@@ -59,10 +59,6 @@ class Admission(Endings):
         Returns the newcomers and who makes room for them.
         """
         drafts = [self.draft(submission) for submission in submissions]
-        for index, task in enumerate(drafts):
-            namesakes = [other for other in drafts[:index] if other.scope is task.scope and other.name == task.name]
-            if task.name is not None and namesakes:
-                raise Refused("duplicate", task)
         for submission, task in zip(submissions, drafts, strict=True):
             self.check(submission, task, drafts)
         victims: list[Task] = []
@@ -89,7 +85,9 @@ class Admission(Endings):
         scopes = task.scope.path()
         if task.scope.state not in {ATTACHED, RUNNING} or any(scope.state == SUSPENDED for scope in scopes):  # O2
             raise Refused("scope_state", task)
-        if task.name in task.scope.names:  # T9
+        earlier = drafts[: drafts.index(task)]
+        namesakes = [other for other in earlier if other.scope is task.scope and other.name == task.name]
+        if task.name is not None and (namesakes or task.name in task.scope.names):  # T9
             raise Refused("duplicate", task)
         task.after = [self.find(dependency, task, drafts) for dependency in submission.after]  # G1, G5
         task.after_ended = [self.find(dependency, task, drafts) for dependency in submission.after_ended]  # G6

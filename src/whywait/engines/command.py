@@ -19,6 +19,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+from weakref import WeakSet
 
 from whywait.engines.groups import has_living, send_signal
 from whywait.engines.thread import ThreadEngine
@@ -251,6 +252,7 @@ class CommandEngine(ThreadEngine):
             raise ConfigError("the command engine needs the process groups and signals of POSIX")
         super().__init__()
         self._running: dict[Handle[Any], _Running] = {}
+        self._doomed: WeakSet[Handle[Any]] = WeakSet()  # to be killed as soon as they run
         self._watch = Watch()
 
     def abort(self, handle: Handle[Any]) -> None:
@@ -262,6 +264,8 @@ class CommandEngine(ThreadEngine):
         running = self._running.get(handle)
         if running is not None:
             running.kill()
+        else:
+            self._doomed.add(handle)
 
     def pause(self, handle: Handle[Any]) -> None:
         """Send SIGSTOP; the command is parked at once."""
@@ -289,14 +293,15 @@ class CommandEngine(ThreadEngine):
 
     def _run(self, handle: Handle[Any]) -> Ended:
         command, more = _command_of(handle)
+        self._watch.begin()
         running = _Running(_launch(command, more), command.limit)
         try:
-            self._watch.add(running.group)
             self._running[handle] = running
-            if handle.attention:
-                if handle.aborted:
-                    running.kill()  # before it could do anything
+            self._watch.add(running.group)
+            if handle.attention:  # wishes that came before it could be found
                 self._follow(handle)
+                if handle in self._doomed:
+                    running.kill()
             running.collect()
         finally:
             code = running.finish()
@@ -342,13 +347,12 @@ def _launch(command: Command, more: Sequence[object]) -> subprocess.Popen[bytes]
             bufsize=0,
         )
     except OSError as error:
+        what = f"cannot run {_short(command)}"
         if command.cwd is not None and not Path(command.cwd).is_dir():
-            raise CommandFailed(
-                f"cannot run {_short(command)}: there is no directory {command.cwd!s}", NOT_FOUND
-            ) from error
+            raise CommandFailed(f"{what}: there is no directory {command.cwd!s}", NOT_FOUND) from error
         if isinstance(error, FileNotFoundError):
-            raise CommandFailed(f"command not found: {argv[0]!r} (of {_short(command)})", NOT_FOUND) from error
-        raise CommandFailed(f"cannot run {_short(command)}: {error}", NOT_EXECUTABLE) from error
+            raise CommandFailed(f"{what}: command not found: {argv[0]!r}", NOT_FOUND) from error
+        raise CommandFailed(f"{what}: {error}", NOT_EXECUTABLE) from error
 
 
 def _complain(command: Command, result: CommandResult) -> NoReturn:

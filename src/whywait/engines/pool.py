@@ -1,13 +1,27 @@
-"""The pool engine: the threads of an executor, with names and an initializer, waited for like any thread pool's."""
+"""The pool engine: the threads of an executor.
+
+A task that is started goes to a new thread, or, if a thread sleeps, into a queue. Each task in the queue is promised
+to one thread that sleeps: ``_sleeping`` has an entry for each one to which nothing is promised. A thread that has
+nothing to do looks into the queue before it goes to sleep; if it finds a task, the sleeper that this was promised to
+is free again. So a burst of short tasks is done by the threads that are awake, while a task never waits behind
+another one. Everything is done by single operations of ``deque`` and ``SimpleQueue``: there is no lock that a
+finaliser could meet.
+
+Unlike those of other engines, the threads stay until the executor ends (an initializer may have made them costly),
+tasks run in the context of their thread, and no body is ever interrupted.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures.thread import BrokenThreadPool
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from whywait.context import in_thread
 from whywait.engines.thread import ThreadEngine, _Worker
 from whywait.kernel.state import Cause, Outcome
 
@@ -18,11 +32,12 @@ log = logging.getLogger("concurrent.futures")  # where users of executors look f
 
 Ended = tuple[str, str | None, bool]
 SUCCEEDED: Final[Ended] = (Outcome.SUCCESS, None, True)
+NEVER_RAN: Final[Ended] = (Outcome.ERROR, Cause.EXCEPTION, False)
 BROKEN: Final = "A thread initializer failed, the thread pool is not usable anymore"
 
 
 class PoolEngine(ThreadEngine):
-    """Runs the tasks of an executor: in the context of the thread that runs them, not of the one that submits."""
+    """Runs the tasks of an executor."""
 
     name: ClassVar[str] = "pool"
 
@@ -30,16 +45,49 @@ class PoolEngine(ThreadEngine):
         """Start without any thread; they come with the tasks."""
         super().__init__()
         self._prefix = thread_name_prefix
-        self._numbers: set[int] = set()  # taken ones, in the names of living threads
-        self._numbers_lock = threading.Lock()
+        self._queue: SimpleQueue[Handle[Any] | None] = SimpleQueue()  # None: end
+        self._sleeping: deque[None] = deque()
+        self._spare_numbers: list[int] = []  # of threads that have ended, for the names of others
 
     @property
     def threads(self) -> set[threading.Thread]:
         """The threads there are."""
         return {worker.thread for worker in list(self._workers)}
 
+    def start(self, handle: Handle[Any]) -> None:
+        """Hand the task to a thread that sleeps, or to a new one."""
+        try:
+            self._sleeping.pop()
+        except IndexError:
+            self._start_thread(handle)
+        else:
+            self._queue.put(handle)
+
+    def kill(self, handle: Handle[Any]) -> None:
+        """Leave the body alone: whatever it raises is its own."""
+
+    def retire(self) -> None:
+        """Let each thread end as soon as it has nothing to run."""
+        self._closed = True
+        while self._sleeping:
+            try:
+                self._sleeping.pop()
+            except IndexError:
+                break
+            self._queue.put(None)
+
+    def close(self) -> None:
+        """Let the threads end and wait until they have, callbacks of their last tasks included."""
+        self.retire()
+        while threads := self.threads:
+            if threading.current_thread() in threads:
+                return
+            for thread in threads:
+                if thread.is_alive():  # it is not while it is being started
+                    thread.join()
+
     def run(self, handle: Handle[Any], worker: _Worker) -> Ended:
-        """Run the body; a future's without a context of its own, so that what an initializer has set is there."""
+        """Run the body; a future's in the thread's own context, so that what an initializer has set there is seen."""
         if handle._context is not None:
             return super().run(handle, worker)
         fn, kwargs = handle._fn, handle._kwargs
@@ -52,36 +100,57 @@ class PoolEngine(ThreadEngine):
             return outcome
         return SUCCEEDED
 
-    def retire(self) -> None:
-        """Let each thread end as soon as it has nothing to run."""
-        self._closed = True
-        while self._idle:
-            try:
-                worker = self._idle.pop()
-            except IndexError:
-                break
-            worker.bell.release()
+    def _start_thread(self, handle: Handle[Any]) -> None:
+        worker = _Worker()
+        worker.inbox = handle
+        number = self._spare_numbers.pop() if self._spare_numbers else len(self._workers)
+        name = f"{self._prefix}_{number}"
+        worker.thread = threading.Thread(target=self._live, args=(worker, number), name=name, daemon=True)
+        self._workers.add(worker)
+        try:
+            worker.thread.start()
+        except RuntimeError as error:  # the system gives no more threads
+            self._workers.discard(worker)
+            handle._error = error
+            self.authority.ended(handle, NEVER_RAN)
 
-    def close(self) -> None:
-        """Let the threads end and wait until they have, callbacks of their last tasks included."""
-        self.retire()
-        while workers := list(self._workers):
-            for worker in workers:
-                if worker.thread is threading.current_thread():
-                    return
-                if worker.thread.is_alive():  # it is not while it is being started
-                    worker.thread.join()
+    def _live(self, worker: _Worker, number: int) -> None:
+        """Be a thread."""
+        try:
+            self._work(worker)
+        finally:
+            self._spare_numbers.append(number)
+            self._workers.discard(worker)
 
     def _work(self, worker: _Worker) -> None:
-        with self._numbers_lock:
-            number = next(number for number in range(len(self._numbers) + 1) if number not in self._numbers)
-            self._numbers.add(number)
-        worker.thread.name = f"{self._prefix}_{number}"
+        ended, run = self.authority.ended, self.run
+        handle = worker.inbox
+        while handle is not None:
+            in_thread.handle = handle
+            outcome = NEVER_RAN if handle.attention and handle.aborted else run(handle, worker)
+            in_thread.handle = worker.inbox = None
+            handle = ended(handle, outcome, self) or self._next()
+
+    def _next(self) -> Handle[Any] | None:
+        """Return a task that was promised to another thread, or sleep until there is one; None: end."""
+        queue, sleeping = self._queue, self._sleeping
         try:
-            super()._work(worker)
-        finally:
-            with self._numbers_lock:
-                self._numbers.discard(number)
+            handle = queue.get_nowait()
+        except Empty:
+            sleeping.append(None)
+            if self._closed:
+                try:
+                    sleeping.pop()
+                except IndexError:
+                    pass  # something is promised to this thread
+                else:
+                    return None
+            return queue.get()
+        if handle is None:
+            queue.put(None)  # the sleeper that is to end still has to
+        else:
+            sleeping.append(None)
+        return handle
 
 
 class InitializedPoolEngine(PoolEngine):
@@ -105,7 +174,7 @@ class InitializedPoolEngine(PoolEngine):
         """Run the body, unless the pool is broken."""
         if self._broken:
             handle._error = BrokenThreadPool(BROKEN)
-            return Outcome.ERROR, Cause.EXCEPTION, False
+            return NEVER_RAN
         return super().run(handle, worker)
 
     def _work(self, worker: _Worker) -> None:

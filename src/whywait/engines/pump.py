@@ -134,12 +134,7 @@ class Pump:
 
     def _lead(self, turn: _Turn) -> None:
         inbox, watched, serve = self._inbox, self._watched, self._serve
-        turn.ident = threading.get_ident()
-        if signal.getsignal(signal.SIGPIPE) == signal.SIG_DFL:  # else a write to who is gone would end the program
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
-        turn.poll.register(self._wake_out, select.POLLIN)
-        for fd in watched:
-            turn.poll.register(fd, select.POLLIN)
+        self._begin_turn(turn)
         while not self._is_closed:
             if inbox and not self._begin_all(turn):
                 return
@@ -159,6 +154,14 @@ class Pump:
                     os.read(fd, 4096)  # we have been woken
                 elif not self._step(turn, fd, serve, served):
                     return
+
+    def _begin_turn(self, turn: _Turn) -> None:
+        turn.ident = threading.get_ident()
+        if signal.getsignal(signal.SIGPIPE) == signal.SIG_DFL:  # a write to who is gone must not end the program
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
+        turn.poll.register(self._wake_out, select.POLLIN)
+        for fd in self._watched:
+            turn.poll.register(fd, select.POLLIN)
 
     def _begin_all(self, turn: _Turn) -> bool:
         """Take in what was posted; return whether this thread still leads after it."""

@@ -26,6 +26,12 @@ class Watch:
         self._line: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
+    def begin(self) -> None:
+        """See that there is a reaper process."""
+        with self._lock:
+            if self._line is None:
+                self._start()
+
     def add(self, group: int) -> None:
         """Have a process group killed if this program dies."""
         with self._lock:

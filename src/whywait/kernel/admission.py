@@ -29,7 +29,7 @@ from whywait.kernel.state import OPEN_SCOPE_STATES, Cause, Outcome, ScopeState
 if TYPE_CHECKING:
     from whywait.kernel.gates import Gate
 
-Batch = dict[tuple[str, str], Submission]  # by scope key and name
+Batch = dict[tuple[Scope, str], Submission]  # the first of each scope and name
 
 _MANY_NAMES: Final = 10_000  # more are not searched for a near one
 
@@ -66,12 +66,13 @@ class Admission:
     def check(self, request: Submission, batch: Batch | None = None) -> Dependencies:
         """Run all checks but the limits; return the dependencies. ``batch``: what comes in together with this one."""
         scope, name, priority, demand, after, after_ended, _, _ = request
-        for each in scope.chain:
-            if each.state == ScopeState.SUSPENDED or (each is scope and each.state not in OPEN_SCOPE_STATES):
-                raise _closed(each)
-        if name is not None and (name in scope.ids or not name or name[0] == GENERATED_ID_PREFIX):
-            raise _bad_name(scope, name)
-        if not LOWEST <= priority <= HIGHEST:
+        _check_state(scope)
+        if name is not None:
+            if name in scope.ids or not name or name[0] == GENERATED_ID_PREFIX:
+                raise _bad_name(scope, name)
+            if batch is not None and batch[scope, name] is not request:
+                raise _duplicate(scope, name, "twice in this batch")
+        if priority.__class__ is not int or not LOWEST <= priority <= HIGHEST:
             raise ConfigError(f"priority {priority!r} is not allowed: use an int from 0 to 100")
         found = self._find_dependencies(request, batch) if after or after_ended else NO_DEPENDENCIES
         if demand:
@@ -83,24 +84,19 @@ class Admission:
         batch: Batch = {}
         for request in requests:
             if request.name is not None:
-                key = (request.scope.key, request.name)
-                if key in batch:
-                    self.looking_at = request
-                    raise _duplicate(request.scope, request.name, "twice in this batch")
-                batch[key] = request
+                batch.setdefault((request.scope, request.name), request)
         found = []
         for request in requests:
             self.looking_at = request
             found.append(self.check(request, batch))
-        sorter: TopologicalSorter[tuple[str, str]] = TopologicalSorter()
+        sorter: TopologicalSorter[tuple[str, str | None]] = TopologicalSorter()
         for request, dependencies in zip(requests, found, strict=True):
-            if request.name is not None:
-                names = (*dependencies.batch_after, *dependencies.batch_after_ended)
-                sorter.add((request.scope.key, request.name), *(split_id(name, request.scope) for name in names))
+            names = (*dependencies.batch_after, *dependencies.batch_after_ended)
+            sorter.add((request.scope.key, request.name), *(split_id(name, request.scope) for name in names))
         try:
             sorter.prepare()
         except CycleError as error:
-            cycle = " -> ".join(name for _, name in reversed(error.args[1]))
+            cycle = " -> ".join(name or "" for _, name in reversed(error.args[1]))
             self.looking_at = None
             raise ConfigError(f"the tasks wait for each other in a cycle: {cycle}") from None
         return found
@@ -168,10 +164,10 @@ class Admission:
                     tasks.append(dependency)
                     continue
                 key, name = split_id(dependency, request.scope)
-                if batch is not None and (key, name) in batch:
+                scope = request.scope if key == request.scope.key else self._scopes.get(key)
+                if batch is not None and scope is not None and (scope, name) in batch:
                     names.append(dependency)
                     continue
-                scope = self._scopes.get(key)
                 known = scope.ids.get(name) if scope else None
                 if known is None:
                     raise self._unknown(request, dependency, scope or request.scope, batch)
@@ -260,12 +256,14 @@ def _duplicate(scope: Scope, name: str, how: str) -> DuplicateTask:
     )
 
 
-def _closed(scope: Scope) -> ScopeClosed:
-    return ScopeClosed(
-        f"scope {scope.key!r} is {scope.state}: it accepts submissions only while ATTACHED or RUNNING",
-        check="scope state",
-        cause=Cause.SCOPE_STATE,
-    )
+def _check_state(scope: Scope) -> None:
+    for each in scope.chain:
+        if each.state == ScopeState.SUSPENDED or (each is scope and each.state not in OPEN_SCOPE_STATES):
+            raise ScopeClosed(
+                f"scope {each.key!r} is {each.state}: it accepts submissions only while ATTACHED or RUNNING",
+                check="scope state",
+                cause=Cause.SCOPE_STATE,
+            )
 
 
 def _bad_name(scope: Scope, name: str) -> Exception:

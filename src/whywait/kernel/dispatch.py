@@ -34,7 +34,7 @@ class Dispatcher:
         self.levels: list[Level] = []  # highest priority first
         self.busy = 0  # how many tasks hold a slot
         self.promotions = 0
-        self.on_lane_filled: Callable[[int, Lane], None] = _ignore  # starvation looks at the lane
+        self.on_unwatched: Callable[[int, Lane, int], None] = _ignore  # starvation has to look at the lane again
         self._greedy = greedy
         self._strict = isinstance(order, Strict)
         self._step_ns = order.next_step(0, 0) or UNLIMITED  # a shorter wait has gained nothing
@@ -65,40 +65,32 @@ class Dispatcher:
         task.lane = lane
         task.segment = level.segment
         task.epoch = lane.epoch
-        lane.items.append(task)
-        if lane.queued is None and lane.bench is None:
+        items = lane.items
+        if not items:
             self._empty_lanes -= 1
-            lane.queued = entry
-            heappush(level.heap, (entry, lane))
-            if not lane.watched:
-                self.on_lane_filled(now, lane)
+            if lane.queued is None:
+                lane.queued = entry
+                heappush(level.heap, (entry, lane))
+        items.append(task)
+        if not lane.watched:
+            self.on_unwatched(now, lane, entry)
 
     def leave(self, now: int, task: Task) -> None:
         """Take a READY task out of its lane without starting it."""
         lane = task.lane
         assert lane is not None, "a READY task is in a lane"
         self._account(now, task, lane)
-        was_head = lane.head is task
-        lane.remove(task)
+        was_head = lane.remove(task)
         task.lane = None
-        if not was_head:
-            return
-        head = lane.head
         bench = lane.bench
-        if bench is not None:
+        if bench is not None and was_head:
             self._off_bench(lane, bench)
-            if head is not None:
+            if lane.items:
                 self._on_bench(lane, bench.gate)
                 self.gate_moved(bench.gate)  # the bench may be a new one and has missed that the gate opened
-                return
-            lane.epoch = Epoch(now, None, lane.level.segment, {})
-            lane.queued = None
-            self._lane_emptied()
-        elif head is not None:
-            lane.queued = head.entry
-            heappush(lane.level.heap, (head.entry, lane))
-        else:
-            lane.queued = None
+            else:
+                lane.epoch = Epoch(now, None, lane.level.segment, {})
+        if not lane.items:
             if lane is self.blocker:
                 self._forget_blocker(now)
             self._lane_emptied()
@@ -148,7 +140,7 @@ class Dispatcher:
 
     def may_hand_over(self, now: int, lane: Lane) -> bool:
         """Return whether the next task to start is of this lane and nobody else is let in by what it holds."""
-        if self.slots.free or lane.queued is None or self.blocker is not None:
+        if self.slots.free or not lane.items or lane.bench is not None or self.blocker is not None:
             return False
         for gate, _ in lane.needs:
             if gate.benches or gate.free < 0:  # overdrawn: what comes back is not enough for the next one
@@ -158,7 +150,8 @@ class Dispatcher:
                 return False
         level = lane.level
         if len(self.levels) == 1 and not level.opening:
-            return level.heap[0][0] == lane.queued  # not so if a stale item is on top: then the long way decides
+            key, first = level.heap[0]
+            return first is lane and key == lane.head_entry  # not so if the item is stale: then the long way decides
         return self._next_lane(now) is lane
 
     def hand_over(self, now: int, lane: Lane) -> Task:
@@ -167,11 +160,13 @@ class Dispatcher:
         The lane is on top of its level's heap: ``first`` said so.
         """
         task = lane.shift()
-        if lane.queued is None:
+        if lane.items:
+            lane.queued = entry = lane.head_entry
+            heapreplace(lane.level.heap, (entry, lane))
+        else:
+            lane.queued = None
             heappop(lane.level.heap)
             self._lane_emptied()
-        else:
-            heapreplace(lane.level.heap, (lane.queued, lane))
         self._mark_running(now, task, lane)
         return task
 
@@ -224,7 +219,7 @@ class Dispatcher:
 
     def lanes(self) -> Iterator[Lane]:
         """Yield all lanes that hold tasks, in the order in which they were made."""
-        return (lane for lane in self._lanes if len(lane))
+        return (lane for lane in self._lanes if lane.items)
 
     def ready_wait(self, now: int, task: Task) -> dict[str, int]:
         """Return how the present READY stay of a task divides by cause."""
@@ -274,11 +269,11 @@ class Dispatcher:
         self._off_bench(lane, bench)
         task = lane.shift()
         self._mark_running(now, task, lane)
-        if lane.queued is None:
+        if lane.items:
+            self._back_into_heap(now, lane)
+        else:
             lane.epoch = Epoch(now, None, lane.level.segment, {})
             self._lane_emptied()
-        else:
-            self._back_into_heap(now, lane)
         self._take(task, lane)
         return task
 
@@ -424,7 +419,7 @@ class Dispatcher:
         if self._empty_lanes > _SWEEP_EMPTY_LANES and self._empty_lanes * 2 > len(self._lanes):
             kept = []
             for lane in self._lanes:
-                if len(lane):
+                if lane.items:
                     kept.append(lane)
                 else:
                     lane.scope.lanes.pop((lane.level.priority, lane.demand), None)
@@ -446,5 +441,5 @@ def _descending(level: Level) -> int:
     return -level.priority
 
 
-def _ignore(now: int, lane: Lane) -> None:
+def _ignore(now: int, lane: Lane, entry: int) -> None:
     """Take no notice."""

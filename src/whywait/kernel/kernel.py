@@ -127,7 +127,8 @@ class Kernel:
             or scope.limited
             or scope.policy.max_wait_ns is not None
             or policy is not None
-            or (name is not None and (name in scope.ids or name[0] == GENERATED_ID_PREFIX))
+            or priority.__class__ is not int  # 50.0 and True would find the lanes of 50 and 1
+            or (name is not None and (not name or name in scope.ids or name[0] == GENERATED_ID_PREFIX))
         ):
             request = Submission(scope, name, priority, demand, tuple(after), tuple(after_ended), policy, job)
             return self._submit_checked(now, request)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from heapq import heappop
+from heapq import heappop, heapreplace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -138,7 +138,7 @@ class Lane:
         self.level = level
         self.demand = demand
         self.needs = needs
-        self.queued: int | None = None  # the entry under which the lane stands in its level's heap
+        self.queued: int | None = None  # the key under which the lane stands in its level's heap, None: not there
         self.bench: Bench | None = None
         self.bench_key = 0
         self.epoch = Epoch(now, None, level.segment, {})
@@ -177,7 +177,7 @@ class Lane:
         return next((need for other, need in self.needs if other is gate), 0)
 
     def shift(self) -> Task:
-        """Remove and return the task at the front; ``queued`` becomes the entry of the next one, or None."""
+        """Remove and return the task at the front; ``items`` is empty when nothing is left."""
         items = self.items
         index = self.first_index
         task: Task = items[index]
@@ -187,22 +187,17 @@ class Lane:
         if self._gone:
             self._skip_gone()
             index = self.first_index
-        if index < len(items):
-            self.queued = items[index].entry
-            if index > _TRIM and index * 2 > len(items):
-                self._trim()
-        else:
-            self.queued = None
+        if index >= len(items) or (index > _TRIM and index * 2 > len(items)):
             self._trim()
         return task
 
-    def remove(self, task: Task) -> None:
-        """Remove a task from anywhere in the lane."""
+    def remove(self, task: Task) -> bool:
+        """Remove a task from anywhere in the lane; return whether it was at the front."""
         items = self.items
-        index = bisect_left(items, task.entry, self.first_index, key=_entry)
-        if index == self.first_index:
+        if items[self.first_index] is task:
             self.shift()
-            return
+            return True
+        index = bisect_left(items, task.entry, self.first_index, key=_entry)
         items[index] = _Gone(task)
         block = self._base + index >> _BLOCK_BITS
         self._gone += 1
@@ -211,6 +206,7 @@ class Lane:
             self.items = [item for item in items[self.first_index :] if type(item) is not _Gone]
             self.first_index = self._base = self._gone = 0
             self._gone_in.clear()
+        return False
 
     def before(self, entry: int) -> int:
         """Return how many tasks of the lane entered before ``entry``."""
@@ -269,7 +265,8 @@ class Level:
     def __init__(self, priority: int, now: int, *, higher: bool, held: bool) -> None:
         """Make an empty level; ``higher``: a higher priority holds a slot, ``held``: backfill="none" holds back."""
         self.priority = priority
-        self.heap: list[tuple[int, Lane]] = []  # open lanes by the entry of their head, with stale items
+        # Open lanes by the entry of their head. A key may be too small, never too large: its lane's head has left.
+        self.heap: list[tuple[int, Lane]] = []
         self.opening: list[Bench] = []  # benches on which a lane may fit since the last dispatch
         self.segment = Segment(now, _mode(higher=higher, held=held), higher=higher)
         self.watch: list[tuple[int, int, Lane | Task]] = []  # by the starved total at which to report
@@ -280,10 +277,16 @@ class Level:
         heap = self.heap
         lane = None
         while heap:
-            entry, lane = heap[0]
-            if lane.queued == entry:
-                break
-            heappop(heap)
+            key, lane = heap[0]
+            if lane.items:
+                entry = lane.head_entry
+                if entry == key:
+                    break
+                lane.queued = entry
+                heapreplace(heap, (entry, lane))
+            else:
+                heappop(heap)
+                lane.queued = None
             lane = None
         if self.opening:
             for bench in self.opening[:]:

@@ -77,7 +77,7 @@ class Life:
         self.timers = Timers()  # timeouts, backoffs, ticks, pause timeouts, starvation
         self.expiries = Timers()  # max_wait, looked at between the two halves of dispatch
         self.starvation = Starvation(starvation_timeout_ns, self.timers, self.report_starved)
-        self.dispatcher.on_lane_filled = self.starvation.lane_filled
+        self.dispatcher.on_unwatched = self.starvation.lane_entered
         self.admission = Admission(self.scopes, self.resources)
         self.periodics = Periodics(self)
         self.root.state = ScopeState.RUNNING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whywait.errors import ConfigError, ScopeClosed, ScopeExists
+from whywait.errors import ConfigError, InvalidTransition, ScopeClosed, ScopeExists
 from whywait.kernel import graph
 from whywait.kernel.events import Kind
 from whywait.kernel.model import Limits, Policy, Scope, Task
@@ -46,6 +46,8 @@ def mount_scope(life: Life, now: int, scope: Scope) -> None:
 
 def suspend(life: Life, now: int, scope: Scope) -> None:
     """RUNNING to SUSPENDED; the state gate closes for everything below too."""
+    if scope.parent is None:
+        raise InvalidTransition("the authority itself cannot be suspended: suspend its scopes")
     scope.state = scope_step(scope.state, "suspend", ScopeState.SUSPENDED, scope.key)
     scope.state_gate.free = _CLOSED
     life.suspended += 1

@@ -30,11 +30,10 @@ class Starvation:
         self._timers = timers
         self._report = report
 
-    def lane_filled(self, now: int, lane: Lane) -> None:
-        """Watch a lane that has got its first task."""
-        if not lane.watched:
-            lane.watched = True
-            self._watch(now, lane.level, lane.level.segment.starved_at(now), lane.head_entry, lane)
+    def lane_entered(self, now: int, lane: Lane, entry: int) -> None:
+        """Watch a lane whose tasks so far, if any, have all been told."""
+        lane.watched = True
+        self._watch(now, lane.level, lane.level.segment.starved_at(now), entry, lane)
 
     def task_returned(self, now: int, task: Task) -> None:
         """Watch a task by itself that was starved before and is READY again."""
@@ -78,9 +77,7 @@ class Starvation:
                 return
             lane.told = task.entry
             self._tell(now, task, starved + task.starved_ns)
-        lane.watched = len(lane) > 0
-        if lane.watched:  # whoever comes later is due later than this
-            heappush(lane.level.watch, (total + self._timeout_ns, lane.told, lane))
+        lane.watched = False
 
     def _tell(self, now: int, task: Task, starved_ns: int) -> None:
         if not task.starved_told:
