@@ -208,7 +208,7 @@ class Life:
     ) -> int:
         """End a pending task at once; return the seq of the event. Its dependents are the caller's business."""
         self.stop_waiting(now, task)
-        task.state = task_step(task.state, "end", TaskState.DISPOSED, task.id)
+        task.state = TaskState.DISPOSED  # from any pending state, as the table says; the caller has asked for pending
         task.since = now
         self.count_pending(task, -1)
         if task.unmet:
