@@ -138,6 +138,8 @@ def test_workers_killed_at_random(make):
             for pid in filter(_is_worker, pids):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+            until(lambda: not any(map(_is_worker, pids)), "the end of those that were killed")
+            pids.clear()
     assert sorted(map(id, ended)) == sorted(map(id, handles))
     assert is_free(authority)
 
@@ -402,4 +404,4 @@ def _command_line(pid):
 
 
 def _is_worker(pid):
-    return _parent(pid) == os.getpid() and b"engines.child" in _command_line(pid)
+    return is_alive(pid) and _parent(pid) == os.getpid() and b"engines.child" in _command_line(pid)

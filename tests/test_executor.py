@@ -122,7 +122,7 @@ class TestSubmit:
             assert executor._threads == set()
             for _ in range(5):
                 assert executor.submit(int).result(PATIENCE_S) == 0
-                until(lambda: executor._engine._idle)
+                until(lambda: executor._engine._sleeping)
             assert len(executor._threads) == 1
 
     def test_as_many_threads_as_workers(self, gate):

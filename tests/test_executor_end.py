@@ -256,4 +256,4 @@ class TestReferences:
             for thing in executor.map(lambda _: Thing(), range(9), chunksize=chunksize):
                 gone = weakref.ref(thing)
                 del thing
-                assert gone() is None
+                until(lambda gone=gone: gone() is None)

@@ -227,6 +227,20 @@ def test_queued_and_paused_time_does_not_count_as_waiting():
     assert driver.waits(task) == {"dependency": 20, "slot_higher": 15, "paused": 40}
 
 
+def test_a_pause_starts_the_wait_anew():
+    """D3, X2: READY again at 6 ms, it may wait until 16 ms, and not until 10."""
+    driver = full(9)
+    task = driver.submit("task", policy=policy(max_wait=10))
+    driver.until(5)
+    driver.pause(task)
+    driver.until(6)
+    driver.resume(task)
+    driver.until(15)
+    assert task.state == "READY"
+    driver.until(16)
+    assert end_of(task) == ("DISPOSED", "REJECTED", "max_wait")
+
+
 def test_a_started_task_is_no_longer_subject_to_max_wait():
     """D3: it runs for longer than it might have waited."""
     driver = full(9)

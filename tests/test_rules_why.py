@@ -177,9 +177,9 @@ def test_who_is_held_back_learns_by_whom():
 
 
 def test_before_dispatch_has_looked_there_is_nothing_in_the_way():
-    """V1: every gate is open; it starts with the next dispatch."""
-    driver = Driver(kernel(1))
-    (reason,) = driver.why(driver.submit("task")).reasons
+    """V1, B2: every gate is open, a soft one that is too small too; it starts with the next dispatch."""
+    driver = Driver(kernel(1, ram=8))
+    (reason,) = driver.why(driver.submit("task", ram=9)).reasons
     assert (reason.kind, reason.name) == ("dispatch", "slot")
 
 

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from time import monotonic_ns
 from types import TracebackType
@@ -34,6 +35,7 @@ log = logging.getLogger("whywait")
 _tokens = itertools.count(1)
 
 DEFAULT_SCOPE = "default"
+NAMED_DROPS = 5
 Work = tuple[list[Task], list[tuple[str, Task]], list[Handle[Any]]]  # started, requests, ended
 Outcomes = tuple[str, str | None, bool]  # outcome, cause, may be retried
 
@@ -275,8 +277,17 @@ class Authority:
             return None
         return self._settle(kernel.dispatch(now))
 
-    def ended(self, handle: Handle[Any], outcome: Outcomes, engine: Engine | None = None) -> Handle[Any] | None:
-        """Report that a body has really ended; return a task with which ``engine`` may go on in this thread."""
+    def ended(
+        self,
+        handle: Handle[Any],
+        outcome: Outcomes,
+        engine: Engine | None = None,
+        later: deque[Handle[Any]] | None = None,
+    ) -> Handle[Any] | None:
+        """Report that a body has really ended; return a task with which ``engine`` may go on in this thread.
+
+        With ``later``, a handle that succeeded is put there, to be ``_finished`` by the engine when it has gone on.
+        """
         task = handle._task
         kernel = self.kernel
         work = None
@@ -298,8 +309,6 @@ class Authority:
                 or (self._watchers and not task.scope.tasks)  # all conditions are of the form "nothing is left here"
             ):
                 work = self._settle(started)
-        if retried is None:
-            self._finished(handle)
         go_on = None
         for new in started:
             job = new.job
@@ -307,6 +316,14 @@ class Authority:
                 go_on = job
             else:
                 job._engine.start(job)
+        if retried is None:
+            if go_on is not None and handle._callbacks is not None:
+                go_on._engine.start(go_on)  # a slow callback must not hold it up
+                go_on = None
+            if later is None or handle._error is not None:
+                self._finished(handle)
+            else:
+                later.append(handle)
         if work is not None:
             started.clear()
             self.carry_out(work)
@@ -318,10 +335,15 @@ class Authority:
         """Let a handle go whose task has its final outcome, and tell whoever waits."""
         handle._fn = handle._context = handle._kwargs = handle._signal = None
         handle._args = ()
+        if handle._waiters is not None:
+            for waiter in handle._waiters:
+                waiter.release()
+            handle._waiters = None
         if handle._error is not None:
-            scope = self.scopes.get(handle._task.scope.key)
-            if scope is not None and scope.task_failed(handle._error):
-                handle._unseen.seen = True
+            for kernel_scope in handle._task.scope.chain:
+                scope = self.scopes.get(kernel_scope.key)
+                if scope is not None and scope.task_failed(handle._error):
+                    handle._unseen.seen = True
         if handle._callbacks is not None:
             handle.run_callbacks()
 
@@ -346,6 +368,11 @@ class Authority:
                 tell()
             else:
                 self._watchers.append((condition, tell))
+
+    def unwatch(self, tell: Callable[[], None]) -> None:
+        """Do not call ``tell`` any more."""
+        with self.lock:
+            self._watchers = [watcher for watcher in self._watchers if watcher[1] is not tell]
 
     def _settle(self, started: list[Task]) -> Work:
         """Take what the kernel decided, under the lock; it is carried out after."""
@@ -386,13 +413,9 @@ class Authority:
             handle = task.job
             if handle is not None:
                 self._ask(verb, task, handle)
-        if len(handles) > 1:
-            dropped = sum(handle._task.outcome == Outcome.REJECTED for handle in handles)
-            if dropped:
-                log.warning("%d tasks were dropped", dropped)
+        if handles:
+            _warn_of_drops([handle._task for handle in handles if handle._task.outcome == Outcome.REJECTED])
         for handle in handles:
-            if len(handles) == 1 and handle._task.outcome == Outcome.REJECTED:
-                log.warning("task %s was dropped: %s", handle.id, handle._task.cause)
             self._finished(handle)
         if self._journal.undelivered:
             self._journal.deliver()
@@ -451,3 +474,12 @@ class Authority:
             if 0 < ref.number <= self.kernel.dispatcher.count:
                 raise StaleRef(f"{ref} is no longer valid: its task has ended or was retried under a new ref")
             raise UnknownTask(f"{ref} was never given out")
+
+
+def _warn_of_drops(tasks: list[Task]) -> None:
+    """Log who was dropped; one line however many they are."""
+    if len(tasks) == 1:
+        log.warning("task %s was dropped: %s", tasks[0].id, tasks[0].cause)
+    elif tasks:
+        first = ", ".join(f"{task.id} ({task.cause})" for task in tasks[:NAMED_DROPS])
+        log.warning("%d tasks were dropped, first %s", len(tasks), first)

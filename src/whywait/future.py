@@ -138,7 +138,8 @@ class TaskFuture(Handle[T], Future[T]):
     def _state(self) -> str:  # type: ignore[override]
         shown = self._shown
         if self._done if shown is None else shown:
-            return CANCELLED_AND_NOTIFIED if self.cancelled() else FINISHED
+            succeeded = self._task.outcome == Outcome.SUCCESS
+            return FINISHED if succeeded or not self.cancelled() else CANCELLED_AND_NOTIFIED
         return RUNNING if self._has_started() else PENDING
 
     @property

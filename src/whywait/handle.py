@@ -19,7 +19,7 @@ from whywait.errors import (
     WhywaitError,
 )
 from whywait.kernel.model import Ref
-from whywait.kernel.state import Cause, Outcome
+from whywait.kernel.state import Cause, Outcome, TaskState
 
 if TYPE_CHECKING:
     from whywait.authority import Authority
@@ -51,6 +51,7 @@ class Handle(Generic[T]):
         "_task",
         "_unseen",
         "_value",
+        "_waiters",
         "attention",
     )
 
@@ -72,6 +73,7 @@ class Handle(Generic[T]):
         self._kwargs: dict[str, Any] | None = None
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Handle[T]], object]] | None = None
+        self._waiters: list[Lock] | None = None  # released at the end, before the callbacks
         self._attempts: list[Task] | None = None  # earlier ones
         self._signal: AbortSignal | None = None
 
@@ -191,9 +193,10 @@ class Handle(Generic[T]):
 
     def pause(self) -> None:
         """Pause the task; a running one parks at its next checkpoint, or PauseTimeout is raised and it is cancelled."""
+        if self.state == TaskState.RUNNING:
+            refuse_on_loop("pause() of a running task", "await handle.pause_async()")
         waiter = self._authority.pause(self)
         if waiter is not None:
-            refuse_on_loop("pause() of a running task", "await handle.pause_async()")
             waiter.acquire()
             self._check_paused()
 
@@ -268,9 +271,22 @@ class Handle(Generic[T]):
         refuse_on_loop("result()", "await handle")
         waiter = Lock()
         waiter.acquire()
-        self.add_done_callback(lambda _: waiter.release())
-        if not waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
-            raise TimeoutError(f"task {self.id} is {self.state} after {timeout} s of waiting; it goes on")
+        lock = self._authority.lock
+        with lock:
+            if self._done:
+                return
+            if self._waiters is None:
+                self._waiters = [waiter]
+            else:
+                self._waiters.append(waiter)
+        try:
+            if waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+                return
+        finally:
+            with lock:
+                if self._waiters is not None and waiter in self._waiters:
+                    self._waiters.remove(waiter)
+        raise TimeoutError(f"task {self.id} is {self.state} after {timeout} s of waiting; it goes on")
 
     def _failure(self) -> BaseException:
         if hasattr(self, "_unseen"):
@@ -289,7 +305,7 @@ class Handle(Generic[T]):
     def _call(self, fn: Callable[[Handle[T]], object]) -> None:
         try:
             fn(self)
-        except Exception:
+        except BaseException:
             log.exception("a done callback of task %s failed", self.id)
 
     def run_callbacks(self) -> None:

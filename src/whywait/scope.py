@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import copy_context
@@ -13,7 +14,7 @@ from time import monotonic_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypedDict, TypeVar, Unpack
 
-from whywait.errors import ConfigError, DisposeIncomplete, ForeignRef, UnknownTask
+from whywait.errors import ConfigError, DisposeIncomplete, ForeignRef, QueueFull, UnknownTask
 from whywait.handle import Handle, refuse_on_loop
 from whywait.kernel.model import Demand, Limits, Policy, Priority, Retry, Submission, Task, make_demand
 from whywait.kernel.model import Scope as KernelScope
@@ -150,12 +151,16 @@ class Scope:
         lock = authority.lock
         if lock._is_owned():  # type: ignore[attr-defined]
             authority.refuse_inside()
-        with lock:
-            now = monotonic_ns()
-            handle._task = authority.kernel.submit(
-                now, self._kernel_scope, id, priority, demand, before, before_ended, policy, handle
-            )
-            work = authority.after_submit(now)
+        try:
+            with lock:
+                now = monotonic_ns()
+                handle._task = authority.kernel.submit(
+                    now, self._kernel_scope, id, priority, demand, before, before_ended, policy, handle
+                )
+                work = authority.after_submit(now)
+        except QueueFull as error:
+            log.warning("dropped: %s", error)
+            raise
         if work is not None:
             authority.carry_out(work)
         return handle
@@ -169,8 +174,12 @@ class Scope:
         batch = [each if isinstance(each, Call) else Call(each) for each in calls]
         handles: list[Handle[Any]] = []
         requests = []
-        for call in batch:
-            handle, request = self._prepare(call)
+        for index, call in enumerate(batch):
+            try:
+                handle, request = self._prepare(call)
+            except ConfigError as error:
+                name = (call.options or {}).get("id") or f"number {index} of the batch"
+                raise ConfigError(f"task {name}: {error}") from None
             handles.append(handle)
             requests.append(request)
 
@@ -178,7 +187,11 @@ class Scope:
             for handle, task in zip(handles, authority.kernel.submit_many(now, requests), strict=True):
                 handle._task = task
 
-        authority.command(act)
+        try:
+            authority.command(act)
+        except QueueFull as error:
+            log.warning("dropped with its batch: %s", error)
+            raise
         return handles
 
     def _prepare(self, call: Call) -> tuple[Handle[Any], Submission]:
@@ -274,6 +287,8 @@ class Scope:
 
     def dispose(self, grace: Seconds | None = None) -> None:
         """End everything inside; raise DisposeIncomplete, naming them, if bodies still run after ``grace``."""
+        if self._anything_running():
+            refuse_on_loop("dispose()", "await scope.dispose_async()")
         self._begin_disposal(grace)
         wait_s = self.grace_s + (KILL_S if self._anything_killable() else 0.0)
         if not self._block_until(self._is_gone, wait_s, "dispose()", "await scope.dispose_async()"):
@@ -326,8 +341,8 @@ class Scope:
 
     def _raise_errors(self, error: BaseException | None) -> None:
         if self._errors:
-            errors = [each for each in self._errors if each is not error]
-            raise BaseExceptionGroup(f"tasks of scope {self.key!r} failed", errors) from error
+            cause = None if error in self._errors else error
+            raise BaseExceptionGroup(f"tasks of scope {self.key!r} failed", self._errors) from cause
 
     def _begin_disposal(self, grace: Seconds | None) -> None:
         if grace is not None:
@@ -345,6 +360,10 @@ class Scope:
                 f"{self.grace_s:g} s after the abort signal",
                 names,
             )
+
+    def _anything_running(self) -> bool:
+        with self._authority.lock:
+            return any(scope.running for scope in self._kernel_scope.subtree())
 
     def _anything_killable(self) -> bool:
         with self._authority.lock:
@@ -365,23 +384,32 @@ class Scope:
             log.info("leaving scope %r waits for paused tasks: %s", self.key, ", ".join(paused[:10]))
 
     def _block_until(self, condition: Callable[[], bool], timeout_s: float | None, what: str, instead: str) -> bool:
+        with self._authority.lock:
+            if condition():
+                return True
+        refuse_on_loop(what, instead)
         bell = Lock()
         bell.acquire()
-        self._authority.watch(condition, bell.release)
-        if bell.acquire(blocking=False):
-            return True
-        refuse_on_loop(what, instead)
-        return bell.acquire(timeout=-1 if timeout_s is None else timeout_s)
+        tell = bell.release
+        self._authority.watch(condition, tell)
+        try:
+            return bell.acquire(timeout=-1 if timeout_s is None else timeout_s)
+        finally:
+            self._authority.unwatch(tell)
 
     async def _until(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
 
         def tell() -> None:
-            loop.call_soon_threadsafe(_finish, waiter)
+            with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
+                loop.call_soon_threadsafe(_finish, waiter)
 
         self._authority.watch(condition, tell)
-        done, _ = await asyncio.wait([waiter], timeout=timeout_s)
+        try:
+            done, _ = await asyncio.wait([waiter], timeout=timeout_s)
+        finally:
+            self._authority.unwatch(tell)
         return bool(done)
 
     def __repr__(self) -> str:

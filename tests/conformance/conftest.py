@@ -7,7 +7,7 @@ from pathlib import Path
 import bodies
 import pytest
 from promises import PROMISES
-from stage import Stage, until
+from stage import LIMIT_S, Stage, until
 
 from whywait.authority import Authority
 from whywait.errors import DisposeIncomplete
@@ -56,7 +56,7 @@ def nothing_is_left():
     def left():
         return [*(set(threading.enumerate()) - threads), *(_children() - children)]
 
-    until(lambda: not left(), f"the end of {left()}")
+    until(lambda: not left(), left)
 
 
 @pytest.fixture
@@ -73,10 +73,8 @@ def make(engine, stage, nothing_is_left):
     for gate in ("gate", "end"):  # what bodies wait for
         stage.mark(gate)
     for authority in made:
-        try:
-            authority.dispose()
-        except DisposeIncomplete:
-            authority.dispose()
+        with suppress(DisposeIncomplete):
+            authority.dispose(grace=LIMIT_S / 2)
 
 
 @pytest.fixture

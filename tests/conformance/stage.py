@@ -5,15 +5,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-LIMIT_S = 8.0  # a condition that does not come true within this is taken never to
+LIMIT_S = 30.0  # a condition that does not come true within this is taken never to
 TICK_S = 0.003
 
 
 def until(condition, what="the condition"):
-    """Wait until the condition holds; return its value."""
+    """Wait until the condition holds; return its value. ``what`` is it in words, or a function that tells."""
     end = time.monotonic() + LIMIT_S
     while not (value := condition()):
-        assert time.monotonic() < end, f"{what} did not come true within {LIMIT_S:g} s"
+        assert time.monotonic() < end, f"{what() if callable(what) else what} : no end of waiting within {LIMIT_S:g} s"
         time.sleep(TICK_S)
     return value
 

@@ -1,7 +1,9 @@
 """O: scopes, and what leaving and disposing them means."""
 
 import asyncio
+import gc
 import logging
+import threading
 
 import pytest
 from bodies import Oops
@@ -15,6 +17,13 @@ from whywait.errors import (
     TaskAborted,
     UnknownScope,
 )
+
+
+@pytest.fixture
+def give_up_soon(promises, monkeypatch):
+    """Do not wait for the end of bodies that this engine cannot end."""
+    if not promises.ends_deaf:
+        monkeypatch.setattr("whywait.scope.KILL_S", 0.2)
 
 
 def test_a_scope_runs_from_attached_to_disposed(authority, body):
@@ -159,7 +168,7 @@ def test_a_body_that_shrugs_off_the_abort_is_ended_where_the_engine_can(make, bo
     assert authority.submit(body.value, 1).result(LIMIT_S) == 1
 
 
-def test_a_deaf_body_is_killed_or_named(make, body, stage, promises):
+def test_a_deaf_body_is_killed_or_named(make, body, stage, promises, give_up_soon):
     """O5: dispose never claims what is not true, and what could not be ended keeps its slot."""
     authority = make(grace=0.05)
     scope = authority.scope("s")
@@ -201,7 +210,7 @@ def test_the_grace_given_to_dispose_counts_for_all_below(make, body, stage, prom
             authority.get_scope("parent").dispose(grace=0.05)
 
 
-def test_an_authority_that_could_not_be_disposed_can_be_later(make, body, stage, promises):
+def test_an_authority_that_could_not_be_disposed_can_be_later(make, body, stage, promises, give_up_soon):
     """O5: the second dispose finds the body gone and releases everything."""
     authority = make(grace=0.05)
     handle = authority.submit(body.deaf, stage, "a", "gate")
@@ -236,8 +245,6 @@ def test_leaving_a_block_waits_for_all_tasks(authority, body, stage):
 
 def test_leaving_a_block_waits_for_paused_tasks(authority, body, stage, caplog):
     """O6: somebody may resume them; that is logged once."""
-    import threading
-
     caplog.set_level(logging.INFO, logger="whywait")
     first = authority.submit(body.hold, stage, "a", "gate")
     helper = threading.Thread(target=lambda: (until(lambda: "paused" in caplog.text), handle.resume()))
@@ -279,39 +286,40 @@ def test_leaving_the_authority_waits_or_disposes_alike(make, body, stage):
 def test_an_error_that_nobody_looked_at_is_logged(authority, body, caplog):
     """O6: with on_error="continue" the rest goes on; an error that somebody saw is not logged."""
     with authority.scope("s") as scope:
-        seen = scope.submit(body.fail, "seen")
+        seen = scope.submit(body.fail, "seen", id="seen")
         assert isinstance(seen.exception(LIMIT_S), Oops)
-        scope.submit(body.fail, "unseen", id="unseen")
+        scope.submit(body.fail, "unseen", id="lost")
         other = scope.submit(body.value, 1)
     assert other.result() == 1
-    errors = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert len(errors) == 1
-    assert "unseen" in errors[0].getMessage()
+    del seen
+
+    def logged(name):
+        gc.collect()  # it is logged when nobody can look any more
+        return [record for record in caplog.records if f"task {name} " in record.getMessage()]
+
+    until(lambda: logged("lost"))
+    assert (len(logged("lost")), len(logged("seen"))) == (1, 0)
 
 
 def test_the_first_error_aborts_the_rest_where_that_is_asked_for(wide, body, stage, promises):
     """O6: on_error="abort" leaves as an ExceptionGroup of what failed."""
     with pytest.raises(ExceptionGroup) as caught, wide.scope("s", on_error="abort") as scope:
+        first = scope.submit(body.hold, stage, "first", "gate")
         running = scope.submit(body.hold, stage, "a", "never") if promises.crowd > 1 else None
-        scope.submit(body.fail, "broken")
-        pending = [scope.submit(body.hold, stage, "b", "never") for _ in range(3)]
+        scope.submit(body.fail, "broken", after=[first], priority="critical")
+        pending = [scope.submit(body.hold, stage, "b", "never", after=[first]) for _ in range(3)]
+        stage.mark("gate")
     assert [type(error) for error in caught.value.exceptions] == [Oops]
     assert {handle.cause for handle in pending} == {"scope_disposed"}
     assert running is None or running.cause == "scope_disposed"
     assert scope.state == "DISPOSED"
+    assert not stage.has("b")
 
 
 def test_an_error_that_also_leaves_the_block_is_not_lost(authority, body):
     """O6: the block raises what the failed task raised, when that is the same error, inside the group."""
     with pytest.raises(ExceptionGroup) as caught, authority.scope("s", on_error="abort") as scope:
         scope.submit(body.fail, "broken").result(LIMIT_S)
-    assert caught.group_contains(Oops, match="broken")
-
-
-def test_an_error_below_aborts_too(authority, body):
-    """O6, O7: the tasks of child scopes are tasks of the scope."""
-    with pytest.raises(ExceptionGroup) as caught, authority.scope("s", on_error="abort") as scope:
-        scope.scope("child").submit(body.fail, "broken")
     assert caught.group_contains(Oops, match="broken")
 
 
@@ -348,21 +356,20 @@ def test_async_blocks_do_the_same(make, body, stage):
     asyncio.run(main())
 
 
-def test_a_dispose_that_gave_up_on_a_loop_that_is_gone_harms_nobody(make, body, stage, promises):
+def test_a_dispose_that_gave_up_on_a_loop_that_is_gone_harms_nobody(make, body, stage, promises, give_up_soon):
     """O5: the body ends after the loop is closed; its slot comes back and the next task runs."""
-    if promises.ends_deaf:
-        return  # there are no survivors: test_a_deaf_body_is_killed_or_named
-    authority = make(engine="thread", grace=0.05)
-    from bodies import deaf, value
-
+    authority = make(grace=0.05)
     scope = authority.scope("s")
-    handle = scope.submit(deaf, stage, "a", "gate")
-    waiting = authority.submit(value, 1)
+    handle = scope.submit(body.deaf, stage, "a", "gate")
+    waiting = authority.submit(body.value, 1)
     stage.wait("a")
 
     async def main():
-        with pytest.raises(DisposeIncomplete):
+        if promises.ends_deaf:
             await scope.dispose_async()
+        else:
+            with pytest.raises(DisposeIncomplete):
+                await scope.dispose_async()
 
     asyncio.run(main())
     stage.mark("gate")

@@ -67,6 +67,9 @@ class Kept:
         return all(names.get(name, _MISSING) is value for names, name, value in self._looks)
 
 
+_UNSEEN: Final = Kept(0, b"", [], [])
+
+
 class Functions:
     """Pickles functions, each as seldom as possible."""
 
@@ -77,17 +80,15 @@ class Functions:
     def pack(self, fn: Callable[..., Any]) -> tuple[int, bytes]:
         """Return the number under which a worker may keep the function (0: it may not) and its bytes."""
         kind = fn.__class__
-        if kind is FunctionType:
-            if not _is_bare(fn):  # type: ignore[arg-type]
-                return 0, dumps(fn)
-        elif kind is not BuiltinFunctionType:
+        if kind is not FunctionType and kind is not BuiltinFunctionType:
             return 0, dumps(fn)
-        if fn in self._kept:
-            kept = self._kept[fn]
-            if kept is None:
-                return 0, dumps(fn)
-            if kept.holds():
-                return kept.number, kept.data
+        kept = self._kept.get(fn, _UNSEEN)
+        if kept is _UNSEEN and (kind is BuiltinFunctionType or _is_bare(fn)):
+            return self._keep(fn)
+        if kept is None or kept is _UNSEEN:
+            return 0, dumps(fn)
+        if kept.holds():
+            return kept.number, kept.data
         return self._keep(fn)
 
     def _keep(self, fn: Callable[..., Any]) -> tuple[int, bytes]:
@@ -127,7 +128,7 @@ def _reads_constants(value: FunctionType, functions: list[FunctionType], looks: 
     return all(_is_constant(each, functions, looks) for each in value.__defaults__ or ())
 
 
-def _is_bare(fn: FunctionType) -> bool:
+def _is_bare(fn: Any) -> bool:  # noqa: ANN401 - a function
     return fn.__closure__ is None and not fn.__kwdefaults__ and not fn.__dict__
 
 

@@ -129,28 +129,28 @@ class PoolEngine(ThreadEngine):
             in_thread.handle = handle
             outcome = NEVER_RAN if handle.attention and handle.aborted else run(handle, worker)
             in_thread.handle = worker.inbox = None
-            handle = ended(handle, outcome, self) or self._next()
+            handle = ended(handle, outcome, self)
+            if handle is None:  # now nothing of the task is left here
+                handle = self._next()
 
     def _next(self) -> Handle[Any] | None:
         """Return a task that was promised to another thread, or sleep until there is one; None: end."""
-        queue, sleeping = self._queue, self._sleeping
         try:
-            handle = queue.get_nowait()
+            handle = self._queue.get_nowait()
         except Empty:
-            sleeping.append(None)
-            if self._closed:
-                try:
-                    sleeping.pop()
-                except IndexError:
-                    pass  # something is promised to this thread
-                else:
-                    return None
-            return queue.get()
+            self._promise_nothing()
+            return self._queue.get()
         if handle is None:
-            queue.put(None)  # the sleeper that is to end still has to
+            self._queue.put(None)  # the sleeper that is to end still has to
         else:
-            sleeping.append(None)
+            self._promise_nothing()
         return handle
+
+    def _promise_nothing(self) -> None:
+        """Note that nothing is promised to a sleeper, but the end if all are to end."""
+        self._sleeping.append(None)
+        if self._closed:
+            self.retire()
 
 
 class InitializedPoolEngine(PoolEngine):

@@ -11,16 +11,15 @@ from __future__ import annotations
 import logging
 import pickle
 import sys
-import threading
 from collections import deque
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from whywait.engines.base import Engine
 from whywait.engines.frames import KIND_PARKED, KIND_VALUE, PARK
 from whywait.engines.pickling import Functions, dumps, require_cloudpickle
-from whywait.engines.pump import HANDED_BACK, HandedBack, Pump
+from whywait.engines.pump import Pump
 from whywait.engines.worker_process import NeverReceived, WorkerProcess
 from whywait.errors import ConfigError, TaskFailed
 from whywait.kernel.state import Cause, Outcome
@@ -44,20 +43,6 @@ class RemoteTraceback(Exception):  # noqa: N818 - it stands where a traceback wo
         return f'\n"""\n{self.args[0]}"""'
 
 
-class _Report(NamedTuple):
-    """A task that has ended before it reached a worker."""
-
-    handle: Handle[Any]
-    outcome: Ended
-
-
-class _Desk(threading.local):
-    """What a thread has at hand: the worker whose answer it reports, until it gets the next task."""
-
-    worker: WorkerProcess | None = None
-    has_sent = False
-
-
 class ProcessEngine(Engine):
     """Runs functions and coroutine functions in worker processes."""
 
@@ -70,26 +55,14 @@ class ProcessEngine(Engine):
         if sys.platform == "win32":
             raise ConfigError("the process engine needs the pipes and process groups of POSIX: use another engine")
         require_cloudpickle()
-        self._pump = Pump("whywait-process", self._begin, self._serve, self._retire_idle)
+        self._pump = Pump("whywait-process", self._begin, self._serve, self._tell, self._retire_idle)
         self._functions = Functions()
-        self._desk = _Desk()
         self._workers: set[WorkerProcess] = set()
         self._idle: deque[WorkerProcess] = deque()
 
     def start(self, handle: Handle[Any]) -> None:
-        """Send the task to the worker that this very thread has just taken an answer from, or have the pump send it."""
-        desk = self._desk
-        worker = desk.worker
-        if worker is None:
-            self._pump.post(handle)
-            return
-        desk.worker = None
-        sent = self._send(handle, worker)
-        if isinstance(sent, tuple):
-            self._pump.post(_Report(handle, sent))  # not from here: whoever called us may be reporting another one
-        else:
-            desk.has_sent = True
-            self._pump.hand_back(sent)
+        """Have the pump send the task to a worker."""
+        self._pump.post(handle)
 
     def abort(self, handle: Handle[Any]) -> None:
         """Pass the signal on to the worker."""
@@ -114,23 +87,17 @@ class ProcessEngine(Engine):
         for worker in list(self._workers):
             self._lose(worker)
 
-    def _begin(self, posted: Handle[Any] | _Report) -> WorkerProcess | None:
-        """Send a task to a worker; return the worker whose answer is to come, if any."""
-        if isinstance(posted, _Report):
-            return self._go_on(*posted)
-        sent = self._send(posted, None)
-        return self._go_on(posted, sent) if isinstance(sent, tuple) else sent
+    def _begin(self, handle: Handle[Any]) -> WorkerProcess | None:
+        """Send a task to a worker; return the worker, whose answer is to come, if it has got it."""
+        return self._sent_or_ended(handle, self._send(handle, None))
 
-    def _go_on(self, handle: Handle[Any], outcome: Ended) -> WorkerProcess | None:
-        """Report a task that no worker has any more, and send the next one; return the worker that has it, if any."""
-        while (new := self.authority.ended(handle, outcome, self)) is not None:
-            sent = self._send(new, None)
-            if not isinstance(sent, tuple):
-                return sent
-            handle, outcome = new, sent
+    def _sent_or_ended(self, handle: Handle[Any], sent: WorkerProcess | Ended) -> WorkerProcess | None:
+        if not isinstance(sent, tuple):
+            return sent
+        self.authority.ended(handle, sent)  # what may start now is posted before anybody is told
         return None
 
-    def _serve(self, worker: WorkerProcess) -> WorkerProcess | HandedBack | None:
+    def _serve(self, worker: WorkerProcess) -> WorkerProcess | None:
         """Take what a worker sends; return the worker whose answer is to come, if any."""
         handle = worker.handle
         assert handle is not None, "a worker that is served runs a task"
@@ -151,15 +118,16 @@ class ProcessEngine(Engine):
             elif not worker.is_fresh and not worker.has_taken():
                 self._lose(worker)
                 return self._begin(handle)
-            return self._go_on(handle, self._lost(handle, worker))
+            return self._sent_or_ended(handle, self._lost(handle, worker))
         del payload
-        desk = self._desk
-        desk.worker, desk.has_sent = worker, False
-        self.authority.ended(handle, outcome)  # which calls start
-        if desk.worker is not None:
-            desk.worker = None
+        if outcome[0] != Outcome.SUCCESS:
             self._let_idle(worker)
-        return HANDED_BACK if desk.has_sent else None
+            return self._sent_or_ended(handle, outcome)
+        new = self.authority.ended(handle, outcome, self, self._pump.later)
+        if new is None:
+            self._let_idle(worker)
+            return None
+        return self._sent_or_ended(new, self._send(new, worker))
 
     def _send(self, handle: Handle[Any], worker: WorkerProcess | None) -> WorkerProcess | Ended:
         """Send a task to the given worker, an idle one or a new one; return which, or how the task has ended."""
@@ -211,6 +179,9 @@ class ProcessEngine(Engine):
     def _let_idle(self, worker: WorkerProcess) -> None:
         worker.idle_since_s = monotonic()
         self._idle.append(worker)
+
+    def _tell(self, handle: Handle[Any]) -> None:
+        self.authority._finished(handle)
 
     def _find(self) -> WorkerProcess:
         try:

@@ -21,8 +21,10 @@ from typing import Any, Final, Protocol
 log = logging.getLogger("whywait")
 
 NAP_S: Final = 5.0  # who leads looks around that often; so a post that an exception cut short is not lost
+LATER_AT_MOST: Final = 16
 PATIENCE_S: Final = 0.05  # a step that takes longer than once to twice this holds up others no more
 JOIN_S: Final = 1.0
+_REST: Final = object()  # posted when nothing has happened for a while
 
 
 class Served(Protocol):
@@ -32,22 +34,16 @@ class Served(Protocol):
         """Return the file descriptor to watch."""
 
 
-class HandedBack:
-    """What a step returns that has called :meth:`Pump.hand_back`."""
-
-
-HANDED_BACK: Final = HandedBack()
-Step = Callable[[Any], Served | HandedBack | None]
+Step = Callable[[Any], Served | None]
 
 
 class _Turn:
     """The time that one thread leads; ``fd`` is what its present step serves."""
 
-    __slots__ = ("fd", "ident", "is_busy", "poll", "steps", "thread")
+    __slots__ = ("fd", "is_busy", "poll", "steps", "thread")
 
     def __init__(self) -> None:
         self.fd = -1
-        self.ident = 0
         self.is_busy = False
         self.poll = select.poll()
         self.steps = 0
@@ -66,15 +62,20 @@ class _Watch:
 class Pump:
     """Calls ``begin`` with what is posted and ``serve`` with what is readable; each returns what to watch from then.
 
-    A step that goes on after something became ready to be watched hands it back before, and returns HANDED_BACK.
+    What can wait for that goes into ``later``: ``tell`` is called with it as soon as nothing else is ready, or when
+    there is much of it.
     """
 
-    def __init__(self, name: str, begin: Step, serve: Step, rest: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, begin: Step, serve: Step, tell: Callable[[Any], object], rest: Callable[[], object]
+    ) -> None:
         """Start without a thread; ``rest`` is called whenever nothing has happened for :data:`NAP_S`."""
         self._name = name
         self._begin = begin
         self._serve = serve
+        self._tell = tell
         self._rest = rest
+        self.later: deque[Any] = deque()
         self._inbox: deque[Any] = deque()
         self._lock = threading.Lock()  # decides who leads
         self._turn: _Turn | None = None
@@ -92,18 +93,6 @@ class Pump:
             self._wake()
         elif self._turn is None:
             self._start()
-
-    def hand_back(self, served: Served) -> None:
-        """Have this, and no more what the present step serves, watched from now on, before the step ends."""
-        with self._lock:
-            turn = self._turn
-            assert turn is not None, "who is in a step has started"
-            if turn.ident == threading.get_ident():
-                if self._watched.get(turn.fd) is not served:
-                    self._watch(turn, served, turn.fd)
-                turn.fd = -1
-                return
-        self.post(_Watch(served))
 
     def close(self) -> None:
         """End the threads; one that is held up ends after its step."""
@@ -133,30 +122,39 @@ class Pump:
             os.write(self._wake_in, b"w")
 
     def _lead(self, turn: _Turn) -> None:
-        inbox, watched, serve = self._inbox, self._watched, self._serve
+        inbox, later, watched, serve = self._inbox, self.later, self._watched, self._serve
         self._begin_turn(turn)
         while not self._is_closed:
             if inbox and not self._begin_all(turn):
                 return
-            self._is_asleep = True
-            if inbox:  # posted before the line above: nobody wakes us
-                self._is_asleep = False
-                continue
-            events = turn.poll.poll(NAP_S * 1000)
-            self._is_asleep = False
-            if self._understudy_sleeps:
-                self._bell.set()
-            if not events and not self._step(turn, -1, self._take_rest, None):
+            events = turn.poll.poll(0) if later and len(later) < LATER_AT_MOST and len(watched) > 1 else []
+            if later and not events and not self._step(turn, -1, self._tell_all, None):
                 return
+            if not events:
+                events = self._sleep(turn)
             for fd, _ in events:
                 served = watched.get(fd)
                 if served is None:
                     os.read(fd, 4096)  # we have been woken
                 elif not self._step(turn, fd, serve, served):
                     return
+        self._tell_all()
+
+    def _sleep(self, turn: _Turn) -> list[tuple[int, int]]:
+        """Wait until something is to do; return what is readable."""
+        self._is_asleep = True
+        if self._inbox:  # posted before the line above: nobody wakes us
+            self._is_asleep = False
+            return []
+        events = turn.poll.poll(NAP_S * 1000)
+        self._is_asleep = False
+        if self._understudy_sleeps:
+            self._bell.set()
+        if not events:
+            self._inbox.append(_REST)
+        return events
 
     def _begin_turn(self, turn: _Turn) -> None:
-        turn.ident = threading.get_ident()
         if signal.getsignal(signal.SIGPIPE) == signal.SIG_DFL:  # a write to who is gone must not end the program
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
         turn.poll.register(self._wake_out, select.POLLIN)
@@ -170,13 +168,22 @@ class Pump:
             item = inbox.popleft()
             if item.__class__ is _Watch:
                 self._watch(turn, item.served)
-            elif not self._step(turn, -1, self._begin, item):
+            elif not self._step(turn, -1, self._take_rest if item is _REST else self._begin, item):
                 return False
             del item  # nothing here keeps a task alive
         return True
 
     def _take_rest(self, _: object) -> None:
         self._rest()
+
+    def _tell_all(self, _: object = None) -> None:
+        while self.later:
+            try:
+                item = self.later.popleft()
+            except IndexError:  # another thread is at it too
+                return
+            self._tell(item)
+            del item
 
     def _step(self, turn: _Turn, fd: int, act: Step, item: Any) -> bool:  # noqa: ANN401 - posted or served
         """Take one step; return whether this thread still leads after it."""
@@ -191,8 +198,6 @@ class Pump:
         with self._lock:
             turn.is_busy = False
             leads = self._turn is turn
-        if isinstance(wanted, HandedBack):
-            return leads
         if leads and wanted is not item:
             self._watch(turn, wanted, fd)
         elif not leads and wanted is not None:
