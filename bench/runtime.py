@@ -15,6 +15,7 @@ import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import Executor as StandardExecutor
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from itertools import pairwise
 
 from whywait import Authority
 
@@ -151,7 +152,7 @@ def latencies(submit: Callable[..., object], tasks: int) -> list[float]:
     for number in range(tasks):
         submit(body, number == tasks - 1)
     done.wait()
-    return [after[0] - before[1] for before, after in zip(stamps, stamps[1:], strict=False)]
+    return [after[0] - before[1] for before, after in pairwise(stamps)]
 
 
 def handover(tasks: int, quantile: float, *, busy: bool) -> tuple[float, float]:

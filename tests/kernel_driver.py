@@ -307,15 +307,19 @@ class Driver:
         with pytest.raises(error, match=match) as caught:
             yield caught
         self._did(None)
-        assert self.picture() == before
+        assert changes(before, self.picture()) == {}, "a refused command changed something"
 
     @contextmanager
     def changes_nothing(self) -> Iterator[None]:
         """Expect neither a change nor an event."""
         before, told = self.picture(), len(self.raw)
         yield
-        assert self.picture() == before
-        assert self.raw[told:] == []
+        assert changes(before, self.picture()) == {}, "a command changed something"
+        assert self.raw[told:] == [], "a command told of something"
+
+
+def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    return {key: (before[key], after[key]) for key in before if before[key] != after[key]}
 
 
 def end_of(task: Task) -> tuple[str, str | None, str | None]:

@@ -12,13 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from commands import drive, make_settings
+from pair import MS_NS, Pair
 from strategies import Drawn, Seeded
 from whywait.kernel import benches, dispatch, graph, lanes, timers
-
-pytest.register_assert_rewrite("pair", "invariants", "explained")  # so that they show what differs
-
-from commands import drive, make_settings  # noqa: E402
-from pair import MS_NS, Pair  # noqa: E402
 
 TESTS = Path(__file__).parent
 SEEDS = 400

@@ -111,11 +111,11 @@ def test_the_kernel_takes_each_step_of_the_table(row):
     assert task.state == row[2]
 
 
-@pytest.mark.parametrize("place", ["QUEUED", "READY", "DISPOSED"])
+@pytest.mark.parametrize("place", ["QUEUED", "READY", "PAUSED READY", "DISPOSED"])
 def test_only_a_body_that_runs_can_end(place):
     """T1, T2: neither a pending task nor one that has its outcome gets one from an engine."""
     driver, task, _ = task_in(place)
-    with driver.refuses(InvalidTransition, f"task task is {task.state}: 'ended' to DISPOSED is not possible"):
+    with driver.refuses(InvalidTransition, f"task task is {task.state} and holds no slot"):
         driver.kernel.ended(driver.now_ns, task, "SUCCESS")
 
 
@@ -280,10 +280,13 @@ def test_the_checks_of_a_submission_come_in_their_order():
         driver.submit(**wrong | {"name": "new", "after": ["taken"], "cpu": 1})
 
 
-@pytest.mark.parametrize("name", ["@1", "@"])
-def test_an_id_that_looks_generated_is_refused(name):
-    """T3, T9: what begins with @ is the kernel's own."""
+@pytest.mark.parametrize("name", ["@1", "@", ""])
+@pytest.mark.parametrize("others", [0, 1])
+def test_an_id_that_is_empty_or_looks_generated_is_refused(name, others):
+    """T3, T9: what begins with @ is the kernel's own; the same for the first of a lane and for later ones."""
     driver = Driver(kernel(1))
+    for _ in range(others):
+        driver.submit(None)
     with driver.refuses(ConfigError, f"task id '{name}' is not allowed: it must not be empty or begin with '@'"):
         driver.submit(name)
 

@@ -53,7 +53,7 @@ def test_the_state_of_a_run():
         "consecutive_failures": 1,
         "last_error": "exception",
     }
-    assert driver.kernel.snapshot(driver.now_ns).periodics == (periodic.status(),)
+    assert driver.kernel.snapshot(driver.now_ns).to_dict()["periodics"] == [periodic.status()]
     driver.dispose(scope)
     again = driver.periodic(scope=driver.scope("run"), enabled=False).status()
     assert (again["run_count"], again["consecutive_failures"], again["last_error"]) == (0, 0, None)

@@ -41,9 +41,9 @@ def test_what_is_no_priority_is_refused_with_the_value_and_what_to_use(value):
     assert "use an int from 0 to 100 or" in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [-1, 101])
+@pytest.mark.parametrize("value", [-1, 101, 50.5, 100.0, False])
 def test_the_kernel_takes_no_priority_outside_the_range(value):
-    """P1: both ends are allowed, one beyond is not, and nothing stays behind."""
+    """P1, T3: both ends are allowed, one beyond is not, nor what is no int; nothing stays behind."""
     driver = Driver(kernel(1))
     driver.submit("lowest", 0)
     driver.submit("highest", 100)

@@ -64,6 +64,13 @@ def test_a_command_that_is_no_row_is_refused(state, command):
     assert scope.state == state
 
 
+def test_the_authority_itself_cannot_be_suspended():
+    """O1, O2: its scopes can."""
+    driver = Driver(kernel(1))
+    with driver.refuses(InvalidTransition, "the authority itself cannot be suspended: suspend its scopes"):
+        driver.suspend(driver.kernel.root)
+
+
 def test_the_life_of_a_scope_is_told_step_by_step():
     """O1, V3: one event for each step."""
     driver = Driver(kernel(1))

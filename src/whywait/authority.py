@@ -277,7 +277,7 @@ class Authority:
             return None
         return self._settle(kernel.dispatch(now))
 
-    def ended(
+    def ended(  # noqa: C901, PLR0912 - one piece for speed: every task passes here
         self,
         handle: Handle[Any],
         outcome: Outcomes,
@@ -317,13 +317,13 @@ class Authority:
             else:
                 job._engine.start(job)
         if retried is None:
-            if go_on is not None and handle._callbacks is not None:
-                go_on._engine.start(go_on)  # a slow callback must not hold it up
-                go_on = None
-            if later is None or handle._error is not None:
-                self._finished(handle)
-            else:
+            if later is not None and handle._error is None:
                 later.append(handle)
+            else:
+                if go_on is not None and handle._callbacks is not None:
+                    go_on._engine.start(go_on)  # a slow callback must not hold it up
+                    go_on = None
+                self._finished(handle)
         if work is not None:
             started.clear()
             self.carry_out(work)

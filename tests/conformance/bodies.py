@@ -9,14 +9,14 @@ import contextvars
 import time
 from types import SimpleNamespace
 
-from stage import TICK_S
+from stage import TICK_S, until_async
 
 from whywait.context import current
 
 colour = contextvars.ContextVar("colour", default="none")
 
 
-class Oops(ValueError):
+class Oops(ValueError):  # noqa: N818 - users name theirs as they like
     """An error of the user's own."""
 
     def __init__(self, message, code=0):
@@ -154,8 +154,7 @@ def hold(stage, name, gate):
 async def hold_async(stage, name, gate):
     stage.mark(name)
     try:
-        while not stage.has(gate):
-            await asyncio.sleep(TICK_S)
+        await until_async(lambda: stage.has(gate))
     finally:
         stage.mark(f"{name}.left")
     return name
@@ -258,8 +257,7 @@ async def meet_async(stage, name, amount, count):
     stage.mark(name, amount)
     stage.mark(f"{name}.entered")
     try:
-        while stage.count(f"{name}.entered") < count:
-            await asyncio.sleep(TICK_S)
+        await until_async(lambda: stage.count(f"{name}.entered") >= count)
     finally:
         stage.mark(name, -amount)
 

@@ -1,5 +1,6 @@
 """How bodies and tests meet, also across processes: marks in a folder, waited for with a generous limit."""
 
+import asyncio
 import os
 import time
 from dataclasses import dataclass
@@ -18,6 +19,12 @@ def until(condition, what="the condition"):
     return value
 
 
+async def until_async(condition):
+    """Wait until the condition holds, in a coroutine; whoever calls has a limit of its own."""
+    while not condition():  # noqa: ASYNC110 - the condition is a mark in a folder: there is no event to wait for
+        await asyncio.sleep(TICK_S)
+
+
 @dataclass(frozen=True)
 class Stage:
     """A folder of marks; each mark can be made many times, by anybody, and is never taken back."""
@@ -26,7 +33,7 @@ class Stage:
 
     def mark(self, name, line="."):
         """Make a mark; what is appended in one write stays in one piece."""
-        fd = os.open(os.path.join(self.folder, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        fd = os.open(Path(self.folder, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             os.write(fd, f"{line}\n".encode())
         finally:
@@ -45,7 +52,7 @@ class Stage:
 
     def has(self, name):
         """Return whether the mark was made."""
-        return os.path.exists(os.path.join(self.folder, name))
+        return Path(self.folder, name).exists()
 
     def wait(self, name, count=1):
         """Wait, in a test, until the mark was made so often."""

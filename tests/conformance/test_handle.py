@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from bodies import Oops
-from stage import LIMIT_S, until
+from stage import LIMIT_S, until, until_async
 
 from whywait.errors import TaskAborted, WhywaitError
 
@@ -210,10 +210,9 @@ def test_blocking_calls_on_a_loop_raise_and_change_nothing(make, body, stage):
         async with make(pause_timeout=0.2) as authority:
             scope = authority.scope("s")
             handle = scope.submit(body.hold, stage, "a", "gate")
-            while not stage.has("a"):
-                await asyncio.sleep(0.001)
+            await until_async(lambda: stage.has("a"))
             for call in (handle.result, handle.exception, handle.pause, scope.dispose, authority.dispose, scope.wait):
-                with pytest.raises(WhywaitError, match="await|async with"):
+                with pytest.raises(WhywaitError, match=r"await|async with"):
                     call()
             assert (handle.state, scope.state) == ("RUNNING", "RUNNING")
             stage.mark("gate")

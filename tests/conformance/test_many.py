@@ -32,8 +32,8 @@ def test_one_after_the_other_the_first_starts_at_once(make, body, stage):
     authority = make(order=Strict())
     handles = [authority.submit(body.hold, stage, "a", "gate", priority="background")]
     stage.wait("a")
-    for name in ("low", "high", "normal", "critical"):
-        handles.append(authority.submit(body.line, stage, "order", name, priority=name))
+    names = ("low", "high", "normal", "critical")
+    handles += [authority.submit(body.line, stage, "order", name, priority=name) for name in names]
     stage.mark("gate")
     for handle in handles:
         handle.result(LIMIT_S)

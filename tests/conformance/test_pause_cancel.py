@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from stage import LIMIT_S, until
+from stage import LIMIT_S, until, until_async
 
 from whywait import Strict
 from whywait.errors import InvalidTransition, PauseTimeout, TaskAborted
@@ -211,8 +211,7 @@ def test_pause_without_blocking_the_loop(make, body, stage):
     async def main():
         async with authority:
             handle = authority.submit(body.steps, stage, "a", "gate")
-            while not stage.has("a"):
-                await asyncio.sleep(0.001)
+            await until_async(lambda: stage.has("a"))
             await handle.pause_async()
             assert handle.state == "PAUSED"
             handle.resume()

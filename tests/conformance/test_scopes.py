@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from bodies import Oops
-from stage import LIMIT_S, until
+from stage import LIMIT_S, until, until_async
 
 from whywait.errors import (
     DisposeIncomplete,
@@ -261,7 +261,7 @@ def test_leaving_a_block_waits_for_paused_tasks(authority, body, stage, caplog):
 
 def test_leaving_by_an_exception_disposes(authority, body, stage):
     """O6: what runs is aborted, what waits is ended, the exception goes on."""
-    with pytest.raises(Oops, match="mine"), authority.scope("s") as scope:
+    with pytest.raises(Oops, match="mine"), authority.scope("s") as scope:  # noqa: PT012 - leaving it is the test
         running, pending = scope.submit(body.hold, stage, "a", "never"), scope.submit(body.note, stage, "b")
         stage.wait("a")
         raise Oops("mine")
@@ -276,7 +276,7 @@ def test_leaving_the_authority_waits_or_disposes_alike(make, body, stage):
     assert [handle.result() for handle in handles] == list(range(5))
     with pytest.raises(ScopeClosed):
         authority.submit(body.value)
-    with pytest.raises(Oops, match="mine"), make() as authority:
+    with pytest.raises(Oops, match="mine"), make() as authority:  # noqa: PT012 - leaving it is the test
         running = authority.submit(body.hold, stage, "a", "never")
         stage.wait("a")
         raise Oops("mine")
@@ -303,7 +303,7 @@ def test_an_error_that_nobody_looked_at_is_logged(authority, body, caplog):
 
 def test_the_first_error_aborts_the_rest_where_that_is_asked_for(wide, body, stage, promises):
     """O6: on_error="abort" leaves as an ExceptionGroup of what failed."""
-    with pytest.raises(ExceptionGroup) as caught, wide.scope("s", on_error="abort") as scope:
+    with pytest.raises(ExceptionGroup) as caught, wide.scope("s", on_error="abort") as scope:  # noqa: PT012 - leaving it is the test
         first = scope.submit(body.hold, stage, "first", "gate")
         running = scope.submit(body.hold, stage, "a", "never") if promises.crowd > 1 else None
         scope.submit(body.fail, "broken", after=[first], priority="critical")
@@ -338,11 +338,10 @@ def test_async_blocks_do_the_same(make, body, stage):
             async with authority.scope("s") as scope:
                 handles = [scope.submit(body.value, i) for i in range(5)]
             assert [handle.result() for handle in handles] == list(range(5))
-            with pytest.raises(Oops, match="mine"):
+            with pytest.raises(Oops, match="mine"):  # noqa: PT012 - leaving it is the test
                 async with authority.scope("t") as scope:
                     running = scope.submit(body.hold, stage, "a", "never")
-                    while not stage.has("a"):
-                        await asyncio.sleep(0.001)
+                    await until_async(lambda: stage.has("a"))
                     raise Oops("mine")
             assert (running.cause, scope.state) == ("scope_disposed", "DISPOSED")
             with pytest.raises(ExceptionGroup):

@@ -47,7 +47,7 @@ def test_the_limits_of_scope_and_authority_both_hold(make, body, stage, promises
     authority = make(slots=3)
     narrow, other = authority.scope("narrow", slots=1), authority.scope("other")
     handles = []
-    for i in range(6):
+    for _ in range(6):
         handles.append(narrow.submit(body.meet, stage, "narrow", 1, 1))
         handles.append(other.submit(body.meet, stage, "both", 1, min(2, width)))
         handles.append(authority.submit(body.meet, stage, "both", 1, min(2, width)))

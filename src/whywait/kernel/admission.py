@@ -41,8 +41,8 @@ class Dependencies:
     after: list[Task]
     after_ended: list[Task]
     failed: str | None = None  # id of a finished dependency that did not succeed
-    batch_after: Sequence[str] = ()  # names within the same batch
-    batch_after_ended: Sequence[str] = ()
+    batch_after: Sequence[tuple[Scope, str]] = ()  # scopes and names within the same batch
+    batch_after_ended: Sequence[tuple[Scope, str]] = ()
 
     @property
     def met(self) -> bool:
@@ -89,10 +89,10 @@ class Admission:
         for request in requests:
             self.looking_at = request
             found.append(self.check(request, batch))
-        sorter: TopologicalSorter[tuple[str, str | None]] = TopologicalSorter()
+        sorter: TopologicalSorter[tuple[Scope, str | None]] = TopologicalSorter()
         for request, dependencies in zip(requests, found, strict=True):
-            names = (*dependencies.batch_after, *dependencies.batch_after_ended)
-            sorter.add((request.scope.key, request.name), *(split_id(name, request.scope) for name in names))
+            mates = (*dependencies.batch_after, *dependencies.batch_after_ended)
+            sorter.add((request.scope, request.name), *mates)
         try:
             sorter.prepare()
         except CycleError as error:
@@ -158,15 +158,14 @@ class Admission:
             (request.after, found.after, False),
             (request.after_ended, found.after_ended, True),
         ):
-            names: list[str] = []
+            mates: list[tuple[Scope, str]] = []
             for dependency in dict.fromkeys(given):
                 if isinstance(dependency, Task):
                     tasks.append(dependency)
                     continue
-                key, name = split_id(dependency, request.scope)
-                scope = request.scope if key == request.scope.key else self._scopes.get(key)
+                scope, name = self._split(dependency, request.scope, batch)
                 if batch is not None and scope is not None and (scope, name) in batch:
-                    names.append(dependency)
+                    mates.append((scope, name))
                     continue
                 known = scope.ids.get(name) if scope else None
                 if known is None:
@@ -176,13 +175,21 @@ class Admission:
                 elif known != Outcome.SUCCESS and not ended_suffices:
                     found.failed = found.failed or name
             if ended_suffices:
-                found.batch_after_ended = names
+                found.batch_after_ended = mates
             else:
-                found.batch_after = names
+                found.batch_after = mates
         return found
 
+    def _split(self, name: str, scope: Scope, batch: Batch | None) -> tuple[Scope | None, str]:
+        """Return scope and name of an id that may be written ``scope/name``; a name of the own scope comes first."""
+        if "/" not in name or name in scope.ids or (batch is not None and (scope, name) in batch):
+            return scope, name
+        key, _, rest = name.rpartition("/")
+        return self._scopes.get(key), rest
+
     def _unknown(self, request: Submission, dependency: str, scope: Scope, batch: Batch | None) -> UnknownDependency:
-        names = [*scope.ids, *(name for _, name in batch or ())]
+        prefix = f"{scope.key}/" if "/" in dependency else ""
+        names = [prefix + name for name in (*scope.ids, *(name for _, name in batch or ()))]
         near = get_close_matches(dependency, names, 1) if len(names) <= _MANY_NAMES else []
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return UnknownDependency(
@@ -225,14 +232,6 @@ class Admission:
             check="queue_limit",
             cause=Cause.QUEUE_FULL,
         )
-
-
-def split_id(name: str, scope: Scope) -> tuple[str, str]:
-    """Return scope key and name of an id that may be written ``scope/name``."""
-    if "/" in name and name not in scope.ids:
-        key, _, rest = name.rpartition("/")
-        return key, rest
-    return scope.key, name
 
 
 NO_DEPENDENCIES = Dependencies([], [])

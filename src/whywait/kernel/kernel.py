@@ -13,7 +13,6 @@ from typing import Any
 
 from whywait.errors import ConfigError, InvalidTransition, QueueFull, Rejected, UnknownTask
 from whywait.kernel import scopes, snapshot, why
-from whywait.kernel.admission import split_id
 from whywait.kernel.events import SUCCESS_DETAILS, Kind, RawEvent, outcome_details
 from whywait.kernel.lanes import Aging, Order
 from whywait.kernel.life import BACKOFF, PAUSE, READY_DETAILS, RUN_TIMEOUT, Life
@@ -174,11 +173,10 @@ class Kernel:
             raise
         life.displace(now, victims)
         tasks = [life.register(now, request) for request in requests]
-        by_name = {(task.scope.key, task.name): task for task in tasks if task.name is not None}
+        by_name = {(task.scope, task.name): task for task in tasks if task.name is not None}
         for task, dependencies in zip(tasks, found, strict=True):
-            scope = task.scope
-            dependencies.after.extend(by_name[split_id(name, scope)] for name in dependencies.batch_after)
-            dependencies.after_ended.extend(by_name[split_id(name, scope)] for name in dependencies.batch_after_ended)
+            dependencies.after.extend(by_name[mate] for mate in dependencies.batch_after)
+            dependencies.after_ended.extend(by_name[mate] for mate in dependencies.batch_after_ended)
             life.place(now, task, dependencies)
         return tasks
 
@@ -192,11 +190,12 @@ class Kernel:
     ) -> Task | None:
         """Record that a body has really ended; return the new task if it is retried."""
         life = self._life
+        led_by = task.started_seq
         if task.state != TaskState.RUNNING:
             if not task.holds_slot:
-                task_step(task.state, "ended", TaskState.DISPOSED, task.id)
+                raise InvalidTransition(f"task {task.id} is {task.state} and holds no slot: its body cannot end")
             if task.abort is not None:
-                outcome, cause = task.abort
+                outcome, cause, led_by = task.abort
         scope, number = task.scope, task.number
         life.dispatcher.release(task)
         del life.running[number]
@@ -211,7 +210,7 @@ class Kernel:
         if life.emit is not None:
             kind = Kind.TASK_CANCELLED if outcome == Outcome.ABORTED else Kind.TASK_FINISHED
             details = outcome_details(outcome, cause)
-            life.emit((seq, now, kind, scope.key, number, task.name, task.started_seq, details))
+            life.emit((seq, now, kind, scope.key, number, task.name, led_by, details))
         if outcome == Outcome.ERROR and retryable:
             retry = task.policy.retry
             if retry is not None and task.attempt <= retry.times:
@@ -272,8 +271,7 @@ class Kernel:
             return None, started
         number = new.number
         life.running[number] = new
-        if new.waits is not None:
-            life.stats.started(new.waits)
+        life.stats.started(new.waits)
         life.seq = new.started_seq = started_seq = seq + 1
         if emit is not None:
             emit((started_seq, now, Kind.TASK_STARTED, scope.key, number, new.name, seq, None))
@@ -491,8 +489,7 @@ class Kernel:
             if timeout_ns is not None:
                 task.run_timer = life.timers.add(now + timeout_ns, RUN_TIMEOUT, task)
                 task.plain = False
-            if task.waits is not None:
-                life.stats.started(task.waits)
+            life.stats.started(task.waits)
             life.seq = task.started_seq = seq = life.seq + 1
             if emit is not None:
                 emit((seq, now, Kind.TASK_STARTED, scope.key, number, task.name, trigger, None))

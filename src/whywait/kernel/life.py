@@ -156,6 +156,8 @@ class Life:
         """Put a pending task into its lane; nothing keeps it QUEUED any more."""
         if task.after is not None:
             task.after = None
+        if task.after_ended is not None:
+            task.after_ended = None
         if task.held_by is not None:
             task.held_by = None
         dispatcher = self.dispatcher
@@ -276,10 +278,11 @@ class Life:
     def ask_abort(self, now: int, task: Task, outcome: str, cause: str, led_by: int | None = None) -> int:
         """Ask the engine to end a slot holder; its outcome is settled from now on. Return the event's seq."""
         task.state = task_step(task.state, "abort", TaskState.DISPOSING, task.id)
-        task.abort = (outcome, cause)
         self.forget_run_timers(task)
         self.requests.append(("abort", task))
-        return self.event(now, Kind.TASK_ABORT_ASKED, task, led_by, (("cause", cause),))
+        seq = self.event(now, Kind.TASK_ABORT_ASKED, task, led_by, (("cause", cause),))
+        task.abort = (outcome, cause, seq)
+        return seq
 
     def abort(self, now: int, task: Task, outcome: str, cause: str, led_by: int | None = None) -> None:
         """Ask for an abort and end whoever awaits this task's success: it will not come."""

@@ -223,7 +223,7 @@ class Task:
     dead_edges: int = 0  # how many of the successors have ended without us
     held_by: str | None = None  # Wait.BACKOFF or Wait.OVERLAP while that keeps it QUEUED
     paused_from: str | None = None
-    abort: tuple[str, str] | None = None  # outcome and cause once an abort has been asked for
+    abort: tuple[str, str, int] | None = None  # outcome, cause and event seq once an abort has been asked for
     parked_since: int | None = None
     pause_timer: Timer | None = None
     run_timer: Timer | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from whywait.errors import ConfigError
-from whywait.kernel.model import Demand, Policy, Scope, Task
+from whywait.kernel.model import Demand, Policy, Priority, Scope, Task
 from whywait.kernel.state import Wait
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class Periodic:
         _check(max_parallel >= 1, f"max_parallel {max_parallel!r}", "an int of 1 or more")
         _check(0 <= jitter <= MAX_JITTER, f"jitter {jitter!r}", "a share of the interval from 0 to 0.3")
         _check(disable_after is None or disable_after >= 1, f"disable_after {disable_after!r}", "an int of 1 or more")
+        Priority.parse(priority)
         self.scope = scope
         self.name = name
         self.interval_ns = interval_ns

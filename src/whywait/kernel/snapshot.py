@@ -58,6 +58,20 @@ class ScopeView(NamedTuple):
     slots: GateView
 
 
+class PeriodicView(NamedTuple):
+    """One periodic task of this run."""
+
+    runtime_id: str
+    task_ref: int | None
+    enabled: bool
+    interval_ms: float
+    last_run_at: int | None
+    next_run_at: int | None
+    run_count: int
+    consecutive_failures: int
+    last_error: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """What there is at one moment; it never changes and nothing in it is alive."""
@@ -69,12 +83,12 @@ class Snapshot:
     budget: tuple[GateView, ...]
     slots: GateView
     scopes: tuple[ScopeView, ...]
-    periodics: tuple[dict[str, Any], ...]
+    periodics: tuple[PeriodicView, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict."""
         data = asdict(self)
-        for name in ("running", "pending", "lanes", "budget"):
+        for name in ("running", "pending", "lanes", "budget", "periodics"):
             data[name] = [row._asdict() for row in getattr(self, name)]
         data["slots"] = self.slots._asdict()
         data["scopes"] = [{**row._asdict(), "slots": row.slots._asdict()} for row in self.scopes]
@@ -95,7 +109,7 @@ def take(life: Life, now: int, scope: Scope) -> Snapshot:
         budget=tuple(_gate(gate) for gate in life.resources.values()),
         slots=_gate(scope.slot_gate),
         scopes=tuple(_scope(each) for each in scopes if each.parent),
-        periodics=tuple(periodic.status() for each in scopes for periodic in each.periodics.values()),
+        periodics=tuple(PeriodicView(**periodic.status()) for each in scopes for periodic in each.periodics.values()),
     )
 
 
