@@ -23,8 +23,9 @@ lint: $(STAMP) ## check rules, format and types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-bench: $(STAMP) ## measure the kernel
+bench: $(STAMP) ## measure the kernel and the runtime
 	$(BIN)/python bench/kernel.py
+	$(BIN)/python bench/runtime.py
 
 docs: $(STAMP) ## write the generated pages of docs/
 	$(BIN)/python tools/make_docs.py

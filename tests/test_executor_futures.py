@@ -21,6 +21,7 @@ from concurrent.futures import (
 import pytest
 
 from whywait import Executor
+from whywait.handle import Handle
 
 PATIENCE_S = 30  # how long anything may take on a loaded machine
 
@@ -68,6 +69,11 @@ class EmptyError(Exception):
 
     def __bool__(self):
         return False
+
+
+def test_a_handle_uses_no_name_that_futures_use_inside():
+    """A future of an executor is a handle, too: one private name for two things would break both."""
+    assert {*Handle.__slots__} & {*vars(Future())} == set()
 
 
 class TestStates:

@@ -134,11 +134,12 @@ class Authority:
 
     def get_scope(self, key: str) -> Scope:
         """Return the living scope of a key."""
-        try:
-            return self.scopes[key]
-        except KeyError:
+        self.forget_scopes()
+        scope = self.scopes.get(key)
+        if scope is None:
             known = ", ".join(map(repr, self.scopes))
-            raise UnknownScope(f"no living scope has the key {key!r}; there are {known}") from None
+            raise UnknownScope(f"no living scope has the key {key!r}; there are {known}")
+        return scope
 
     def get(self, ref: Ref | str) -> Handle[Any]:
         """Return the handle of a living task by its ref or id."""

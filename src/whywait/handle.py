@@ -331,9 +331,12 @@ class Unseen:
         self.seen = False
 
     def __del__(self) -> None:
-        """Log the error if it was never seen."""
+        """Log the error, and where it was raised, if it was never seen.
+
+        No traceback is formatted: that parses source code, which a finaliser must not do in the midst of a parse.
+        """
         if not self.seen:
-            log.error("task %s failed and nobody looked: %r", self.task_id, self.error, exc_info=self.error)
+            log.error("task %s failed and nobody looked: %r, raised %s", self.task_id, self.error, _place(self.error))
 
 
 class _HandleFuture(Future[T]):
@@ -347,6 +350,15 @@ class _HandleFuture(Future[T]):
         """Ask the task to end; the future follows when it has."""
         self._handle.cancel()
         return False
+
+
+def _place(error: BaseException) -> str:
+    traceback = error.__traceback__
+    if traceback is None:
+        return "elsewhere"
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return f"at {traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
 
 
 def refuse_on_loop(what: str, instead: str) -> None:

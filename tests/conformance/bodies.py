@@ -273,7 +273,8 @@ async def submit_more_async(authority, fn, *args):
 
 def in_form(form):
     """Return all bodies in the plain or in the coroutine form."""
-    forms = {name.removesuffix("_async"): fn for name, fn in globals().items() if name.endswith("_async")}
+    own = {name: fn for name, fn in globals().items() if getattr(fn, "__module__", None) == __name__}
+    forms = {name.removesuffix("_async"): fn for name, fn in own.items() if name.endswith("_async")}
     if form == "plain":
-        forms = {name: globals()[name] for name in forms}
+        forms = {name: own[name] for name in forms}
     return SimpleNamespace(**forms)

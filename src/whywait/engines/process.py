@@ -126,6 +126,7 @@ class ProcessEngine(Engine):
         new = self.authority.ended(handle, outcome, self, self._pump.later)
         if new is None:
             self._let_idle(worker)
+            self._pump.is_urgent = True  # nothing waits for a worker: somebody may wait for this result
             return None
         return self._sent_or_ended(new, self._send(new, worker))
 

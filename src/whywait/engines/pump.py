@@ -16,12 +16,14 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from time import monotonic
 from typing import Any, Final, Protocol
 
 log = logging.getLogger("whywait")
 
 NAP_S: Final = 5.0  # who leads looks around that often; so a post that an exception cut short is not lost
-LATER_AT_MOST: Final = 16
+LATER_AT_MOST: Final = 8
+SWIFT_S: Final = 0.001  # the longest that what can wait does wait
 PATIENCE_S: Final = 0.05  # a step that takes longer than once to twice this holds up others no more
 JOIN_S: Final = 1.0
 _REST: Final = object()  # posted when nothing has happened for a while
@@ -62,8 +64,9 @@ class _Watch:
 class Pump:
     """Calls ``begin`` with what is posted and ``serve`` with what is readable; each returns what to watch from then.
 
-    What can wait for that goes into ``later``: ``tell`` is called with it as soon as nothing else is ready, or when
-    there is much of it.
+    What can wait goes into ``later``: ``tell`` is called with it when nothing else is to do, or when there is much of
+    it. While things become readable in quick succession it waits for the next, so that whoever is told is not woken
+    for each; set ``is_urgent`` and it does not.
     """
 
     def __init__(
@@ -76,6 +79,8 @@ class Pump:
         self._tell = tell
         self._rest = rest
         self.later: deque[Any] = deque()
+        self.is_urgent = False  # what is in ``later`` shall not wait
+        self._is_swift = False  # the last wait was short
         self._inbox: deque[Any] = deque()
         self._lock = threading.Lock()  # decides who leads
         self._turn: _Turn | None = None
@@ -127,11 +132,14 @@ class Pump:
         while not self._is_closed:
             if inbox and not self._begin_all(turn):
                 return
-            events = turn.poll.poll(0) if later and len(later) < LATER_AT_MOST and len(watched) > 1 else []
-            if later and not events and not self._step(turn, -1, self._tell_all, None):
-                return
+            events = []
+            if later:
+                if watched and len(later) < LATER_AT_MOST and not self.is_urgent:
+                    events = self._sleep(turn, SWIFT_S if self._is_swift else 0.0)
+                if not events and not self._step(turn, -1, self._tell_all, None):
+                    return
             if not events:
-                events = self._sleep(turn)
+                events = self._sleep(turn, NAP_S)
             for fd, _ in events:
                 served = watched.get(fd)
                 if served is None:
@@ -140,17 +148,19 @@ class Pump:
                     return
         self._tell_all()
 
-    def _sleep(self, turn: _Turn) -> list[tuple[int, int]]:
+    def _sleep(self, turn: _Turn, limit_s: float) -> list[tuple[int, int]]:
         """Wait until something is to do; return what is readable."""
         self._is_asleep = True
         if self._inbox:  # posted before the line above: nobody wakes us
             self._is_asleep = False
             return []
-        events = turn.poll.poll(NAP_S * 1000)
+        began_s = monotonic()
+        events = turn.poll.poll(limit_s * 1000)
         self._is_asleep = False
+        self._is_swift = bool(events) and monotonic() - began_s < SWIFT_S
         if self._understudy_sleeps:
             self._bell.set()
-        if not events:
+        if not events and limit_s == NAP_S:
             self._inbox.append(_REST)
         return events
 
@@ -177,6 +187,7 @@ class Pump:
         self._rest()
 
     def _tell_all(self, _: object = None) -> None:
+        self.is_urgent = False
         while self.later:
             try:
                 item = self.later.popleft()

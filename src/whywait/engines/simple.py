@@ -37,6 +37,7 @@ class SimpleEngine(ThreadEngine):
         self._queue.put(handle)
         if self._take_token():
             worker = _Worker()
+            self._workers.add(worker)
             name = f"whywait-{self.name}-{next(self._names)}"
             worker.thread = self._thread = threading.Thread(target=self._work, args=(worker,), name=name, daemon=True)
             worker.thread.start()
@@ -51,14 +52,15 @@ class SimpleEngine(ThreadEngine):
     def _work(self, worker: _Worker) -> None:
         authority, run = self.authority, self.run
         while (handle := self._next()) is not None:
-            in_thread.handle = handle
+            in_thread.handle = worker.inbox = handle
             if handle.attention and handle.aborted:
                 outcome: tuple[str, str | None, bool] = (Outcome.ERROR, Cause.EXCEPTION, False)
             else:
                 outcome = run(handle, worker)
-            in_thread.handle = None
+            in_thread.handle = worker.inbox = None
             authority.ended(handle, outcome)  # what may start now comes back through `start`, to the end of the queue
             del handle  # nothing of it stays here while the thread waits
+        self._workers.discard(worker)
 
     def _next(self) -> Handle[Any] | None:
         """Wait for the next task; None: end."""
