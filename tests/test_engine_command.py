@@ -10,9 +10,17 @@ from pathlib import Path
 import pytest
 
 from process_bodies import is_alive, marked, no_process_left, read, run_script, until
-from whywait import Authority, ConfigError, TaskAborted, TaskFailed, TaskTimeout, WhywaitError
-from whywait.engines.command import Command, CommandResult
-from whywait.errors import CommandFailed
+from whywait import (
+    Authority,
+    Command,
+    CommandFailed,
+    CommandResult,
+    ConfigError,
+    TaskAborted,
+    TaskFailed,
+    TaskTimeout,
+    WhywaitError,
+)
 
 MARK = f"whywait-test-{uuid.uuid4()}"
 WAIT_S = 30.0
@@ -274,8 +282,7 @@ def test_dispose_leaves_nothing_running(make, tmp_path):
 
 PARENT = """if True:
     import sys, time
-    from whywait import Authority
-    from whywait.engines.command import Command
+    from whywait import Authority, Command
     a = Authority(slots=3)
     handles = [a.submit(Command(text)) for text in sys.argv[2:]]
     handles[-1].pause()

@@ -251,6 +251,18 @@ def test_pause_parks_and_resume_goes_on(make, tmp_path):
     assert handle.result(WAIT_S) > 3
 
 
+def test_pauses_in_quick_succession(make, tmp_path):
+    """X2: however fast pauses and resumes follow each other, each pause parks the body and each resume lets it go."""
+    authority = make(pause_timeout=WAIT_S)
+    handle = authority.submit(bodies.stepping, str(tmp_path / "body"), str(tmp_path / "end"))
+    for _ in range(300):
+        handle.pause()
+        assert handle.state == "PAUSED"
+        handle.resume()
+    (tmp_path / "end").touch()
+    assert handle.result(WAIT_S) >= 0
+
+
 def test_pause_before_the_worker_is_up(make, tmp_path):
     """X1: a pause that comes while the worker still starts is not lost."""
     authority = make(pause_timeout=WAIT_S)

@@ -10,7 +10,7 @@ from concurrent.futures.thread import BrokenThreadPool
 
 import pytest
 
-from whywait import Executor, QueueFull, TaskAborted, TaskDropped, TaskTimeout
+from whywait import Executor, QueueFull, Retry, TaskAborted, TaskDropped, TaskTimeout
 from whywait.context import current
 
 PATIENCE_S = 30  # how long anything may take on a loaded machine
@@ -132,6 +132,46 @@ class TestSubmit:
                 executor.submit(gate.wait, PATIENCE_S)
             assert len(executor._threads) == 4
             gate.set()
+
+    def test_never_more_threads_than_workers(self):
+        """Threads that are busy with callbacks count: the next task waits for one of them rather than get a new one."""
+        most = 0
+
+        def callback(_):
+            nonlocal most
+            most = max(most, len(executor._threads))
+            time.sleep(0.001)
+
+        with Executor(3) as executor:
+            for _ in range(50):
+                executor.submit(int).add_done_callback(callback)
+        assert 0 < most <= 3
+
+    def test_a_slow_callback_holds_up_no_task_while_there_are_workers(self):
+        """A callback may wait for a task that is pending when it begins."""
+        gate, second = threading.Event(), threading.Event()
+        with Executor(2) as executor:
+            first = blocked(executor, gate)
+            first.add_done_callback(lambda _: second.wait(PATIENCE_S))
+            blocked(executor, gate)
+            last = executor.submit(second.set)
+            gate.set()
+            assert last.exception(PATIENCE_S) is None
+
+    def test_when_the_system_gives_no_thread(self, monkeypatch):
+        """The future tells; slot and executor are as good as before."""
+
+        def refuse(thread):
+            raise RuntimeError("can't start new thread")
+
+        with Executor(1) as executor:
+            with monkeypatch.context() as patch:
+                patch.setattr(threading.Thread, "start", refuse)
+                futures = [executor.submit(int) for _ in range(3)]
+            for future in futures[:1]:
+                with pytest.raises(RuntimeError, match="can't start new thread"):
+                    future.result(PATIENCE_S)
+            assert executor.submit(int).result(PATIENCE_S) == 0
 
     def test_inside_a_task(self, executor):
         """A task may submit and wait for others while there are workers left."""
@@ -391,6 +431,23 @@ class TestShutdown:
         executor.shutdown()
         assert running.exception(0) is None
 
+    @pytest.mark.parametrize("wait_for_it", [True, False])
+    def test_what_starts_after_the_threads_have_ended(self, wait_for_it):
+        """T7: a task that backs off when the pool is shut down is started later, and shutdown waits for it."""
+        attempts = []
+
+        def body():
+            attempts.append(1)
+            if len(attempts) < 3:
+                raise OSError
+
+        executor = Executor(2, retry=Retry(3, backoff=0.05))
+        future = executor.submit(body)
+        executor.shutdown(wait=wait_for_it)
+        assert future.done() or not wait_for_it
+        assert future.exception(PATIENCE_S) is None
+        until(lambda: not executor._threads)
+
     def test_a_task_that_was_just_cancelled_does_not_keep_it(self):
         """Nothing waits for a cancelled task."""
         executor = Executor(1)
@@ -539,6 +596,8 @@ class TestSettings:
             assert executor.submit(capture, 1, x=2).result(PATIENCE_S) == ((1,), {"x": 2})
         with pytest.raises(ValueError, match="initializer"):
             Executor(engine="thread", initializer=int)
+        with pytest.raises(ValueError, match="inject"):
+            Executor(inject=True)
 
 
 class TestAuthority:

@@ -55,7 +55,7 @@ class TestInterpreterExit:
 
             def work(name):
                 time.sleep(0.05)
-                print(name, flush=True)
+                print(name + "\\n", end="", flush=True)  # in one piece
 
             one, two = Executor(1), Executor(5)
             for number in range(3):

@@ -2,7 +2,9 @@
 
 from whywait.authority import Authority
 from whywait.context import current
+from whywait.engines.command import Command, CommandResult
 from whywait.errors import (
+    CommandFailed,
     ConfigError,
     DisposeIncomplete,
     DuplicateTask,
@@ -36,6 +38,9 @@ __all__ = [
     "Aging",
     "Authority",
     "Call",
+    "Command",
+    "CommandFailed",
+    "CommandResult",
     "ConfigError",
     "DisposeIncomplete",
     "DuplicateTask",

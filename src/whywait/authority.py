@@ -118,7 +118,7 @@ class Authority:
         self._slots = self.kernel.root.slot_gate
         self._timers, self._expiries = self.kernel.timers, self.kernel.expiries
         self._watchers: list[tuple[Callable[[], bool], Callable[[], None]]] = []
-        self._pause_waiters: dict[int, list[threading.Lock]] = {}
+        self._pause_waiters: dict[int, list[Callable[[], object]]] = {}
         self.engines = Engines(self, settings.engine)
         self.scopes: dict[str, Scope] = {}  # living ones by key
         self._root = Scope(self, self.kernel.root, engine=self.engines.default, grace_s=settings.grace_s)
@@ -188,21 +188,18 @@ class Authority:
         """End a pending task at once, ask a running one to abort; idempotent."""
         self.command(lambda now: self.kernel.cancel(now, handle._task))
 
-    def pause(self, handle: Handle[Any]) -> threading.Lock | None:
-        """Pause a task; if it runs, return a lock that is released when it has parked or will not."""
-        waiter = None
+    def pause(self, handle: Handle[Any], tell: Callable[[], object]) -> bool:
+        """Pause a task; if it runs, return True and call ``tell`` when it has parked or will not."""
 
-        def act(now: int) -> None:
-            nonlocal waiter
+        def act(now: int) -> bool:
             task = handle._task
             self.kernel.pause(now, task)
-            if task.state == TaskState.RUNNING:
-                waiter = threading.Lock()
-                waiter.acquire()
-                self._pause_waiters.setdefault(task.number, []).append(waiter)
+            if task.state != TaskState.RUNNING:
+                return False
+            self._pause_waiters.setdefault(task.number, []).append(tell)
+            return True
 
-        self.command(act)
-        return waiter
+        return self.command(act)
 
     def resume(self, handle: Handle[Any]) -> None:
         """Bring a paused task back to where it was."""
@@ -456,8 +453,8 @@ class Authority:
         for number in list(self._pause_waiters):
             task = self.kernel.running.get(number)
             if task is None or task.state != TaskState.RUNNING or task.pause_timer is None:
-                for waiter in self._pause_waiters.pop(number):
-                    waiter.release()
+                for tell in self._pause_waiters.pop(number):
+                    tell()
 
     def _find(self, ref: Ref | str) -> Task:
         with self.lock:

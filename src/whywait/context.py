@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +16,25 @@ if TYPE_CHECKING:
     from whywait.handle import Handle
 
 
+def finish(waiter: asyncio.Future[None]) -> None:
+    """Let whoever awaits a future go on."""
+    if not waiter.done():
+        waiter.set_result(None)
+
+
 class AbortSignal:
     """Tells a body that it should end; usable from any thread of the task."""
 
-    __slots__ = ("_aborted", "_go", "_task_id", "pause_asked", "reason")
+    __slots__ = ("_aborted", "_parked", "_task_id", "go", "pause_asked", "reason")
 
     def __init__(self, task_id: str) -> None:
         """Made by the runtime only."""
         self._task_id = task_id
         self._aborted = threading.Event()
-        self._go = threading.Event()
+        self.go = threading.Event()  # of the present pause: set when it is over
         self.reason: str | None = None  # the cause code once aborted
         self.pause_asked = False
+        self._parked: list[Callable[[], object]] = []  # wake coroutines that have parked
 
     @property
     def aborted(self) -> bool:
@@ -45,21 +54,37 @@ class AbortSignal:
         """Ask the body to end."""
         self.reason = reason
         self._aborted.set()
-        self._go.set()
+        self._wake()
 
     def ask_pause(self) -> None:
         """Ask the body to park."""
-        self._go.clear()
-        self.pause_asked = True
+        if not self.pause_asked:
+            self.go = threading.Event()  # another one: who still waits for the last pause to be over has to look again
+            self.pause_asked = True
 
     def let_go(self) -> None:
         """Let a parked body go on."""
         self.pause_asked = False
-        self._go.set()
+        self._wake()
 
-    def park(self) -> None:
-        """Block while a pause is asked for."""
-        self._go.wait()
+    async def park_async(self, go: threading.Event) -> None:
+        """Wait for the pause that ``go`` stands for to be over, without blocking the event loop."""
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and the body with it
+                loop.call_soon_threadsafe(finish, waiter)
+
+        self._parked.append(wake)
+        if go.is_set():
+            self._wake()
+        await waiter
+
+    def _wake(self) -> None:
+        self.go.set()
+        while self._parked:
+            self._parked.pop()()
 
 
 class TaskContext:
@@ -87,8 +112,9 @@ class TaskContext:
         if handle.attention:
             signal = signal_of(handle)
             while signal.pause_asked and not signal.aborted:
+                go = signal.go
                 handle._authority.parked(handle)
-                signal.park()
+                go.wait()
             signal.raise_if_aborted()
 
     async def checkpoint_async(self) -> None:
@@ -97,8 +123,9 @@ class TaskContext:
         if handle.attention:
             signal = signal_of(handle)
             while signal.pause_asked and not signal.aborted:
+                go = signal.go
                 handle._authority.parked(handle)
-                await asyncio.get_running_loop().run_in_executor(None, signal.park)
+                await signal.park_async(go)
             signal.raise_if_aborted()
 
 

@@ -200,6 +200,8 @@ class _Pool:
         self.plan = plan
         options = dict(plan.authority_options)
         if options.get("engine") is None:
+            if options.get("inject"):
+                raise ValueError("inject needs another engine: an executor's own threads are never interrupted")
             options["engine"] = self._make_engine(plan)
         elif plan.initializer is not None:
             raise ValueError("an initializer needs the executor's own threads: give no engine")
@@ -258,12 +260,8 @@ class _Pool:
 
     def finish(self) -> None:
         """Wait until all that was submitted has ended, then end the authority and its threads."""
-        engine, authority = self.engine, self.authority
-        while True:
-            if isinstance(engine, PoolEngine):
-                engine.close()
-            if authority.command(self._dispose_if_empty):
-                break
+        authority = self.authority
+        while not authority.command(self._dispose_if_empty):
             bell = threading.Lock()
             bell.acquire()
             authority.watch(self._is_empty, bell.release)
@@ -273,8 +271,6 @@ class _Pool:
 
     def _finish_elsewhere(self) -> None:
         """Finish in a thread of its own; no lock is waited for here, since a finaliser may come this way."""
-        if isinstance(self.engine, PoolEngine):
-            self.engine.retire()
         if not self._finishing:
             self._finishing = True
             with contextlib.suppress(RuntimeError):  # the interpreter is exiting: it finishes every pool itself

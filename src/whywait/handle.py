@@ -10,6 +10,7 @@ from contextvars import Context
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from whywait.context import finish
 from whywait.errors import (
     PauseTimeout,
     TaskAborted,
@@ -174,10 +175,10 @@ class Handle(Generic[T]):
 
             def wake(_: Handle[T]) -> None:
                 if get_ident() == thread:
-                    _set(waiter)
+                    finish(waiter)
                 else:
                     try:
-                        loop.call_soon_threadsafe(_set, waiter)
+                        loop.call_soon_threadsafe(finish, waiter)
                     except RuntimeError:
                         log.debug("the loop that awaited %s is closed", self.id)
 
@@ -195,16 +196,18 @@ class Handle(Generic[T]):
         """Pause the task; a running one parks at its next checkpoint, or PauseTimeout is raised and it is cancelled."""
         if self.state == TaskState.RUNNING:
             refuse_on_loop("pause() of a running task", "await handle.pause_async()")
-        waiter = self._authority.pause(self)
-        if waiter is not None:
+        waiter = Lock()
+        waiter.acquire()
+        if self._authority.pause(self, waiter.release):
             waiter.acquire()
             self._check_paused()
 
     async def pause_async(self) -> None:
         """Pause the task without blocking the event loop."""
-        waiter = self._authority.pause(self)
-        if waiter is not None:
-            await asyncio.get_running_loop().run_in_executor(None, waiter.acquire)
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        if self._authority.pause(self, lambda: loop.call_soon_threadsafe(finish, waiter)):
+            await waiter
             self._check_paused()
 
     def resume(self) -> None:
@@ -369,8 +372,3 @@ def refuse_on_loop(what: str, instead: str) -> None:
 
 def _resolved(value: Any) -> Any:  # noqa: ANN401 - any argument
     return value._value if isinstance(value, Handle) else value
-
-
-def _set(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)

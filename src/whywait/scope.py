@@ -14,6 +14,7 @@ from time import monotonic_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypedDict, TypeVar, Unpack
 
+from whywait.context import finish
 from whywait.errors import ConfigError, DisposeIncomplete, ForeignRef, QueueFull, UnknownTask
 from whywait.handle import Handle, refuse_on_loop
 from whywait.kernel.model import Demand, Limits, Policy, Priority, Retry, Submission, Task, make_demand
@@ -347,6 +348,11 @@ class Scope:
     def _begin_disposal(self, grace: Seconds | None) -> None:
         if grace is not None:
             self.grace_s = seconds("grace", grace)
+            with self._authority.lock:
+                below = [self._authority.scopes.get(each.key) for each in self._kernel_scope.subtree()]
+            for scope in below:
+                if scope is not None:
+                    scope.grace_s = self.grace_s
         kernel = self._authority.kernel
         self._authority.command(lambda now: kernel.dispose(now, self._kernel_scope))
 
@@ -403,7 +409,7 @@ class Scope:
 
         def tell() -> None:
             with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
-                loop.call_soon_threadsafe(_finish, waiter)
+                loop.call_soon_threadsafe(finish, waiter)
 
         self._authority.watch(condition, tell)
         try:
@@ -465,8 +471,3 @@ def _policy(
 def _demand(cpu: int, ram: Size, vram: Size, resources: Mapping[str, Size] | None) -> Demand:
     named = {name: parse_size(amount) for name, amount in resources.items()} if resources else None
     return make_demand(cpu, parse_size(ram), parse_size(vram), named)
-
-
-def _finish(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-LIMIT_S = 30.0  # a condition that does not come true within this is taken never to
+LIMIT_S = 15.0  # a condition that does not come true within this is taken never to
 TICK_S = 0.003
 
 

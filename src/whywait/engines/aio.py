@@ -8,9 +8,10 @@ threads the loop is woken once for a batch.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
-from inspect import isawaitable
+from inspect import CORO_CREATED, getcoroutinestate, isawaitable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from whywait.context import in_coroutine
@@ -45,7 +46,7 @@ class AsyncioEngine(Engine):
 
     def start(self, handle: Handle[Any]) -> None:
         """Make a task of the coroutine, on the loop."""
-        if self._loop is None:
+        if self._loop is None or self._loop.is_closed():
             self._find_loop()
         if threading.get_ident() == self._loop_thread:
             self._begin(handle)
@@ -79,7 +80,7 @@ class AsyncioEngine(Engine):
 
     def _find_loop(self) -> None:
         with self._lock:
-            if self._loop is not None:
+            if self._loop is not None and not self._loop.is_closed():
                 return
             running = asyncio._get_running_loop()
             if running is not None:
@@ -103,7 +104,8 @@ class AsyncioEngine(Engine):
         if threading.get_ident() == self._loop_thread:
             fn(handle)
         elif self._loop is not None:
-            self._loop.call_soon_threadsafe(fn, handle)
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and the body with it
+                self._loop.call_soon_threadsafe(fn, handle)
 
     def _begin_all(self) -> None:
         self._woken = False
@@ -134,5 +136,6 @@ class AsyncioEngine(Engine):
 
     def _cancel(self, handle: Handle[Any]) -> None:
         task = self._tasks.get(handle)
-        if task is not None:
+        # One that has not taken its first step is left to see its signal: cancelled now, it would never report.
+        if task is not None and getcoroutinestate(task.get_coro()) != CORO_CREATED:  # type: ignore[arg-type]
             task.cancel()

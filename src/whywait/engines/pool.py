@@ -1,11 +1,13 @@
-"""The pool engine: the threads of an executor.
+"""The pool engine: the threads of an executor, never more than it has slots.
 
-A task that is started goes to a new thread, or, if a thread sleeps, into a queue. Each task in the queue is promised
-to one thread that sleeps: ``_sleeping`` has an entry for each one to which nothing is promised. A thread that has
-nothing to do looks into the queue before it goes to sleep; if it finds a task, the sleeper that this was promised to
-is free again. So a burst of short tasks is done by the threads that are awake, while a task never waits behind
-another one. Everything is done by single operations of ``deque`` and ``SimpleQueue``: there is no lock that a
-finaliser could meet.
+A task that is started goes into a queue and is promised to a thread: to one that sleeps (``_sleeping`` has an entry
+for each to which nothing is promised), else to a new one; if there are as many as there may be, to whichever gets
+there first. A thread that has nothing to do looks into the queue before it goes to sleep, and may take what was
+promised to another. So a burst of short tasks is done by those that are awake, while a task waits behind nothing but
+the callbacks of others.
+
+There is no lock that a finaliser could meet: everything is done by single operations of ``deque`` and
+``SimpleQueue``.
 
 Unlike those of other engines, the threads stay until the executor ends (an initializer may have made them costly),
 tasks run in the context of their thread, and no body is ever interrupted.
@@ -13,10 +15,12 @@ tasks run in the context of their thread, and no body is ever interrupted.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures.thread import BrokenThreadPool
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -26,6 +30,7 @@ from whywait.engines.thread import ThreadEngine, _Worker
 from whywait.kernel.state import Cause, Outcome
 
 if TYPE_CHECKING:
+    from whywait.authority import Authority
     from whywait.handle import Handle
 
 log = logging.getLogger("concurrent.futures")  # where users of executors look for what an initializer raises
@@ -47,7 +52,16 @@ class PoolEngine(ThreadEngine):
         self._prefix = thread_name_prefix
         self._queue: SimpleQueue[Handle[Any] | None] = SimpleQueue()  # None: end
         self._sleeping: deque[None] = deque()
-        self._spare_numbers: list[int] = []  # of threads that have ended, for the names of others
+        self._more_numbers: Iterator[int] = itertools.count()  # of threads to come
+        self._numbers: deque[int] = deque()
+
+    def attach(self, authority: Authority) -> None:
+        """Belong to an authority, whose slots bound the number of threads."""
+        super().attach(authority)
+        slots = authority.settings.limits.slots
+        if slots is not None:
+            self._numbers.extend(range(slots))
+            self._more_numbers = iter(())
 
     @property
     def threads(self) -> set[threading.Thread]:
@@ -55,30 +69,21 @@ class PoolEngine(ThreadEngine):
         return {worker.thread for worker in list(self._workers)}
 
     def start(self, handle: Handle[Any]) -> None:
-        """Hand the task to a thread that sleeps, or to a new one."""
+        """Hand the task to a thread that sleeps, to a new one, or to the first that comes."""
+        self._queue.put(handle)
         try:
             self._sleeping.pop()
         except IndexError:
-            self._start_thread(handle)
-        else:
-            self._queue.put(handle)
+            number = self._next_number()
+            if number is not None:
+                self._start_thread(number)
 
     def kill(self, handle: Handle[Any]) -> None:
         """Leave the body alone: whatever it raises is its own."""
 
-    def retire(self) -> None:
-        """Let each thread end as soon as it has nothing to run."""
-        self._closed = True
-        while self._sleeping:
-            try:
-                self._sleeping.pop()
-            except IndexError:
-                break
-            self._queue.put(None)
-
     def close(self) -> None:
         """Let the threads end and wait until they have, callbacks of their last tasks included."""
-        self.retire()
+        self._queue.put(None)
         while threads := self.threads:
             if threading.current_thread() in threads:
                 return
@@ -100,57 +105,61 @@ class PoolEngine(ThreadEngine):
             return outcome
         return SUCCEEDED
 
-    def _start_thread(self, handle: Handle[Any]) -> None:
+    def _next_number(self) -> int | None:
+        """Return the number of a thread that may be made; None: there are as many as there may be."""
+        try:
+            return self._numbers.popleft()
+        except IndexError:
+            return next(self._more_numbers, None)
+
+    def _start_thread(self, number: int) -> None:
         worker = _Worker()
-        worker.inbox = handle
-        number = self._spare_numbers.pop() if self._spare_numbers else len(self._workers)
         name = f"{self._prefix}_{number}"
-        worker.thread = threading.Thread(target=self._live, args=(worker, number), name=name, daemon=True)
+        worker.thread = threading.Thread(target=self._live, args=(worker,), name=name, daemon=True)
         self._workers.add(worker)
         try:
             worker.thread.start()
         except RuntimeError as error:  # the system gives no more threads
             self._workers.discard(worker)
-            handle._error = error
-            self.authority.ended(handle, NEVER_RAN)
+            self._numbers.append(number)
+            if not self._workers:  # nobody else will come for the task
+                self._give_up(error)
 
-    def _live(self, worker: _Worker, number: int) -> None:
+    def _give_up(self, error: RuntimeError) -> None:
+        with contextlib.suppress(Empty):
+            handle = self._queue.get_nowait()
+            if handle is not None:
+                handle._error = error
+                self.authority.ended(handle, NEVER_RAN)
+
+    def _live(self, worker: _Worker) -> None:
         """Be a thread."""
         try:
             self._work(worker)
+            self._queue.put(None)  # the end is for all
         finally:
-            self._spare_numbers.append(number)
             self._workers.discard(worker)
 
     def _work(self, worker: _Worker) -> None:
         ended, run = self.authority.ended, self.run
-        handle = worker.inbox
+        handle = self._queue.get()
         while handle is not None:
             in_thread.handle = handle
             outcome = NEVER_RAN if handle.attention and handle.aborted else run(handle, worker)
-            in_thread.handle = worker.inbox = None
+            in_thread.handle = None
             handle = ended(handle, outcome, self)
             if handle is None:  # now nothing of the task is left here
                 handle = self._next()
 
     def _next(self) -> Handle[Any] | None:
-        """Return a task that was promised to another thread, or sleep until there is one; None: end."""
+        """Return a task that is in the queue, or sleep until there is one; None: end."""
         try:
             handle = self._queue.get_nowait()
         except Empty:
-            self._promise_nothing()
+            self._sleeping.append(None)
             return self._queue.get()
-        if handle is None:
-            self._queue.put(None)  # the sleeper that is to end still has to
-        else:
-            self._promise_nothing()
+        self._sleeping.append(None)  # whoever this was promised to sleeps on, and nothing is promised to it
         return handle
-
-    def _promise_nothing(self) -> None:
-        """Note that nothing is promised to a sleeper, but the end if all are to end."""
-        self._sleeping.append(None)
-        if self._closed:
-            self.retire()
 
 
 class InitializedPoolEngine(PoolEngine):

@@ -23,6 +23,7 @@ log = logging.getLogger("whywait")
 
 NAP_S: Final = 5.0  # who leads looks around that often; so a post that an exception cut short is not lost
 LATER_AT_MOST: Final = 8
+SPIN_S: Final = 0.00005  # how long to look actively for the next thing in quick succession
 SWIFT_S: Final = 0.001  # the longest that what can wait does wait
 PATIENCE_S: Final = 0.05  # a step that takes longer than once to twice this holds up others no more
 JOIN_S: Final = 1.0
@@ -155,7 +156,11 @@ class Pump:
             self._is_asleep = False
             return []
         began_s = monotonic()
-        events = turn.poll.poll(limit_s * 1000)
+        events: list[tuple[int, int]] = []
+        if self._is_swift and len(self._watched) == 1:  # to fall asleep and be woken would take longer than the wait
+            while not events and monotonic() - began_s < SPIN_S:
+                events = turn.poll.poll(0)
+        events = events or turn.poll.poll(limit_s * 1000)
         self._is_asleep = False
         self._is_swift = bool(events) and monotonic() - began_s < SWIFT_S
         if self._understudy_sleeps:
