@@ -25,6 +25,19 @@ def no_orphans():
         yield
 
 
+@pytest.fixture
+def make():
+    made = []
+
+    def make_authority(**options):
+        made.append(Authority(**{"engine": "process", "slots": 1, "grace": 0.1, **options}))
+        return made[-1]
+
+    yield make_authority
+    for authority in made:
+        authority.dispose()
+
+
 @pytest.fixture(scope="module")
 def shared():
     """One authority for the tests that leave it as it was."""
@@ -138,11 +151,34 @@ def test_sys_path_follows_and_directory_is_the_same(shared, tmp_path):
     assert shared.submit(os.getcwd).result(WAIT_S) == str(Path.cwd())
     name = f"late_{uuid.uuid4().hex}"
     (tmp_path / f"{name}.py").write_text("def where(): return __name__\n", encoding="utf-8")
+    shared.submit(bodies.echo, 1).result(WAIT_S)
     sys.path.append(str(tmp_path))
     try:
-        assert shared.submit(__import__(name).where).result(WAIT_S) == name
+        where = __import__(name).where
+        assert shared.submit(bodies.echo, where).result(WAIT_S) is where
+        assert shared.submit(where).result(WAIT_S) == name
     finally:
         sys.path.remove(str(tmp_path))
+
+
+def test_function_that_did_not_arrive_is_sent_again(make, tmp_path, monkeypatch):
+    """T2: a function that cannot be unpickled there fails its task; when it can be, it works."""
+    name, flag = f"shy_{uuid.uuid4().hex}", tmp_path / "flag"
+    text = f"""if True:
+        import os, pathlib
+        if os.getpid() != {os.getpid()} and not pathlib.Path({str(flag)!r}).exists():
+            raise ImportError("not yet")
+        def where(): return __name__
+    """
+    (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    where = __import__(name).where
+    authority = make()
+    for _ in range(2):
+        with pytest.raises(TaskFailed, match=r"function could not be unpickled.*not yet"):
+            authority.submit(where).result(WAIT_S)
+    flag.touch()
+    assert authority.submit(where).result(WAIT_S) == name
 
 
 def test_output_comes_out_before_the_result():

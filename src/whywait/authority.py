@@ -333,10 +333,10 @@ class Authority:
         """Let a handle go whose task has its final outcome, and tell whoever waits."""
         handle._fn = handle._context = handle._kwargs = handle._signal = None
         handle._args = ()
-        if handle._waiters is not None:
-            for waiter in handle._waiters:
+        if handle._bells is not None:
+            for waiter in handle._bells:
                 waiter.release()
-            handle._waiters = None
+            handle._bells = None
         if handle._error is not None:
             for kernel_scope in handle._task.scope.chain:
                 scope = self.scopes.get(kernel_scope.key)

@@ -41,6 +41,7 @@ class Handle(Generic[T]):
         "_args",
         "_attempts",
         "_authority",
+        "_bells",
         "_callbacks",
         "_context",
         "_done",
@@ -52,7 +53,6 @@ class Handle(Generic[T]):
         "_task",
         "_unseen",
         "_value",
-        "_waiters",
         "attention",
     )
 
@@ -74,7 +74,7 @@ class Handle(Generic[T]):
         self._kwargs: dict[str, Any] | None = None
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Handle[T]], object]] | None = None
-        self._waiters: list[Lock] | None = None  # released at the end, before the callbacks
+        self._bells: list[Lock] | None = None  # released at the end, before the callbacks
         self._attempts: list[Task] | None = None  # earlier ones
         self._signal: AbortSignal | None = None
 
@@ -278,17 +278,17 @@ class Handle(Generic[T]):
         with lock:
             if self._done:
                 return
-            if self._waiters is None:
-                self._waiters = [waiter]
+            if self._bells is None:
+                self._bells = [waiter]
             else:
-                self._waiters.append(waiter)
+                self._bells.append(waiter)
         try:
             if waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
                 return
         finally:
             with lock:
-                if self._waiters is not None and waiter in self._waiters:
-                    self._waiters.remove(waiter)
+                if self._bells is not None and waiter in self._bells:
+                    self._bells.remove(waiter)
         raise TimeoutError(f"task {self.id} is {self.state} after {timeout} s of waiting; it goes on")
 
     def _failure(self) -> BaseException:

@@ -152,10 +152,10 @@ class Link:
             return KIND_ERROR, _describe(stage, error)
 
     def _function(self, number: int, data: bytes | bytearray, flags: int) -> Callable[..., Any]:
-        if number and not data:
-            return self._functions[number]
         if flags & PATHS:
             sys.path[:], data = pickle.loads(data)  # noqa: S301 - from our own parent
+        if number and not data:
+            return self._functions[number]
         fn: Callable[..., Any] = pickle.loads(data)  # noqa: S301 - from our own parent
         if number:
             self._functions[number] = fn

@@ -23,7 +23,7 @@ KIND_ERROR: Final = 2
 KIND_PARKED: Final = 3
 
 FORGET: Final = 1  # flag of a task: forget the functions kept so far
-PATHS: Final = 2  # flag of a task: the function comes with a new sys.path
+PATHS: Final = 2  # flag of a task: where the function stands comes a pickled pair, a new sys.path and the function
 
 _BLOCK: Final = 8192
 _ONE_WRITE: Final = 65536  # longer payloads are not copied behind their head

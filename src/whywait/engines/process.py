@@ -121,6 +121,7 @@ class ProcessEngine(Engine):
             return self._sent_or_ended(handle, self._lost(handle, worker))
         del payload
         if outcome[0] != Outcome.SUCCESS:
+            worker.forget_functions()
             self._let_idle(worker)
             return self._sent_or_ended(handle, outcome)
         new = self.authority.ended(handle, outcome, self, self._pump.later)

@@ -42,7 +42,7 @@ class WorkerProcess:
         self.turn = 0  # of the last wish it was told
         self._is_over = False  # it is being reaped: its pid may belong to somebody else
         self._known: set[int] = set()  # the functions it keeps
-        self._paths = _paths()  # its sys.path
+        self._paths = sys.path[:]  # what it has been told
         self._sent = -1  # bytes of the last task, if they were sent at once
         self.idle_since_s = 0.0
         self.is_fresh = True  # it has not answered any task yet
@@ -67,7 +67,9 @@ class WorkerProcess:
         return ours, other
 
     def _start(self, fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
-        program = f"import sys; sys.path[:] = {self._paths!a}; import whywait.engines.child as c; c.main{fds}"
+        program = (
+            f"import sys; sys.path[:] = {_importable(self._paths)!a}; import whywait.engines.child as c; c.main{fds}"
+        )
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         return subprocess.Popen(  # noqa: S603 - our own interpreter and program
             [sys.executable, *flags, "-c", program], stdin=subprocess.DEVNULL, pass_fds=fds, process_group=0
@@ -97,17 +99,15 @@ class WorkerProcess:
         flags = 0
         if function_number in self._known:
             code = b""
-        else:
-            if function_number:
-                if len(self._known) >= KEPT_AT_MOST:
-                    self._known.clear()
-                    flags = FORGET
-                self._known.add(function_number)
-            paths = _paths()
-            if paths != self._paths:
-                self._paths = paths
-                flags |= PATHS
-                code = dumps((paths, code))
+        elif function_number:
+            if len(self._known) >= KEPT_AT_MOST:
+                self._known.clear()
+                flags = FORGET
+            self._known.add(function_number)
+        if sys.path != self._paths:
+            self._paths = sys.path[:]
+            flags |= PATHS
+            code = dumps((_importable(self._paths), code))
         length = TASK.size + len(label) + len(code) + len(arguments)
         start = TASK_FRAME.pack(length, KIND_TASK, number, len(label), function_number, len(code), flags) + label + code
         is_short = length < _ONE_WRITE
@@ -122,6 +122,10 @@ class WorkerProcess:
             write_all(self._tasks, start[count:])
         if not is_short:
             write_all(self._tasks, arguments)
+
+    def forget_functions(self) -> None:
+        """Send functions anew: one may not have arrived."""
+        self._known.clear()
 
     def has_taken(self) -> bool:
         """Return whether the worker can have seen any of the task that it was sent last; to be asked after its end."""
@@ -158,10 +162,10 @@ class WorkerProcess:
                     self._control.send(f"{number} {self.turn} {wish[1]:d} {wish[0]}\n".encode(), _SEND_FLAGS)
             return True
 
-    def kill(self, handle: Handle[Any] | None = None) -> bool:
+    def kill(self, handle: Handle[Any]) -> bool:
         """Kill the process with whatever it started, if it runs the given task; return whether it does."""
         with self._lock:
-            if handle is not None and self.handle is not handle:
+            if self.handle is not handle:
                 return False
             if not self._is_over:
                 send_signal(self._process.pid, signal.SIGKILL)
@@ -208,5 +212,5 @@ class WorkerProcess:
         self._control.close()
 
 
-def _paths() -> list[str]:
-    return [path for path in sys.path if isinstance(path, str)]
+def _importable(paths: list[str]) -> list[str]:
+    return [path for path in paths if isinstance(path, str)]  # others are ignored by imports
