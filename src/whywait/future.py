@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, CancelledError, Future, InvalidStateError
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from threading import Condition, Lock, RLock
 from typing import Any, Final, TypeVar
@@ -163,9 +163,9 @@ class TaskFuture(Handle[T], Future[T]):
         return self._fn, self._args, self._kwargs or {}
 
     def note_failure(self) -> None:
-        """Settle the error; that the pool is broken was logged once and needs no line for each future."""
+        """Settle the error; like any future's, it is nobody's business if nobody looks."""
         super().note_failure()
-        if isinstance(self._error, BrokenExecutor):
+        if self._error is not None:
             self._unseen.seen = True
 
     def run_callbacks(self) -> None:

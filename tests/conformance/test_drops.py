@@ -24,7 +24,7 @@ def listen(caplog):
 
 
 def warnings(caplog):
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
 def kinds(authority, name):
