@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from process_bodies import is_alive, marked, no_process_left, read, run_script, until
+from process_bodies import is_alive, marked, no_process_left, read, until
 from whywait import (
     Authority,
     Command,
@@ -278,37 +278,6 @@ def test_dispose_leaves_nothing_running(make, tmp_path):
 
 
 # The parent's end
-
-
-PARENT = """if True:
-    import sys, time
-    from whywait import Authority, Command
-    a = Authority(slots=3)
-    handles = [a.submit(Command(text)) for text in sys.argv[2:]]
-    handles[-1].pause()
-    open(sys.argv[1], "w").write("x")
-    time.sleep(1000)
-"""
-
-
-def test_commands_die_with_the_parent(tmp_path):
-    """O5: when the program is killed by SIGKILL, its commands end, deaf and stopped ones too, and the reaper."""
-    mark = f"whywait-parent-{uuid.uuid4()}"
-    paths = [tmp_path / name for name in ("one", "two", "three")]
-    programs = [DEAF.format(path) for path in paths]
-    parent = run_script(PARENT, tmp_path / "ready", *programs, env={**os.environ, "MARK": mark})
-    try:
-        until(lambda: read(tmp_path / "ready"), "the program")
-        pids = [pid_in(path) for path in paths[:2]]
-        assert all(map(is_alive, pids))
-        parent.kill()
-        parent.wait()
-        until(lambda: not marked(mark), "the end of all")
-    finally:
-        parent.kill()
-        for pid in marked(mark):
-            os.kill(pid, signal.SIGKILL)
-        parent.wait()
 
 
 def test_a_reaper_that_is_killed_is_replaced(make, tmp_path):

@@ -318,7 +318,7 @@ class Authority:
             if later is not None and handle._error is None:
                 later.append(handle)
             else:
-                if go_on is not None and handle._callbacks is not None:
+                if go_on is not None and handle._callbacks:
                     go_on._engine.start(go_on)  # a slow callback must not hold it up
                     go_on = None
                 self._finished(handle)
@@ -334,7 +334,7 @@ class Authority:
         handle._fn = handle._context = handle._kwargs = handle._signal = None
         handle._args = ()
         if handle._bells is not None:
-            for waiter in handle._bells:
+            for waiter in tuple(handle._bells):  # who gives up waiting takes its bell out of the list
                 waiter.release()
             handle._bells = None
         if handle._error is not None:

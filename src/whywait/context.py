@@ -78,7 +78,7 @@ class AbortSignal:
 
         self._parked.append(wake)
         if go.is_set():
-            self._wake()
+            wake()
         await waiter
 
     def _wake(self) -> None:
