@@ -270,8 +270,12 @@ class Authority:
         """Raise: this very thread holds the lock, so a finaliser has interrupted a command."""
         raise WhywaitError("called from inside the scheduler (a finaliser?): call it from another thread")
 
+    def may_act(self) -> bool:
+        """Return whether a submission can have changed anything beyond the queue."""
+        return self._slots.free > 0 or bool(self._timers.heap or self._expiries.heap or self.kernel.settled)
+
     def after_submit(self, now: int) -> Work | None:
-        """Dispatch if a submission can have changed anything; to be called under the lock, carried out without it."""
+        """Dispatch if a submission has changed anything; to be called under the lock, carried out without it."""
         kernel = self.kernel
         if self._slots.free <= 0 and not kernel.settled and self._nothing_sooner():
             return None

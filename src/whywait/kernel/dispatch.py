@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from whywait.kernel.model import Demand, Scope, Task
 
 _SWEEP_EMPTY_LANES: Final = 64
+_READY: Final = TaskState.READY  # a global is found faster than an attribute of a class, before Python 3.12
 
 
 class Dispatcher:
@@ -59,7 +60,7 @@ class Dispatcher:
     def enter(self, now: int, task: Task, lane: Lane, entry: int) -> None:
         """Make a task READY: it goes to the back of its lane. ``entry`` is newer than any before."""
         level = lane.level
-        task.state = TaskState.READY
+        task.state = _READY
         task.since = now
         task.entry = entry
         task.lane = lane

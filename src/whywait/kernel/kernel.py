@@ -15,14 +15,14 @@ from whywait.errors import ConfigError, InvalidTransition, QueueFull, Rejected, 
 from whywait.kernel import scopes, snapshot, why
 from whywait.kernel.events import Kind, RawEvent, outcome_details
 from whywait.kernel.lanes import Aging, Order
-from whywait.kernel.life import BACKOFF, PAUSE, READY_DETAILS, RUN_TIMEOUT, Life
-from whywait.kernel.model import GENERATED_ID_PREFIX, Budget, Demand, Limits, Policy, Priority, Scope, Submission, Task
+from whywait.kernel.life import BACKOFF, PAUSE, RUN_TIMEOUT, Life
+from whywait.kernel.model import Budget, Demand, Limits, Policy, Priority, Scope, Submission, Task
 from whywait.kernel.periodic import Periodic
 from whywait.kernel.periodics import TICK
-from whywait.kernel.relay import Relay
+from whywait.kernel.shortcuts import Shortcuts
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.starvation import STARVE
-from whywait.kernel.state import OPEN_SCOPE_STATES, Cause, Outcome, ScopeState, TaskState, Wait, task_step
+from whywait.kernel.state import Cause, Outcome, ScopeState, TaskState, Wait, task_step
 from whywait.kernel.why import Why
 
 _DEFAULT_LIMITS = Limits()
@@ -70,7 +70,9 @@ class Kernel:
         self.dispatcher = life.dispatcher
         self.timers = life.timers
         self.expiries = life.expiries
-        self.pass_on = Relay(life).pass_on
+        shortcuts = Shortcuts(life)
+        self.enter = shortcuts.enter
+        self.pass_on = shortcuts.pass_on
 
     # Scopes
 
@@ -118,37 +120,13 @@ class Kernel:
         job: Any = None,  # noqa: ANN401 - opaque: belongs to whoever submits
     ) -> Task:
         """Take a task in, QUEUED or READY; a refusal raises and leaves everything as it was."""
-        lane = scope.lanes.get((priority, demand))
         if (
-            lane is None
-            or after
-            or after_ended
-            or scope.state not in OPEN_SCOPE_STATES
-            or self._life.suspended
-            or scope.limited
-            or scope.policy.max_wait_ns is not None
-            or policy is not None
-            or priority.__class__ is not int  # 50.0 and True would find the lanes of 50 and 1
-            or (name is not None and (not name or name in scope.ids or name[0] == GENERATED_ID_PREFIX))
-        ):
-            request = Submission(scope, name, priority, demand, tuple(after), tuple(after_ended), policy, job)
-            return self._submit_checked(now, request)
-        # Nothing is left to check: a lane exists only for a priority and a demand that were accepted before. Spelled
-        # out for speed; bench/kernel.py measures it and test_kernel_against_model.py compares both ways.
-        life, dispatcher = self._life, self.dispatcher
-        dispatcher.count = number = dispatcher.count + 1
-        task = Task(number, name, scope, priority, demand, scope.policy, job, now)
-        scope.tasks[number] = task
-        if name is not None:
-            scope.ids[name] = task
-        life.stats.submitted += 1
-        dispatcher.enter(now, task, lane, number)
-        life.seq = life.trigger = seq = life.seq + 1
-        if life.emit is not None:
-            life.emit((seq, now, Kind.TASK_SUBMITTED, scope.key, number, name, None, READY_DETAILS))
-        return task
-
-    def _submit_checked(self, now: int, request: Submission) -> Task:
+            priority.__class__ is int and not after and not after_ended
+        ):  # 50.0 and True would find the lanes of 50 and 1
+            task = self.enter(now, scope, job, (priority, demand), name, policy)
+            if task is not None:
+                return task
+        request = Submission(scope, name, priority, demand, tuple(after), tuple(after_ended), policy, job)
         life = self._life
         try:
             found = life.admission.check(request)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from whywait.kernel import graph
 from whywait.kernel.admission import NO_DEPENDENCIES, Admission, Dependencies
 from whywait.kernel.dispatch import Dispatcher
-from whywait.kernel.events import Kind, RawEvent
+from whywait.kernel.events import QUEUED_DETAILS, READY_DETAILS, Kind, RawEvent
 from whywait.kernel.gates import Gate
 from whywait.kernel.model import Budget, Limits, Policy, Scope, Submission, Task, gate_order
 from whywait.kernel.periodics import Periodics
@@ -31,9 +31,6 @@ RUN_TIMEOUT: Final = "run_timeout"
 BACKOFF: Final = "backoff"
 MAX_WAIT: Final = "max_wait"
 PAUSE: Final = "pause"
-
-READY_DETAILS: Final = (("state", TaskState.READY),)
-QUEUED_DETAILS: Final = (("state", TaskState.QUEUED),)
 
 _by_id = attrgetter("id")
 
