@@ -423,8 +423,7 @@ class Authority:
         handles = []
         for task in settled:
             handle = task.job
-            if handle is not None and task.outcome is not None and task.retried_as is None:
-                handle.note_failure()
+            if handle is not None:
                 handle._done = True
                 task.job = None
                 handles.append(handle)

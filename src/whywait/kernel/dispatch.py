@@ -96,6 +96,17 @@ class Dispatcher:
                 self._forget_blocker(now)
             self.lane_emptied()
 
+    def clear(self, now: int, lane: Lane) -> None:
+        """Take all tasks out of a lane at once; their waits are charged already."""
+        if lane.items:
+            if lane.bench is not None:
+                self._off_bench(lane, lane.bench)
+                lane.epoch = Epoch(now, None, lane.level.segment, {})
+            lane.clear()
+            if lane is self.blocker:
+                self._forget_blocker(now)
+            self.lane_emptied()
+
     # The decision
 
     def fill(self, now: int) -> list[Task]:
@@ -282,12 +293,11 @@ class Dispatcher:
         waited = now - since
         level = lane.level
         segment = level.segment
-        if task.segment is segment and task.epoch is lane.epoch and task.waits is None:
+        if task.segment is segment and task.epoch is lane.epoch and task.waited is None:
             # The common case, spelled out for speed: nothing has changed since it entered, and it waited for one
             # cause all the time (guarded by test_kernel_against_model.py, which compares every wait).
-            gate = lane.epoch.gate
             if waited:
-                task.waits = {segment.mode if gate is None else gate.name: waited}
+                task.waited = waited
             if segment.higher:
                 task.starved_ns += waited
         elif waited:

@@ -244,6 +244,7 @@ class Kernel:
                 life.event(now, Kind.TASK_PAUSE_ASKED, task, None)
         elif state == TaskState.READY:
             self.dispatcher.leave(now, task)
+            task.waited = task.waits  # in full: it will be READY again in another epoch and segment
             life.cancel_wait_timer(task, life.expiries)
             self._pause_pending(now, task)
         elif state == TaskState.QUEUED:

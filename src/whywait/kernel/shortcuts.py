@@ -128,15 +128,14 @@ class Shortcuts:
         if (
             new.segment is segment
             and new.epoch is lane.epoch
-            and new.waits is None
+            and new.waited is None
             and not segment.higher
             and lane.epoch.gate is None
             and waited < dispatcher.step_ns
         ):
             if waited:
-                mode = segment.mode
-                new.waits = {mode: waited}
-                stats.wait_ns[mode] += waited
+                new.waited = waited
+                stats.wait_ns[segment.mode] += waited
             stats.recent_waits_ns.append(waited)
         else:
             dispatcher.account(now, new, lane)
