@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from whywait.kernel.state import Cause, Outcome
 
 if TYPE_CHECKING:
     from whywait.authority import Authority
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 
 Ended = tuple[str, str | None, bool]  # outcome, cause, may be retried
+NEVER_RAN: Final[Ended] = (Outcome.ERROR, Cause.EXCEPTION, False)  # it was aborted first; the kernel knows better
 
 
 class Engine(ABC):

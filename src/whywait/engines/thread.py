@@ -23,9 +23,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from whywait.context import in_thread
-from whywait.engines.base import Ended, Engine
+from whywait.engines.base import NEVER_RAN, Ended, Engine
 from whywait.errors import TaskAborted
-from whywait.kernel.state import Cause, Outcome
 
 if TYPE_CHECKING:
     from whywait.handle import Handle
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _OURS: Final = ("whywait", "whywait.engines")
-NEVER_RAN: Final[Ended] = (Outcome.ERROR, Cause.EXCEPTION, False)
 
 
 class Worker:
