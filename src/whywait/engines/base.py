@@ -41,6 +41,14 @@ class Engine(ABC):
     def start(self, handle: Handle[Any]) -> None:
         """Begin to carry out a task."""
 
+    def start_all(self, handles: list[Handle[Any]]) -> None:
+        """Begin to carry out tasks; a handle leaves the list when it is taken over."""
+        while handles:
+            self.start(handles.pop(0))
+
+    def look_again(self, count: int) -> None:
+        """See to it that so many tasks, which may have been taken over by a start that was broken off, are begun."""
+
     @abstractmethod
     def abort(self, handle: Handle[Any]) -> None:
         """Let the body know that it should end; the handle's signal is set already."""

@@ -62,6 +62,14 @@ class ProcessEngine(Engine):
         """Have the pump send the task to a worker."""
         self._pump.post(handle)
 
+    def start_all(self, handles: list[Handle[Any]]) -> None:
+        """Have the pump send the tasks to workers."""
+        self._pump.post_all(handles)
+
+    def look_again(self, count: int) -> None:  # noqa: ARG002 - it looks for all
+        """Have the pump look for tasks."""
+        self._pump.look_again()
+
     def abort(self, handle: Handle[Any]) -> None:
         """Pass the signal on to the worker."""
         any(worker.tell(handle) for worker in list(self._workers))
