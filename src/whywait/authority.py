@@ -16,6 +16,7 @@ from typing import Any, Final, Self, TypeVar, Unpack
 from whywait.clock import FAR_FUTURE_NS, Clock
 from whywait.context import signal_of
 from whywait.engines.base import Ended, Engine
+from whywait.engines.forks import own
 from whywait.engines.registry import Engines
 from whywait.errors import ForeignRef, QueueFull, StaleRef, UnknownScope, UnknownTask, WhywaitError
 from whywait.explain import Why, in_words
@@ -28,7 +29,7 @@ from whywait.kernel.model import Ref, Retry, Submission, Task
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import Outcome, ScopeState, TaskState
-from whywait.locks import take, wait_for
+from whywait.locks import LeftBehind, take, wait_for
 from whywait.scope import Scope, ScopeOptions, open_scope
 from whywait.settings import NS, UNSET, Given, Seconds, Settings, Size, Unset
 from whywait.work import Work, warn_of_drops
@@ -126,6 +127,7 @@ class Authority:
         self.scopes: dict[str, Scope] = {}  # living ones by key
         self._root = Scope(self, self.kernel.root, engine=self.engines.default, grace_s=settings.grace_s)
         self._default = open_scope(self, None, DEFAULT_SCOPE, {})
+        own(self)
         self.submit = self._default.submit
         self.submit_many = self._default.submit_many
 
@@ -249,6 +251,10 @@ class Authority:
         if kind is None:
             await self._root.wait_async()
         await self.dispose_async()
+
+    def let_go(self) -> None:
+        """Be of no use in a fork of this process: none of the threads is there, and locks may be held for ever."""
+        self.lock = LeftBehind()  # type: ignore[assignment] # it only refuses
 
     def _close(self) -> None:
         self._clock.close()
