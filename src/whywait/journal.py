@@ -26,7 +26,7 @@ class Journal:
 
     def since(self, seq: int) -> list[Event]:
         """Return the remembered events with a seq above this one, oldest first."""
-        return [Event._make(raw) for raw in self._ring if raw[0] > seq]
+        return [Event.of(raw) for raw in self._ring if raw[0] > seq]
 
     def subscribe(self, fn: Callable[[Event], object]) -> Callable[[], None]:
         """Pass every event from now on to ``fn``; return a function that ends it."""
@@ -50,7 +50,7 @@ class Journal:
         while self.undelivered and self._delivering.acquire(blocking=False):
             try:
                 while self.undelivered:
-                    event = Event._make(self.undelivered.popleft())
+                    event = Event.of(self.undelivered.popleft())
                     for fn in list(self._subscribers):
                         try:
                             fn(event)

@@ -51,7 +51,6 @@ class Tally:
         self.peaks: dict[str, int] = {}
         self.used_ns: dict[str, int] = {}
         self.ready_ns: defaultdict[int, list[int]] = defaultdict(list)  # by priority, for each start
-        self.unstarted_ns: dict[str, int] = {}  # by cause, of tasks that ended without a start
         self.starvation_timeout_ns = starvation_timeout_ns
         self.starved = 0
         self.starved_long = 0
@@ -164,8 +163,6 @@ class Tally:
     def settle(self, tasks: list[Task]) -> None:
         """Take in tasks that ended while they were pending."""
         for task in tasks:
-            for cause, ns in (task.waits or {}).items():
-                self.unstarted_ns[cause] = self.unstarted_ns.get(cause, 0) + ns
             if task.starved_ns:
                 self._note_starved(task)
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from whywait.errors import ConfigError
 from whywait.kernel.accounts import Epoch, Segment
-from whywait.kernel.state import Wait
+from whywait.kernel.events import submitted_details
+from whywait.kernel.state import TaskState, Wait
 
 if TYPE_CHECKING:
     from whywait.kernel.benches import Bench
@@ -119,6 +120,7 @@ class Lane:
         "bench",
         "bench_key",
         "demand",
+        "details",
         "epoch",
         "first_index",
         "items",
@@ -127,6 +129,7 @@ class Lane:
         "queued",
         "scope",
         "told",
+        "told_cause",
         "watched",
     )
 
@@ -142,6 +145,8 @@ class Lane:
         self.bench: Bench | None = None
         self.bench_key = 0
         self.epoch = Epoch(now, None, level.segment, {})
+        self.details = submitted_details(TaskState.READY, level.priority, demand)  # of those who are READY at once
+        self.told_cause: tuple[Gate | None, bool] = (None, False)  # what the latest LANE_WAITS has said
         self.told = 0  # starvation has been looked at up to this entry
         self.watched = False  # stands in the level's starvation watch
         self.items: list[Any] = []  # tasks and _Gone; None before the head
