@@ -273,7 +273,7 @@ class Level:
         # Open lanes by the entry of their head. A key may be too small, never too large: its lane's head has left.
         self.heap: list[tuple[int, Lane]] = []
         self.opening: list[Bench] = []  # benches on which a lane may fit since the last dispatch
-        self.segment = Segment(now, _mode(higher=higher, held=held), higher=higher)
+        self.segment = Segment(now, wait_mode(higher=higher, held=held), higher=higher)
         self.watch: list[tuple[int, int, Lane | Task]] = []  # by the starved total at which to report
         self.starve_timer: Timer | None = None
 
@@ -305,12 +305,13 @@ class Level:
 
     def switch(self, now: int, *, higher: bool, held: bool) -> None:
         """Start a new segment if what open lanes wait for has changed."""
-        mode = _mode(higher=higher, held=held)
+        mode = wait_mode(higher=higher, held=held)
         if mode != self.segment.mode or higher != self.segment.higher:
             self.segment = Segment(now, mode, higher=higher, before=self.segment)
 
 
-def _mode(*, higher: bool, held: bool) -> str:
+def wait_mode(*, higher: bool, held: bool) -> str:
+    """Return what lanes of a level wait for that dispatch has not got to."""
     if held:
         return Wait.HELD_BACK
     return Wait.SLOT_HIGHER if higher else Wait.SLOT

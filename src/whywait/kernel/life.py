@@ -116,7 +116,7 @@ class Life:
             if (gate, holds_back) == lane.told_cause:
                 continue
             lane.told_cause = (gate, holds_back)
-            details = [*lane.details[1:], ("cause", Wait.SLOT if gate is None else gate.name)]
+            details = [*lane.details[1:], ("cause", Wait.SLOT if gate is None else gate.name), ("tasks", len(lane))]
             if gate is not None and gate.scope is not None:
                 details.append(("of", gate.scope.key))
             if holds_back:
