@@ -84,7 +84,9 @@ def _lane_words(subject: str, details: dict[str, Any]) -> str:
     who = f"tasks of priority {details['priority']} in {subject}" + (f" that need {needs}" if needs else "")
     cause = details["cause"]
     if cause == Wait.SLOT:
-        return f"{who}: " + ("no gate is closed any more, they wait for their turn" if details["tasks"] else "none waits")
+        return f"{who}: " + (
+            "no gate is closed any more, they wait for their turn" if details["tasks"] else "none waits"
+        )
     behind = ", and others wait behind them" if details.get("holds_back") else ""
     return f"{who}: {_cause_words(cause)}{behind}"
 

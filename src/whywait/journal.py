@@ -92,7 +92,9 @@ class Journal:
                     missed = event.seq - self._last_delivered - 1
                     self._last_delivered = event.seq
                     if missed > 0:
-                        log.warning("%d events up to %d were not delivered: a subscriber is too slow", missed, event.seq)
+                        log.warning(
+                            "%d events up to %d were not delivered: a subscriber is too slow", missed, event.seq
+                        )
                     for fn in list(self._subscribers):
                         try:
                             fn(event)

@@ -190,12 +190,14 @@ def make_report(totals: dict[str, Any], events: Iterable[Event], skipped: int) -
         use["peak"] = max(use["peak"], account.peaks[key])
     path = account.critical_path()
     seen = 0 if account.first_seq is None else account.last_seq - account.first_seq + 1 - account.skipped
-    return Report({
-        **totals,
-        "by_holder": account.by_holder(),
-        "critical_path": {
-            "ms": sum(step["waited_ms"] + step["ran_ms"] for step in path),
-            "steps": path,
-        },
-        "events": {"seen": seen, "skipped": skipped + account.skipped},
-    })
+    return Report(
+        {
+            **totals,
+            "by_holder": account.by_holder(),
+            "critical_path": {
+                "ms": sum(step["waited_ms"] + step["ran_ms"] for step in path),
+                "steps": path,
+            },
+            "events": {"seen": seen, "skipped": skipped + account.skipped},
+        }
+    )

@@ -98,9 +98,7 @@ class SpanBridge:
         )
 
     def _end(self, event: Event, number: int, span: Span, details: dict[str, Any]) -> None:
-        outcome = details.get("outcome") or (
-            Outcome.REJECTED if event.kind == Kind.TASK_DROPPED else Outcome.ABORTED
-        )
+        outcome = details.get("outcome") or (Outcome.REJECTED if event.kind == Kind.TASK_DROPPED else Outcome.ABORTED)
         span.set_attribute("whywait.outcome", outcome)
         if outcome == Outcome.SUCCESS:
             span.set_status(Status(StatusCode.OK))
