@@ -76,7 +76,7 @@ def render_side_by_side(summaries: Sequence[Summary], title: str) -> str:
 
 
 def render_run(summary: Summary) -> str:
-    """Tell a run of an authority: how it went, how full, where the waiting went and who caused it, what took longest."""
+    """Tell a run of an authority: how it went, how full, where the waiting went, who caused it, what took longest."""
     blocks = [
         _run_summary(summary),
         _utilisation(summary),

@@ -110,8 +110,8 @@ class Account(Story):
                 if more > 0:
                     caused[gate, task.scope, task.id] += more
         rows = [
-            {"id": id, "scope": scope, "held": gate.name, "of": gate.scope or None, "cost_ms": in_ms(round(ns))}
-            for (gate, scope, id), ns in caused.items()
+            {"id": name, "scope": scope, "held": gate.name, "of": gate.scope or None, "cost_ms": in_ms(round(ns))}
+            for (gate, scope, name), ns in caused.items()
             if round(ns)
         ]
         return sorted(rows, key=lambda row: (-row["cost_ms"], row["held"], row["id"]))

@@ -13,7 +13,7 @@ Details = tuple[tuple[str, Any], ...]
 
 # (seq, time_ns, kind, scope key, task number, task name, cause seq, details)
 # The details of a TASK_STARTED are the task's own account of its wait, so that telling it costs nothing.
-RawEvent = tuple[int, int, str, str, int | None, str | None, int | None, Details | dict[str, int] | None]
+RawEvent = tuple[int, int, str, str, int | None, str | None, int | None, Any]
 
 
 class Kind:

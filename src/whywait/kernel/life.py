@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from whywait.kernel import graph
 from whywait.kernel.admission import NO_DEPENDENCIES, Admission, Dependencies
