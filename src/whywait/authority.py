@@ -8,6 +8,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from time import monotonic_ns
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
@@ -28,6 +29,7 @@ from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import Outcome, ScopeState, TaskState
 from whywait.locks import take
+from whywait.record import RecordingKernel
 from whywait.run_report import Report, kernel_account, make_report
 from whywait.scope import Scope, ScopeOptions, open_scope
 from whywait.settings import NS, UNSET, Given, Seconds, Settings, Size, Unset
@@ -71,8 +73,9 @@ class Authority:
         engine: str | Engine | None = None,
         inject: bool = False,
         events: int = 10_000,
+        record: str | Path | None = None,
     ) -> None:
-        """Settle the settings; no thread starts before it is needed."""
+        """Settle the settings; no thread starts before it is needed. ``record``: a file for all commands, to replay."""
         given = Given(
             slots=slots,
             cpu=cpu,
@@ -95,27 +98,19 @@ class Authority:
             inject=inject,
             events=events,
         )
-        self._begin(given.settle())
+        self._begin(given.settle(), record)
 
     @classmethod
     def from_env(cls) -> Self:
         """Make an authority from the environment variables ``WHYWAIT_*`` alone."""
         return cls()
 
-    def _begin(self, settings: Settings) -> None:
+    def _begin(self, settings: Settings, record: str | Path | None = None) -> None:
         self.settings = settings
         self.token = next(_tokens)  # tells its refs from other authorities'
         self.lock = threading.RLock()
         self._began_ns = monotonic_ns()
-        self.kernel = Kernel(
-            settings.limits,
-            settings.budget,
-            settings.order,
-            settings.policy,
-            backfill=settings.backfill,
-            pause_timeout_ns=round(settings.pause_timeout_s * NS),
-            starvation_timeout_ns=round(settings.starvation_timeout_s * NS),
-        )
+        self.kernel = _make_kernel(settings, record)
         self._journal = Journal(settings.events, self.kernel.emit_to)
         self._clock = Clock()
         self._slots = self.kernel.root.slot_gate
@@ -270,6 +265,8 @@ class Authority:
     def _close(self) -> None:
         self._clock.close()
         self.engines.close()
+        if isinstance(self.kernel, RecordingKernel):
+            self.kernel.close()
 
     # The critical section
 
@@ -528,6 +525,19 @@ class Authority:
             if 0 < ref.number <= self.kernel.dispatcher.count:
                 raise StaleRef(f"{ref} is no longer valid: its task has ended or was retried under a new ref")
             raise UnknownTask(f"{ref} was never given out")
+
+
+def _make_kernel(settings: Settings, record: str | Path | None) -> Kernel:
+    options: dict[str, Any] = {
+        "limits": settings.limits,
+        "budget": settings.budget,
+        "order": settings.order,
+        "policy": settings.policy,
+        "backfill": settings.backfill,
+        "pause_timeout_ns": round(settings.pause_timeout_s * NS),
+        "starvation_timeout_ns": round(settings.starvation_timeout_s * NS),
+    }
+    return Kernel(**options) if record is None else RecordingKernel(record, **options)
 
 
 def _warn_of_drops(tasks: list[Task]) -> None:
