@@ -148,7 +148,7 @@ class Authority:
 
     def why(self, ref: Ref | str) -> Why:
         """Return why a task waits, or what it does, by its ref or id."""
-        return self.why_task(self._find(ref))
+        return self.get(ref).why()
 
     def snapshot(self) -> Snapshot:
         """Return an immutable picture of everything there is now."""
@@ -220,10 +220,11 @@ class Authority:
         """Bring a paused task back to where it was."""
         self.command(lambda now: self.kernel.resume(now, handle._task))
 
-    def why_task(self, task: Task) -> Why:
-        """Return why a task waits, or what it does, or how its wait divided."""
+    def why_handle(self, handle: Handle[Any]) -> Why:
+        """Return why a task waits, or what it does, or how its whole wait divided, over all attempts."""
         with self.lock:
-            return in_words(self.kernel.why(monotonic_ns(), task))
+            why = self.kernel.why(monotonic_ns(), handle._task, handle._attempts or ())
+        return in_words(why)
 
     # The end
 
