@@ -143,7 +143,9 @@ def test_the_reported_conditions_are_what_it_takes(first):
     assert checked > 20
 
 
-@pytest.mark.parametrize("order", [Strict(), Aging(0.01, 10), Aging(0.003, 7, None), Aging(0.01, 15, 60), Aging(boost=0)])
+@pytest.mark.parametrize(
+    "order", [Strict(), Aging(0.01, 10), Aging(0.003, 7, None), Aging(0.01, 15, 60), Aging(boost=0)]
+)
 def test_waited_for_is_the_inverse_of_effective(order):
     """P3, P4: from that moment on, not before, the priority is reached; never if it is never."""
     for base in (0, 13, 50, 60, 99, 100):

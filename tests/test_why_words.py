@@ -71,14 +71,14 @@ def test_every_event_has_words(kind):
 def test_slots():
     """V1: how many, and who has them for how long."""
     driver = Driver(kernel(2))
-    driver.submit("train-3", lasts=None)
+    driver.submit("train", lasts=None)
     driver.submit("train-4", lasts=None)
     driver.dispatch()
     task = driver.submit("resize")
     driver.until(41 * SECOND)
     assert lines(said(driver, task)) == [
         "resize has waited 41.0 s:",
-        "  slots: all 2 are taken, by train-3 (41.0 s) and train-4 (41.0 s)",
+        "  slots: all 2 are taken, by train (41.0 s) and train-4 (41.0 s)",
         "  priority: 50, lifted to 100 by waiting",
         "  it starts when a slot is free",
     ]
@@ -115,11 +115,11 @@ def test_a_named_resource_counts_in_pieces_and_many_holders_are_summed_up():
     """V1, B3: three are named."""
     driver = Driver(kernel(None, licence=5))
     for number in range(5):
-        driver.submit(f"solver-{number}", licence=1, lasts=None)
+        driver.submit(f"s{number}", licence=1, lasts=None)
     task = driver.submit("late", licence=2)
     driver.until(1)
     assert lines(said(driver, task))[1:] == [
-        "  licence: needs 2, 0 of 5 free, held by solver-0 (1, 1 ms), solver-1 (1, 1 ms), solver-2 (1, 1 ms) and 2 more",
+        "  licence: needs 2, 0 of 5 free, held by s0 (1, 1 ms), s1 (1, 1 ms), s2 (1, 1 ms) and 2 more",
         "  it starts when 2 more licence is free",
     ]
 
@@ -127,13 +127,12 @@ def test_a_named_resource_counts_in_pieces_and_many_holders_are_summed_up():
 def test_a_soft_demand_above_the_limit():
     """V1, B2: it is no deadlock."""
     driver = Driver(kernel(None, ram=4 * GB))
-    driver.submit("small", ram=1 * GB, lasts=None)
+    driver.submit("s", ram=1 * GB, lasts=None)
     driver.dispatch()
     task = driver.submit("huge", ram=9 * GB)
     driver.until(1)
     assert lines(said(driver, task))[1:] == [
-        "  ram: needs 9.0 GB, more than the limit of 4.0 GB, so nothing else may run beside it, "
-        "held by small (1.0 GB, 1 ms)",
+        "  ram: needs 9.0 GB, more than the limit of 4.0 GB, so nothing else may run beside it, held by s (1.0 GB, 1 ms)",
         "  it starts when nothing else runs",
     ]
 
@@ -206,17 +205,16 @@ def test_dispatch():
 def test_dependencies_down_to_the_root():
     """V1: where each stands; three are told."""
     driver = Driver(kernel(1))
-    driver.submit("train-3", lasts=None)
+    driver.submit("train", lasts=None)
     driver.dispatch()
     driver.submit("fetch")
     driver.submit("decode", after=["fetch"])
-    task = driver.submit("encode", after=["train-3", "decode"])
+    task = driver.submit("encode", after=["train", "decode"])
     driver.until(3 * SECOND)
     assert lines(said(driver, task)) == [
         "encode has waited 3.0 s:",
-        "  dependencies: train-3 has been running for 3.0 s; decode waits for fetch, which waits for a slot "
-        "held by train-3",
-        "  it starts when train-3 has succeeded and decode has succeeded",
+        "  dependencies: train has been running for 3.0 s; decode waits for fetch, which waits for a slot held by train",
+        "  it starts when train has succeeded and decode has succeeded",
     ]
 
 
@@ -292,7 +290,7 @@ def test_paused():
 def test_starved_and_in_line():
     """V1, V2: who is ahead, who starves it."""
     driver = Driver(kernel(1, Strict()))
-    driver.submit("train-3", 80, lasts=None)
+    driver.submit("train", 80, lasts=None)
     driver.dispatch()
     for number in range(5):
         driver.submit(f"h{number}", 80)
@@ -300,9 +298,9 @@ def test_starved_and_in_line():
     driver.until(90 * SECOND)
     assert lines(said(driver, task)) == [
         "backup has waited 1m 30s:",
-        "  slots: the only one is taken, by train-3 (1m 30s)",
+        "  slots: the only one is taken, by train (1m 30s)",
         "  in line: 5 tasks ahead of it: h0, h1, h2 and 2 more",
-        "  starved for 1m 30s: train-3 of higher priority holds a slot",
+        "  starved for 1m 30s: train of higher priority holds a slot",
         "  it starts when a slot is free and it is its turn",
     ]
 
