@@ -132,7 +132,7 @@ def test_a_soft_demand_above_the_limit():
     task = driver.submit("huge", ram=9 * GB)
     driver.until(1)
     assert lines(said(driver, task))[1:] == [
-        "  ram: needs 9.0 GB, more than the limit of 4.0 GB, so nothing else may run beside it, held by s (1.0 GB, 1 ms)",
+        "  ram: needs 9.0 GB, more than the limit of 4.0 GB, so nothing else may run with it, held by s (1.0 GB, 1 ms)",
         "  it starts when nothing else runs",
     ]
 
@@ -208,13 +208,13 @@ def test_dependencies_down_to_the_root():
     driver.submit("train", lasts=None)
     driver.dispatch()
     driver.submit("fetch")
-    driver.submit("decode", after=["fetch"])
-    task = driver.submit("encode", after=["train", "decode"])
+    driver.submit("cut", after=["fetch"])
+    task = driver.submit("encode", after=["train", "cut"])
     driver.until(3 * SECOND)
     assert lines(said(driver, task)) == [
         "encode has waited 3.0 s:",
-        "  dependencies: train has been running for 3.0 s; decode waits for fetch, which waits for a slot held by train",
-        "  it starts when train has succeeded and decode has succeeded",
+        "  dependencies: train has been running for 3.0 s; cut waits for fetch, which waits for a slot held by train",
+        "  it starts when train has succeeded and cut has succeeded",
     ]
 
 

@@ -144,10 +144,9 @@ def kernel_account(kernel: Kernel, now: int, began_ns: int, starvation_timeout_n
     stats, dispatcher = kernel.stats, kernel.dispatcher
     alive = sum(len(scope.tasks) for scope in kernel.scopes.values())
     outcomes = {outcome.lower(): count for outcome, count in stats.by_outcome.items()}
-    worst = {-told.minus_number: told for told in sorted(dispatcher.worst_starved)}
     rows = [
         {"id": told.id, "attempt": told.attempt, "priority": told.priority, "ms": in_ms(told.starved_ns)}
-        for told in sorted(worst.values(), reverse=True)
+        for told in sorted(dispatcher.worst_starved, reverse=True)
     ]
     return {
         "makespan_ms": in_ms(now - began_ns),

@@ -6,7 +6,7 @@ Only this module moves lanes between heaps and benches and changes what gates ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from heapq import heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from whywait.kernel.accounts import Epoch, ready_wait
@@ -320,11 +320,14 @@ class Dispatcher:
             self.promotions += self.order.promotions(level.priority, waited)
 
     def _note_starved(self, task: Task, starved_ns: int) -> None:
+        worst = self.worst_starved
         if not task.starved_ns:
             self.starved_tasks += 1
+        elif starved_ns > self._worst_floor:  # it was READY before, and may be among them already
+            worst[:] = [told for told in worst if told.minus_number != -task.number]
+            heapify(worst)
         task.starved_ns = starved_ns
         if starved_ns > self._worst_floor:
-            worst = self.worst_starved
             told = Starved(starved_ns, -task.number, task.id, task.attempt, task.priority)
             if len(worst) < WORST_STARVED:
                 heappush(worst, told)
