@@ -84,7 +84,7 @@ def test_a_real_threaded_run_replays_to_the_byte(tmp_path, seed):
     assert events.skipped == 0
     replayed = Record(path).replay()
     assert repr(replayed) == repr(list(events))
-    assert len(replayed) > 300
+    assert len(replayed) > 50
 
 
 def test_a_batch_and_a_disposed_scope_replay(tmp_path):
@@ -250,6 +250,23 @@ def test_retries_failures_and_cancellations_come_out_the_same(tmp_path):
     }  # fmt: skip
     starts = [name for _, word, name in result.events if word == "start"]
     assert (starts.count("flaky"), starts.count("fails")) == (3, 2)
+
+
+def test_a_suspension_comes_at_its_time(tmp_path):
+    """O2: what was submitted before it starts after it."""
+    path = tmp_path / "run.rec"
+    gate, never = threading.Event(), threading.Event()
+    with Authority(slots=1, record=path) as authority, authority.scope("s") as scope:
+        first = scope.submit(gate.wait, id="first")
+        second = scope.submit(int, id="second")
+        scope.suspend()
+        gate.set()
+        first.result(30)
+        never.wait(0.005)
+        scope.resume()
+        second.result(30)
+    waited = Simulation(workload_of(path)).run().summary["waited_for_ms"]
+    assert waited["scope_state"] >= 5
 
 
 def test_equal_names_in_other_scopes_and_no_names_at_all(tmp_path):

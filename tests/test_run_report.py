@@ -17,7 +17,7 @@ from whywait.story import Story
 
 
 def report_of(driver: Driver, skipped: int = 0):
-    totals = kernel_account(driver.kernel, driver.now_ns, 0, 30_000 * MS)
+    totals = kernel_account(driver.kernel, driver.now_ns, 0)
     return make_report(totals, driver.events[skipped:], skipped)
 
 
@@ -142,7 +142,7 @@ def test_totals_and_events_agree_in_random_runs(first):
     """V1, V4, V7: the kernel's totals are the sum of what the events tell; a report can always be made and told."""
     for seed in range(first, first + 20):
         pair = drive(Seeded(seed), 80)
-        totals = kernel_account(pair.kernel, pair.now, 0, 30_000 * MS)
+        totals = kernel_account(pair.kernel, pair.now, 0)
         told: dict[str, int] = {}
         for raw in pair.raw_events:
             details = raw[7] if isinstance(raw[7], dict) else dict(raw[7] or ()).get("waits", {})

@@ -22,14 +22,13 @@ from whywait.explain import Why, in_words
 from whywait.handle import Handle
 from whywait.journal import Events, Journal
 from whywait.kernel.events import Event, RawEvent
-from whywait.kernel.kernel import Kernel
 from whywait.kernel.lanes import Order
 from whywait.kernel.model import Ref, Retry, Task
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import Outcome, ScopeState, TaskState
 from whywait.locks import take
-from whywait.record import RecordingKernel
+from whywait.record import RecordingKernel, make_kernel
 from whywait.run_report import Report, kernel_account, make_report
 from whywait.scope import Scope, ScopeOptions, open_scope
 from whywait.settings import NS, UNSET, Given, Seconds, Settings, Size, Unset
@@ -110,7 +109,7 @@ class Authority:
         self.token = next(_tokens)  # tells its refs from other authorities'
         self.lock = threading.RLock()
         self._began_ns = monotonic_ns()
-        self.kernel = _make_kernel(settings, record)
+        self.kernel = make_kernel(settings, record)
         self._journal = Journal(settings.events, self.kernel.emit_to)
         self._clock = Clock()
         self._slots = self.kernel.root.slot_gate
@@ -180,11 +179,8 @@ class Authority:
     def report(self) -> Report:
         """Return where the waiting of the run went, by cause and by holder, and how full slots and budget were."""
         with self.lock:
-            kernel = self.kernel
             raw, skipped = self._journal.since(0)
-            last_ns = raw[-1][1] if raw else self._began_ns
-            now = monotonic_ns() if any(scope.tasks for scope in kernel.scopes.values()) else last_ns
-            totals = kernel_account(kernel, now, self._began_ns, round(self.settings.starvation_timeout_s * NS))
+            totals = kernel_account(self.kernel, monotonic_ns(), self._began_ns, raw[-1][1] if raw else None)
         return make_report(totals, Events(raw), skipped)
 
     def subscribe(self, fn: Callable[[Event], object]) -> Callable[[], None]:
@@ -526,19 +522,6 @@ class Authority:
             if 0 < ref.number <= self.kernel.dispatcher.count:
                 raise StaleRef(f"{ref} is no longer valid: its task has ended or was retried under a new ref")
             raise UnknownTask(f"{ref} was never given out")
-
-
-def _make_kernel(settings: Settings, record: str | Path | None) -> Kernel:
-    options: dict[str, Any] = {
-        "limits": settings.limits,
-        "budget": settings.budget,
-        "order": settings.order,
-        "policy": settings.policy,
-        "backfill": settings.backfill,
-        "pause_timeout_ns": round(settings.pause_timeout_s * NS),
-        "starvation_timeout_ns": round(settings.starvation_timeout_s * NS),
-    }
-    return Kernel(**options) if record is None else RecordingKernel(record, **options)
 
 
 def _warn_of_drops(tasks: list[Task]) -> None:

@@ -20,6 +20,7 @@ from whywait.kernel.kernel import Kernel
 from whywait.kernel.lanes import Aging, Order, Strict
 from whywait.kernel.model import Budget, Limits, Policy, Retry, Scope, Submission, Task
 from whywait.kernel.periodic import Periodic
+from whywait.settings import NS, Settings
 from whywait.units import shown
 
 log = logging.getLogger("whywait.record")
@@ -226,6 +227,20 @@ class _Player:
                 return Limits(**inner)
             return Submission(*(self._decode(field) for field in inner))
         return value
+
+
+def make_kernel(settings: Settings, record: str | Path | None = None) -> Kernel:
+    """Return a kernel with an authority's settings, one that records if there is a path to record to."""
+    options: dict[str, Any] = {
+        "limits": settings.limits,
+        "budget": settings.budget,
+        "order": settings.order,
+        "policy": settings.policy,
+        "backfill": settings.backfill,
+        "pause_timeout_ns": round(settings.pause_timeout_s * NS),
+        "starvation_timeout_ns": round(settings.starvation_timeout_s * NS),
+    }
+    return Kernel(**options) if record is None else RecordingKernel(record, **options)
 
 
 def is_record(path: str | Path) -> bool:

@@ -67,6 +67,7 @@ class Kernel:
         self.requests = life.requests  # (verb, task) for the engines: abort, pause, resume
         self.settled = life.settled  # tasks that ended otherwise than by their own `ended`
         self.stats = life.stats
+        self.starvation_timeout_ns = starvation_timeout_ns
         self.dispatcher = life.dispatcher
         self.timers = life.timers
         self.expiries = life.expiries
