@@ -145,8 +145,7 @@ def test_totals_and_events_agree_in_random_runs(first):
         totals = kernel_account(pair.kernel, pair.now, 0)
         told: dict[str, int] = {}
         for raw in pair.raw_events:
-            details = raw[7] if isinstance(raw[7], dict) else dict(raw[7] or ()).get("waits", {})
-            for cause, ns in details.items():
+            for cause, ns in dict(Event.of(raw).details or ()).get("waits", {}).items():
                 told[cause] = told.get(cause, 0) + ns
         assert totals["waited_for_ms"] == pytest.approx({cause: ns / MS for cause, ns in told.items()})
         if not any(task.state == "READY" for task in pair.model.tasks):

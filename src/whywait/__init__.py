@@ -31,8 +31,9 @@ from whywait.explain import Why
 from whywait.handle import Handle
 from whywait.kernel.lanes import Aging, Strict
 from whywait.kernel.model import Priority, Ref, Retry
-from whywait.scope import Call, Scope
+from whywait.scope import Scope
 from whywait.simulation import Simulation, SimulationResult
+from whywait.submission import Call
 
 __all__ = [
     "Aging",

@@ -185,6 +185,10 @@ class _Builder:
 def _submitted(played: Played) -> list[tuple[Task, Submission]]:
     if played.name == "submit" and played.result is not None:
         return [(played.result, Submission(*played.args, **played.kwargs))]
+    if played.name == "enter" and played.result is not None:
+        task: Task = played.result
+        policy = task.policy if task.policy is not task.scope.policy else None
+        return [(task, Submission(task.scope, task.name, task.priority, task.demand, policy=policy))]
     if played.name == "submit_many" and played.result is not None:
         return list(zip(played.result, played.args[0], strict=True))
     return []

@@ -226,6 +226,12 @@ class Lane:
             self._gone_in.clear()
         return False
 
+    def clear(self) -> None:
+        """Remove all tasks."""
+        self.items = []
+        self.first_index = self._base = self.gone = 0
+        self._gone_in.clear()
+
     def before(self, entry: int) -> int:
         """Return how many tasks of the lane entered before ``entry``."""
         return self._living_before(bisect_left(self.items, entry, self.first_index, key=_entry))

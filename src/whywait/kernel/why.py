@@ -38,7 +38,7 @@ def explain(life: Life, now: int, task: Task, earlier: Iterable[Task] = ()) -> W
     """Return why a task is not running, or what it does, or how its wait divided; ``earlier``: attempts before it."""
     breakdown: dict[str, int] = {}
     for each in (*earlier, task):
-        _add(breakdown, each.waits or {})
+        _add(breakdown, each.waits)
     facts: dict[str, Any] = {}
     if task.state == TaskState.READY:
         facts = _ready(life, now, task)
