@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from whywait import report
 from whywait.kernel.events import Event
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from whywait.kernel.gates import Gate
     from whywait.kernel.kernel import Kernel
 
-_HOLDERS: Final = 10  # as many are named
 _NO_HOLDER: Final = frozenset({Wait.SCOPE_STATE})  # somebody's decision, not somebody's work
 
 
@@ -53,6 +52,8 @@ class Account(Story):
     gate a running total of waiting time per unit held, and a holder's part is what it held times what the total grew
     by meanwhile. A wait for dependencies is charged to the one that ended last.
     """
+
+    keeps_stretches: ClassVar[bool] = False
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         """Follow ``events``."""
