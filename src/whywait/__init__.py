@@ -31,6 +31,8 @@ from whywait.explain import Why
 from whywait.handle import Handle
 from whywait.kernel.lanes import Aging, Strict
 from whywait.kernel.model import Priority, Ref, Retry
+from whywait.record import Record
+from whywait.run_report import Report
 from whywait.scope import Scope
 from whywait.simulation import Simulation, SimulationResult
 from whywait.submission import Call
@@ -53,8 +55,10 @@ __all__ = [
     "PauseTimeout",
     "Priority",
     "QueueFull",
+    "Record",
     "Ref",
     "Rejected",
+    "Report",
     "Retry",
     "Scope",
     "ScopeClosed",

@@ -19,9 +19,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from whywait.errors import ConfigError
+from whywait.record import is_record
 from whywait.report import render, render_side_by_side
 from whywait.simulation import Simulation
 from whywait.tally import SimulationResult
+from whywait.units import parse_size
+from whywait.whatif import workload_of
 from whywait.workload import Workload
 
 _PATIENCE_S: Final = 1.0
@@ -43,6 +47,10 @@ A first example:
 What if there were more slots, or no aging? Every combination, side by side:
   whywait simulate farm.json --order aging --order strict --slots 2 --slots 4
 
+\b
+What if a run that Authority(record="run.rec") recorded had had 12 GB of VRAM?
+  whywait simulate run.rec --vram 12GB
+
 Exit code: 0, or 2 if the workload or an option is malformed.
 """
 
@@ -55,7 +63,10 @@ class OrderName(StrEnum):
 
 
 def simulate(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The workload, a JSON file; - reads standard input.")],
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="The workload, a JSON file, or a recorded run; - reads standard input."),
+    ],
     *,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print events, final outcomes and summary as JSON, for programs.")
@@ -68,6 +79,13 @@ def simulate(
         list[str] | None,
         typer.Option(metavar="N|none", help="Use so many slots instead of the file's; repeat to compare."),
     ] = None,
+    cpu: Annotated[str | None, typer.Option(metavar="N|none", help="Use this cpu limit instead of the file's.")] = None,
+    ram: Annotated[
+        str | None, typer.Option(metavar="SIZE|none", help="Use this ram limit instead of the file's.")
+    ] = None,
+    vram: Annotated[
+        str | None, typer.Option(metavar="SIZE|none", help="Use this vram limit instead of the file's.")
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Where the jitter of periodics starts from.")] = 0,
     debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` looks for it
 ) -> None:
@@ -76,7 +94,8 @@ def simulate(
     counts: list[dict[str, Any]] = [{"slots": _parse_slots(text)} for text in slots or ()] or [{}]
     gc.disable()  # this process does one thing and leaves; a million tasks are no garbage
     workload = _read(file)
-    choices = [{**first, **second} for first, second in product(orders, counts)]
+    budget = _parse_budget({"cpu": cpu, "ram": ram, "vram": vram})
+    choices = [{**first, **second, **budget} for first, second in product(orders, counts)]
     with _Bar(len(choices)) as bar:
         results = [
             Simulation(workload, seed=seed, progress=bar.for_run(run), **options).run()
@@ -98,9 +117,26 @@ def _parse_slots(text: str) -> int | None:
     raise typer.BadParameter(f"{text!r} is neither an int >= 1 nor none", param_hint="'--slots'")
 
 
+def _parse_budget(given: dict[str, str | None]) -> dict[str, int | None]:
+    budget: dict[str, int | None] = {}
+    for name, text in given.items():
+        if text is None:
+            continue
+        if text.lower() == "none":
+            budget[name] = None
+            continue
+        try:
+            budget[name] = parse_size(int(text) if text.isascii() and text.isdigit() else text)
+        except ConfigError as error:
+            raise typer.BadParameter(str(error), param_hint=f"'--{name}'") from None
+    return budget
+
+
 def _read(file: str) -> Workload:
     if file == _STDIN:
         return Workload.from_stream(sys.stdin.buffer, "standard input")
+    if is_record(file):
+        return workload_of(file)
     return Workload.from_file(file)
 
 
