@@ -8,11 +8,12 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from random import uniform
 from time import monotonic_ns
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from whywait.clock import FAR_FUTURE_NS, Clock
+from whywait.clock import Clock
 from whywait.context import signal_of
 from whywait.engines.base import Engine
 from whywait.engines.registry import Engines
@@ -27,7 +28,8 @@ from whywait.kernel.model import Ref, Retry, Task
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import Outcome, ScopeState, TaskState
-from whywait.scope import Scope, ScopeOptions, open_scope
+from whywait.options import ScopeOptions
+from whywait.scope import Scope, open_scope
 from whywait.settings import NS, UNSET, Given, Seconds, Settings, Size, Unset
 
 T = TypeVar("T")
@@ -112,9 +114,10 @@ class Authority:
             backfill=settings.backfill,
             pause_timeout_ns=round(settings.pause_timeout_s * NS),
             starvation_timeout_ns=round(settings.starvation_timeout_s * NS),
+            jitter=_jitter,
         )
         self._journal = Journal(settings.events, self.kernel.emit_to)
-        self._clock = Clock()
+        self._clock = Clock(self._tick)
         self._slots = self.kernel.root.slot_gate
         self._timers, self._expiries = self.kernel.timers, self.kernel.expiries
         self._watchers: list[tuple[Callable[[], bool], Callable[[], None]]] = []
@@ -205,6 +208,13 @@ class Authority:
         """Bring a paused task back to where it was."""
         self.command(lambda now: self.kernel.resume(now, handle._task))
 
+    def set_periodic_enabled(self, id: str, enabled: bool, *, immediately: bool = False) -> None:  # noqa: FBT001 - the setting itself
+        """Switch a periodic on (from its next tick, or now if ``immediately``) or off, by ``id`` or ``scope/id``."""
+        kernel = self.kernel
+        self.command(
+            lambda now: kernel.set_periodic_enabled(now, kernel.find_periodic(id), enabled, immediately=immediately)
+        )
+
     def why_task(self, task: Task) -> Why:
         """Return why a task waits, or what it does, or how its wait divided."""
         with self.lock:
@@ -231,7 +241,7 @@ class Authority:
     ) -> None:
         """Leave normally: wait for all tasks, then dispose. Leave by an exception: dispose."""
         if kind is None:
-            self._root.wait()
+            self._root.leave()
         self.dispose()
 
     async def __aenter__(self) -> Self:
@@ -244,7 +254,7 @@ class Authority:
     ) -> None:
         """Leave like a plain block, without blocking the event loop."""
         if kind is None:
-            await self._root.wait_async()
+            await self._root.leave_async()
         await self.dispose_async()
 
     def _close(self) -> None:
@@ -337,7 +347,7 @@ class Authority:
             for waiter in tuple(handle._bells):  # who gives up waiting takes its bell out of the list
                 waiter.release()
             handle._bells = None
-        if handle._error is not None:
+        if handle._error is not None and handle._task.periodic is None:
             for kernel_scope in handle._task.scope.chain:
                 scope = self.scopes.get(kernel_scope.key)
                 if scope is not None and scope.task_failed(handle._error):
@@ -398,8 +408,7 @@ class Authority:
             self._release_pause_waiters()
         deadline = kernel.next_deadline()
         if deadline is not None and deadline < self._clock.kernel_at_ns:
-            self._clock.kernel_at_ns = deadline
-            self._clock.call_at(deadline, self._tick)
+            self._clock.tick_at(deadline)
         return started, requests, handles
 
     def carry_out(self, work: Work) -> None:
@@ -446,7 +455,6 @@ class Authority:
         return self.settings.grace_s if scope is None else scope.grace_s
 
     def _tick(self) -> None:
-        self._clock.kernel_at_ns = FAR_FUTURE_NS
         self.command(self.kernel.fire)
 
     def _release_pause_waiters(self) -> None:
@@ -472,6 +480,11 @@ class Authority:
             if 0 < ref.number <= self.kernel.dispatcher.count:
                 raise StaleRef(f"{ref} is no longer valid: its task has ended or was retried under a new ref")
             raise UnknownTask(f"{ref} was never given out")
+
+
+def _jitter() -> float:
+    """Return a number from -1 to 1, another one each time."""
+    return uniform(-1.0, 1.0)  # noqa: S311 - chance, no cipher
 
 
 def _warn_of_drops(tasks: list[Task]) -> None:
