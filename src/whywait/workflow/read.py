@@ -70,7 +70,6 @@ class _Reader:
         self._chain(self._top.get("sequence") or ())
         self._resolve()
         self._check_demands(budget)
-        self._problems.raise_if_any()
         cycles = find_cycles({task.id: task.needs for task in self._tasks.values()})
         for cycle in cycles:
             told = " -> ".join(cycle)
@@ -148,8 +147,6 @@ class _Reader:
                 ident = name if label is None else f"{name}:{label}"
                 fields = self._one(tables.TASK, data, defaults, values, path)
                 body = self._body(fields, path)
-                if fields is None or body is None:
-                    continue
                 self._tasks[ident] = TaskSpec(
                     id=ident,
                     name=name,
@@ -183,8 +180,8 @@ class _Reader:
 
     def _one(
         self, table: Fields, data: dict[str, Any], defaults: dict[str, Any], values: dict[str, Any], path: Path
-    ) -> Checked | None:
-        """Check one task of a matrix, with the defaults below it; None if anything was wrong with it."""
+    ) -> Checked:
+        """Check one task of a matrix, with the defaults below it; what is wrong is noted and left out."""
         merged = {key: value for key, value in defaults.items() if key in table or key not in tables.DEFAULTS}
         origins: dict[str, Path] = {key: ("defaults",) for key in merged if key not in data}
         merged |= data
@@ -197,26 +194,23 @@ class _Reader:
         if "run" in data and "engine" in origins:
             del merged["engine"]
         names = {**self._variables, **values}
-        before = self._problems.noted
         if names:
-            for key, value in merged.items():
-                if key != "foreach":
-                    where = (*origins.get(key, path), key)
-                    merged[key] = self._problems.check(where, lambda raw: substitute(raw, names), value)
-        if self._problems.noted > before:
-            return None
-        checked = self._fields(table, merged, path, origins)
-        return checked if self._problems.noted == before else None
+            for key, value in list(merged.items()):
+                before = self._problems.noted
+                where = (*origins.get(key, path), key)
+                result = self._problems.check(where, lambda raw: substitute(raw, names), value)
+                if self._problems.noted > before:
+                    del merged[key]
+                elif key != "foreach":
+                    merged[key] = result
+        return self._fields(table, merged, path, origins)
 
-    def _body(self, fields: Checked | None, path: Path) -> Body | None:
-        if fields is None:
-            return None
+    def _body(self, fields: Checked, path: Path) -> Body:
         run, call = fields.get("run"), fields.get("call")
-        before = self._problems.noted
-        if (run is None) == (call is None):
-            told = "both run and call" if run is not None else "neither run nor call"
+        given = sum(self._says(path, key) for key in ("run", "call"))
+        if given != 1:
+            told = "both run and call" if given else "neither run nor call"
             self._problems.add(path, f'has {told}: expected run = "COMMAND" or call = "module:function"')
-            return None
         engine = fields.get("engine")
         if run is not None:
             if engine not in (None, _COMMAND):
@@ -226,15 +220,14 @@ class _Reader:
             wrong = [each for each in fields.get("args", ()) if not isinstance(each, tables.Plain)]
             if wrong:
                 self._problems.add((*path, "args"), f"{shown(wrong[0])} is not allowed: expected strings or numbers")
-        else:
+        elif call is not None:
             if engine == _COMMAND:
                 self._problems.add((*path, "engine"), '"command" cannot call a function: use thread or process')
-            if "env" in fields and engine != "process" and self._says(path, "env"):
-                message = "a function in this process cannot have an environment of its own: use run or engine process"
-                self._problems.add((*path, "env"), message)
+            for key, what in (("env", "an environment"), ("cwd", "a folder")):
+                if key in fields and engine != "process" and self._says(path, key):
+                    message = f'a function that shares the process cannot have {what} of its own: use engine = "process"'
+                    self._problems.add((*path, key), message)
             self._check_function(call, path)
-        if self._problems.noted > before:
-            return None
         args = tuple(fields.get("args", ()))
         return Body(
             run=run,
@@ -279,9 +272,9 @@ class _Reader:
             below = {key: value for key, value in defaults.items() if key in tables.PERIODIC}
             fields = self._one(tables.PERIODIC, data, below, {}, path)
             body = self._body(fields, path)
-            if fields is not None and "every" not in fields:
+            if "every" not in data:
                 self._problems.add(path, '"every" is missing: expected for example every = "500ms"')
-            elif fields is not None and body is not None:
+            elif "every" in fields:
                 own = ("overlap", "max_parallel", "jitter", "enabled", "immediately", "disable_after", "priority")
                 self._periodics[name] = PeriodicSpec(
                     id=name,
