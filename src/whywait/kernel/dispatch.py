@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush, heapreplace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from whywait.kernel.accounts import Epoch, ready_wait
 from whywait.kernel.benches import Bench
@@ -20,7 +20,19 @@ if TYPE_CHECKING:
     from whywait.kernel.gates import Gate
     from whywait.kernel.model import Demand, Scope, Task
 
+WORST_STARVED: Final = 10
+
 _SWEEP_EMPTY_LANES: Final = 64
+
+
+class Starved(NamedTuple):
+    """How long a task was starved when it left READY; of equals, the earlier one counts as more."""
+
+    starved_ns: int
+    minus_number: int
+    id: str
+    attempt: int
+    priority: int
 
 
 class Dispatcher:
@@ -37,8 +49,8 @@ class Dispatcher:
         self.on_unwatched: Callable[[int, Lane, int], None] = _ignore  # starvation has to look at the lane again
         self._greedy = greedy
         self._strict = isinstance(order, Strict)
-        self._step_ns = order.next_step(0, 0) or UNLIMITED  # a shorter wait has gained nothing
-        self._soft = [gate for gate in resources.values() if gate.soft]
+        self.step_ns = order.next_step(0, 0) or UNLIMITED  # a shorter wait has gained nothing
+        self.soft = [gate for gate in resources.values() if gate.soft]
         self._level_of: list[Level | None] = [None] * (HIGHEST + 1)
         self.count = 0  # numbers tasks and entries alike, so that both grow together
         self._holders = [0] * (HIGHEST + 1)  # slot holders by priority
@@ -46,6 +58,10 @@ class Dispatcher:
         self.top_moved = False  # `settle` has something to do
         self.blocker: Lane | None = None  # backfill="none": the first that only its budget gate stops
         self.held = False  # everybody behind the blocker waits for it
+        self.changed: dict[Lane, None] = {}  # lanes whose cause may be another than the one last told
+        self.starved_tasks = 0  # how many have been READY while a higher priority held a slot
+        self.worst_starved: list[Starved] = []  # a heap of those that left READY most starved
+        self._worst_floor = 0  # who was starved less is not among the worst
         self._lanes: list[Lane] = []
         self._empty_lanes = 0
 
@@ -79,7 +95,7 @@ class Dispatcher:
         """Take a READY task out of its lane without starting it."""
         lane = task.lane
         assert lane is not None, "a READY task is in a lane"
-        self._account(now, task, lane)
+        self.account(now, task, lane)
         was_head = lane.remove(task)
         task.lane = None
         bench = lane.bench
@@ -90,10 +106,11 @@ class Dispatcher:
                 self.gate_moved(bench.gate)  # the bench may be a new one and has missed that the gate opened
             else:
                 lane.epoch = Epoch(now, None, lane.level.segment, {})
+                self.changed[lane] = None
         if not lane.items:
             if lane is self.blocker:
                 self._forget_blocker(now)
-            self._lane_emptied()
+            self.lane_emptied()
 
     # The decision
 
@@ -102,7 +119,7 @@ class Dispatcher:
         started: list[Task] = []
         slots = self.slots
         while slots.free > 0:
-            lane = self._next_lane(now)
+            lane = self.next_lane(now)
             if lane is None:
                 if self.held or self.blocker is not None:
                     self._let_pass(now)
@@ -138,27 +155,8 @@ class Dispatcher:
                 return gate
         return None
 
-    def may_hand_over(self, now: int, lane: Lane) -> bool:
-        """Return whether the next task to start is of this lane and nobody else is let in by what it holds."""
-        if self.slots.free or not lane.items or lane.bench is not None or self.blocker is not None:
-            return False
-        for gate, _ in lane.needs:
-            if gate.benches or gate.free < 0:  # overdrawn: what comes back is not enough for the next one
-                return False
-        for gate in self._soft:
-            if gate.benches:
-                return False
-        level = lane.level
-        if len(self.levels) == 1 and not level.opening:
-            key, first = level.heap[0]
-            return first is lane and key == lane.head_entry  # not so if the item is stale: then the long way decides
-        return self._next_lane(now) is lane
-
-    def hand_over(self, now: int, lane: Lane) -> Task:
-        """Mark the next task of a lane RUNNING; slot and budget are there already or are taken by the caller.
-
-        The lane is on top of its level's heap: ``first`` said so.
-        """
+    def _hand_over(self, now: int, lane: Lane) -> Task:
+        """Mark the next task of a lane RUNNING that is on top of its level's heap; the caller takes slot and budget."""
         task = lane.shift()
         if lane.items:
             lane.queued = entry = lane.head_entry
@@ -166,22 +164,25 @@ class Dispatcher:
         else:
             lane.queued = None
             heappop(lane.level.heap)
-            self._lane_emptied()
+            self.lane_emptied()
         self._mark_running(now, task, lane)
         return task
 
     def _mark_running(self, now: int, task: Task, lane: Lane) -> None:
         if now != task.since:
-            self._account(now, task, lane)
+            self.account(now, task, lane)
         task.state = TaskState.RUNNING
         task.since = now
 
-    def release(self, task: Task) -> None:
+    def release(self, now: int, task: Task) -> None:
         """Give back the slot and the budget of a task whose body has ended."""
         lane = task.lane
         assert lane is not None, "a slot holder remembers its lane"
+        ran_ns = now - task.since
+        self.slots.used_ns += ran_ns
         for gate, need in lane.needs:
             gate.free += need
+            gate.used_ns += need * ran_ns
             if gate.benches:
                 self.gate_moved(gate)
         self.slots.free += 1
@@ -192,7 +193,7 @@ class Dispatcher:
             self.top_moved = True
         task.lane = None
         if self.busy == 0:
-            for gate in self._soft:
+            for gate in self.soft:
                 self.gate_moved(gate)
 
     def gate_moved(self, gate: Gate) -> None:
@@ -240,7 +241,8 @@ class Dispatcher:
 
     # Steps of the decision
 
-    def _next_lane(self, now: int) -> Lane | None:
+    def next_lane(self, now: int) -> Lane | None:
+        """Return the lane whose head comes first in the order, of those that are not parked."""
         nobody_runs = self.busy == 0
         best = best_effective = None
         for level in self.levels:
@@ -273,12 +275,13 @@ class Dispatcher:
             self._back_into_heap(now, lane)
         else:
             lane.epoch = Epoch(now, None, lane.level.segment, {})
-            self._lane_emptied()
+            self.changed[lane] = None
+            self.lane_emptied()
         self._take(task, lane)
         return task
 
     def _start(self, now: int, lane: Lane) -> Task:
-        task = self.hand_over(now, lane)
+        task = self._hand_over(now, lane)
         self._take(task, lane)
         return task
 
@@ -293,7 +296,7 @@ class Dispatcher:
         if priority > self._top:
             self.top_moved = True
 
-    def _account(self, now: int, task: Task, lane: Lane) -> None:
+    def account(self, now: int, task: Task, lane: Lane) -> None:
         """Charge the READY stay that ends now."""
         since = task.since
         waited = now - since
@@ -305,16 +308,29 @@ class Dispatcher:
             gate = lane.epoch.gate
             if waited:
                 task.waits = {segment.mode if gate is None else gate.name: waited}
-            if segment.higher:
-                task.starved_ns += waited
+            if segment.higher and waited:
+                self._note_starved(task, task.starved_ns + waited)
         elif waited:
             starved = self.starved(now, task)
             for cause, ns in self.ready_wait(now, task).items():
                 task.add_wait(cause, ns)
             if starved:
-                task.starved_ns = starved
-        if waited >= self._step_ns:
+                self._note_starved(task, starved)
+        if waited >= self.step_ns:
             self.promotions += self.order.promotions(level.priority, waited)
+
+    def _note_starved(self, task: Task, starved_ns: int) -> None:
+        if not task.starved_ns:
+            self.starved_tasks += 1
+        task.starved_ns = starved_ns
+        if starved_ns > self._worst_floor:
+            worst = self.worst_starved
+            told = Starved(starved_ns, -task.number, task.id, task.attempt, task.priority)
+            if len(worst) < WORST_STARVED:
+                heappush(worst, told)
+            else:
+                heapreplace(worst, told)
+                self._worst_floor = worst[0][0]
 
     def _park(self, now: int, lane: Lane, gate: Gate) -> None:
         heappop(lane.level.heap)
@@ -366,6 +382,7 @@ class Dispatcher:
         if lane.epoch.gate is not gate:
             lane.epoch = self._next_epoch(now, lane, gate)
         self.blocker = lane
+        self.changed[lane] = None
         if not self.held:
             self.held = True
             self._switch_levels(now)
@@ -379,6 +396,8 @@ class Dispatcher:
                 self._forget_blocker(now)
         if self.held:
             self.held = False
+            if lane is not None:
+                self.changed[lane] = None
             self._switch_levels(now)
 
     def _forget_blocker(self, now: int) -> None:
@@ -397,6 +416,7 @@ class Dispatcher:
         return starved
 
     def _next_epoch(self, now: int, lane: Lane, gate: Gate | None) -> Epoch:
+        self.changed[lane] = None
         segment = lane.level.segment
         return Epoch(now, gate, segment, lane.epoch.totals(now, segment))
 
@@ -413,7 +433,7 @@ class Dispatcher:
         self._empty_lanes += 1
         return lane
 
-    def _lane_emptied(self) -> None:
+    def lane_emptied(self) -> None:
         """Forget empty lanes once they are the majority, so that ever new demands leave nothing behind."""
         self._empty_lanes += 1
         if self._empty_lanes > _SWEEP_EMPTY_LANES and self._empty_lanes * 2 > len(self._lanes):

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from whywait.errors import ConfigError
 from whywait.kernel.accounts import Epoch, Segment
-from whywait.kernel.state import Wait
+from whywait.kernel.events import submitted_details
+from whywait.kernel.state import TaskState, Wait
 
 if TYPE_CHECKING:
     from whywait.kernel.benches import Bench
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 Needs = tuple[tuple["Gate", int], ...]
 
 _BLOCK_BITS: Final = 9
-_TRIM: Final = 64
+TRIM: Final = 64
 _entry = attrgetter("entry")
 
 
@@ -114,19 +115,21 @@ class Lane:
 
     __slots__ = (
         "_base",
-        "_gone",
         "_gone_in",
         "bench",
         "bench_key",
         "demand",
+        "details",
         "epoch",
         "first_index",
+        "gone",
         "items",
         "level",
         "needs",
         "queued",
         "scope",
         "told",
+        "told_cause",
         "watched",
     )
 
@@ -142,17 +145,19 @@ class Lane:
         self.bench: Bench | None = None
         self.bench_key = 0
         self.epoch = Epoch(now, None, level.segment, {})
+        self.details = submitted_details(TaskState.READY, level.priority, demand)  # of those who are READY at once
+        self.told_cause: tuple[Gate | None, bool] = (None, False)  # what the latest LANE_WAITS has said
         self.told = 0  # starvation has been looked at up to this entry
         self.watched = False  # stands in the level's starvation watch
         self.items: list[Any] = []  # tasks and _Gone; None before the head
         self.first_index = 0
         self._base = 0  # how many items were cut off in front of _items[0]
-        self._gone = 0
+        self.gone = 0
         self._gone_in: dict[int, int] = {}  # block of absolute positions -> how many _Gone it has
 
     def __len__(self) -> int:
         """Return how many tasks wait in the lane."""
-        return len(self.items) - self.first_index - self._gone
+        return len(self.items) - self.first_index - self.gone
 
     @property
     def head(self) -> Task | None:
@@ -184,11 +189,11 @@ class Lane:
         items[index] = None
         index += 1
         self.first_index = index
-        if self._gone:
+        if self.gone:
             self._skip_gone()
             index = self.first_index
-        if index >= len(items) or (index > _TRIM and index * 2 > len(items)):
-            self._trim()
+        if index >= len(items) or (index > TRIM and index * 2 > len(items)):
+            self.trim()
         return task
 
     def remove(self, task: Task) -> bool:
@@ -200,11 +205,11 @@ class Lane:
         index = bisect_left(items, task.entry, self.first_index, key=_entry)
         items[index] = _Gone(task)
         block = self._base + index >> _BLOCK_BITS
-        self._gone += 1
+        self.gone += 1
         self._gone_in[block] = self._gone_in.get(block, 0) + 1
-        if self._gone >= _TRIM and self._gone * 2 > len(items) - self.first_index:
+        if self.gone >= TRIM and self.gone * 2 > len(items) - self.first_index:
             self.items = [item for item in items[self.first_index :] if type(item) is not _Gone]
-            self.first_index = self._base = self._gone = 0
+            self.first_index = self._base = self.gone = 0
             self._gone_in.clear()
         return False
 
@@ -231,7 +236,7 @@ class Lane:
 
     def _living_before(self, index: int) -> int:
         living = index - self.first_index
-        if self._gone:
+        if self.gone:
             block = self._base + index >> _BLOCK_BITS
             living -= sum(count for number, count in self._gone_in.items() if number < block)
             start = max((block << _BLOCK_BITS) - self._base, self.first_index)
@@ -249,9 +254,10 @@ class Lane:
                 del self._gone_in[block]
             items[self.first_index] = None
             self.first_index += 1
-            self._gone -= 1
+            self.gone -= 1
 
-    def _trim(self) -> None:
+    def trim(self) -> None:
+        """Cut off what lies before the head."""
         del self.items[: self.first_index]
         self._base += self.first_index
         self.first_index = 0
@@ -268,7 +274,7 @@ class Level:
         # Open lanes by the entry of their head. A key may be too small, never too large: its lane's head has left.
         self.heap: list[tuple[int, Lane]] = []
         self.opening: list[Bench] = []  # benches on which a lane may fit since the last dispatch
-        self.segment = Segment(now, _mode(higher=higher, held=held), higher=higher)
+        self.segment = Segment(now, wait_mode(higher=higher, held=held), higher=higher)
         self.watch: list[tuple[int, int, Lane | Task]] = []  # by the starved total at which to report
         self.starve_timer: Timer | None = None
 
@@ -300,12 +306,13 @@ class Level:
 
     def switch(self, now: int, *, higher: bool, held: bool) -> None:
         """Start a new segment if what open lanes wait for has changed."""
-        mode = _mode(higher=higher, held=held)
+        mode = wait_mode(higher=higher, held=held)
         if mode != self.segment.mode or higher != self.segment.higher:
             self.segment = Segment(now, mode, higher=higher, before=self.segment)
 
 
-def _mode(*, higher: bool, held: bool) -> str:
+def wait_mode(*, higher: bool, held: bool) -> str:
+    """Return what lanes of a level wait for that dispatch has not got to."""
     if held:
         return Wait.HELD_BACK
     return Wait.SLOT_HIGHER if higher else Wait.SLOT
