@@ -35,7 +35,7 @@ def check(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for run: set a variable or a field.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the problems as JSON, for programs.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` of this package looks for it
+    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `execute` looks for it
 ) -> None:
     """Tell everything that is wrong with a workflow file."""
     try:

@@ -52,7 +52,7 @@ def graph(
     sets: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for run: set a variable or a field.")
     ] = None,
-    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` of this package looks for it
+    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `execute` looks for it
 ) -> None:
     """Draw what comes after what in a workflow file."""
     workflow = load(file, sets or ())

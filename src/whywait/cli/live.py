@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from whywait.kernel.snapshot import GateView, Snapshot, TaskView
-from whywait.kernel.state import Wait
+from whywait.kernel.state import Outcome, Wait
 from whywait.units import NS_PER_MS, format_ms, format_size, printable
 from whywait.workflow.progress import TaskProgress
 from whywait.workflow.run import Run
@@ -26,6 +26,7 @@ _REASONS: Final = 6
 _GAUGE: Final = 12
 _SIZES: Final = ("ram", "vram")
 _NAMED: Final = 3
+_FAILURES: Final = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.REJECTED)
 _WORDS: Final = {
     Wait.DEPENDENCY: "for dependencies",
     Wait.BACKOFF: "to try again",
@@ -128,13 +129,13 @@ class LiveView:
     def _headline(self, now_ns: int) -> RenderableType:
         progress = self._run.progress
         total, ended = len(progress.tasks), progress.ended
-        failed = sum(task.outcome not in (None, "SUCCESS") for task in progress.tasks.values())
+        failed = sum(task.outcome in _FAILURES for task in progress.tasks.values())
         rest_ns = progress.estimate_ns(now_ns)
         told = f"{ended}/{total}"
         if failed:
             told += f", {failed} failed"
         told += f"  {format_ms((now_ns - self._run.began_ns) / NS_PER_MS)}"
-        if rest_ns is not None and ended < total:
+        if rest_ns is not None and ended < total and not self._note:
             told += f", about {format_ms(rest_ns / NS_PER_MS)} left"
         row = Table.grid(padding=(0, 1), expand=True)
         row.add_column(no_wrap=True, overflow="ellipsis", ratio=1, max_width=30)

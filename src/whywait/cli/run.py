@@ -125,7 +125,7 @@ def run(
     elif quiet:
         sys.stderr.write("".join(f"{block}\n" for block in failures(job, interrupted=interrupted)))
     else:
-        print_text(to_text(job, interrupted=interrupted))
+        print_text(("" if sys.stdout.isatty() else "\n") + to_text(job, interrupted=interrupted))
     if job.survivors:  # their threads would hold up the interpreter's end
         sys.stdout.flush()
         os._exit(code)
@@ -151,10 +151,11 @@ def _carry_out(job: Run, signals: _Signals, *, is_silent: bool) -> None:
         while not job.wait(_STEP_S):
             if signals.count and not asked:
                 asked = True
-                job.interrupt()
                 if view is not None:
                     running = len(job.authority.snapshot().running)
-                    view.note(f"stopping: {running} running tasks are asked to end; Ctrl-C again kills them")
+                    told = "1 running task is" if running == 1 else f"{running} running tasks are"
+                    view.note(f"stopping: {told} asked to end; Ctrl-C again kills")
+                job.interrupt()
             if signals.count > 1:
                 job.kill()
                 break

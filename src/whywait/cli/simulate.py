@@ -74,7 +74,7 @@ def simulate(
         typer.Option(metavar="N|none", help="Use so many slots instead of the file's; repeat to compare."),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Where the jitter of periodics starts from.")] = 0,
-    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` looks for it
+    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `execute` looks for it
 ) -> None:
     """Run a workload in virtual time: how long it takes, who waits, and for what."""
     orders: list[dict[str, Any]] = [{"order": name.value} for name in order or ()] or [{}]
