@@ -28,7 +28,7 @@ class Terminal:
         self.program = subprocess.Popen(
             [sys.executable, "-m", "whywait", *map(str, args)],
             stdin=child, stdout=child, stderr=child, env=environment, cwd=cwd,
-            start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - one ioctl
         )  # fmt: skip
         self.child = child  # kept open, so that the modes can be looked at when the program has left
         self.seen = ""

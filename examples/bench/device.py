@@ -106,7 +106,9 @@ def protocol(path: str) -> None:
 def sample_temperature() -> None:
     """Follow the temperature: a step towards where it is going."""
     with device.lock:
-        device.temperature += (90.0 - device.temperature) * 0.06 if device.heating else (AMBIENT - device.temperature) * 0.02
+        device.temperature += (
+            (90.0 - device.temperature) * 0.06 if device.heating else (AMBIENT - device.temperature) * 0.02
+        )
         device.temperatures.append(device.temperature)
 
 

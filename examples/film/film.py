@@ -10,6 +10,7 @@ from pathlib import Path
 
 import whywait
 
+ESCAPED = 2  # from here on the formula only grows
 DEPTH = 40  # iterations of the formula behind each pixel
 RATE = 11_025  # samples a second
 DELAY_MS = 80  # from frame to frame
@@ -37,7 +38,7 @@ def draw(out: str, number: int, frames: int, width: int) -> int:
         for x in range(width):
             z = complex(3 * x / width - 1.5, 2 * y / height - 1)
             steps = 0
-            while abs(z) < 2 and steps < DEPTH:
+            while abs(z) < ESCAPED and steps < DEPTH:
                 z = z * z + c
                 steps += 1
             shade = 255 * steps // DEPTH

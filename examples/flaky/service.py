@@ -22,7 +22,7 @@ answered: Counter[int] = Counter()
 class Service(BaseHTTPRequestHandler):
     """Answers by the first part of the path: steady, flaky, hanging or broken."""
 
-    def do_GET(self) -> None:  # noqa: N802  the name that the library calls
+    def do_GET(self) -> None:
         """Answer one request, well or badly."""
         asked[self.path] += 1
         kind = self.path.split("/")[1]
@@ -39,7 +39,7 @@ class Service(BaseHTTPRequestHandler):
         except OSError:
             return  # the client has gone
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the library's name
+    def log_message(self, format: str, *args: object) -> None:
         """Keep quiet: the client tells what it got."""
 
     def _begin(self, status: HTTPStatus) -> None:

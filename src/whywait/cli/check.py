@@ -29,7 +29,9 @@ Exit code: 0 nothing is wrong, 2 something is.
 
 
 def check(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The workflow: .toml, .yaml or .json; - reads standard input.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="The workflow: .toml, .yaml or .json; - reads standard input.")
+    ],
     *,
     sets: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for run: set a variable or a field.")

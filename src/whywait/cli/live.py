@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from time import monotonic_ns
-from typing import Final, TextIO
+from typing import Final, Self, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -38,7 +38,13 @@ _WORDS: Final = {
     Wait.SCOPE_SLOTS: "for a slot of their scope",
     Wait.HELD_BACK: "held back",
 }
-_ENDINGS: Final = {"SUCCESS": "done", "ERROR": "failed", "TIMEOUT": "timeout", "ABORTED": "aborted", "REJECTED": "dropped"}
+_ENDINGS: Final = {
+    "SUCCESS": "done",
+    "ERROR": "failed",
+    "TIMEOUT": "timeout",
+    "ABORTED": "aborted",
+    "REJECTED": "dropped",
+}
 
 
 class LogLines:
@@ -94,7 +100,7 @@ class LiveView:
             redirect_stderr=False,
         )
 
-    def __enter__(self) -> LiveView:
+    def __enter__(self) -> Self:
         """Begin to draw."""
         self._live.start()
         return self
@@ -159,7 +165,7 @@ class LiveView:
         table.add_column(no_wrap=True, justify="right", width=8)
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=5, style="dim")
         for view in shown:
-            mark = "‖" if view.state == "PAUSED" else "×" if view.state == "DISPOSING" else "▸"
+            mark = "‖" if view.state == "PAUSED" else "■" if view.state == "DISPOSING" else "▸"
             table.add_row(
                 mark,
                 Text(printable(view.id)),
@@ -185,7 +191,9 @@ class LiveView:
             first = ", ".join(printable(view.id) for view in views[:_NAMED])
             more = ", …" if len(views) > _NAMED else ""
             word = _WORDS.get(reason, f"for {reason}")
-            table.add_row("·", str(len(views)), Text(f"waiting {word}" if word != "paused" else word), Text(first + more))
+            table.add_row(
+                "·", str(len(views)), Text(f"waiting {word}" if word != "paused" else word), Text(first + more)
+            )
         return table
 
     def _gauges(self, picture: Snapshot) -> RenderableType:

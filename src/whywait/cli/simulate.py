@@ -60,7 +60,12 @@ class OrderName(StrEnum):
 
 
 def simulate(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A workload or record (JSON), or a workflow with durations; - reads standard input.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="A workload or record (JSON), or a workflow with durations; - reads standard input."
+        ),
+    ],
     *,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print events, final outcomes and summary as JSON, for programs.")

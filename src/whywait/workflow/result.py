@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from whywait.errors import CommandFailed, TaskAborted, TaskDropped, TaskTimeout, WhywaitError
-from whywait.kernel.state import Cause, Outcome
+from whywait.kernel.state import Cause
 from whywait.units import NS_PER_MS, format_ms, printable
 from whywait.workflow.progress import TaskProgress
 from whywait.workflow.run import Run
