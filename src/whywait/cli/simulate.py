@@ -26,7 +26,7 @@ from whywait.workload import Workload
 _PATIENCE_S: Final = 1.0
 _STDIN: Final = "-"
 _WORKFLOWS: Final = (".toml", ".yaml", ".yml")
-_LARGEST_WORKFLOW: Final = 16_000_000  # bytes; a JSON file beyond it is a workload
+_LARGEST_WORKFLOW: Final = 4_000_000  # bytes; a JSON file beyond it is a workload
 
 # What --help says; \b keeps the lines of an example as they are.
 HELP: Final = """Run a workload in virtual time and tell who waits for what.

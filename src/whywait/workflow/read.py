@@ -27,6 +27,8 @@ Checked = dict[str, Any]
 _POLICY: Final = {"timeout": "timeout_ns", "retry": "retry", "max_wait": "max_wait_ns"}
 _SCOPE_LIMITS: Final = ("slots", "max_spawn", "queue_limit", "overflow", "when_busy")
 _COMMAND: Final = "command"
+_MANY: Final = 2_000  # names
+_CYCLE: Final = 12  # tasks of a cycle that are named
 
 
 def load(file: str, overrides: Iterable[str] = ()) -> Workflow:
@@ -74,7 +76,8 @@ class _Reader:
         self._check_demands(budget)
         cycles = find_cycles({task.id: task.needs for task in self._tasks.values()})
         for cycle in cycles:
-            told = " -> ".join(cycle)
+            left_out = len(cycle) - _CYCLE
+            told = " -> ".join(cycle if left_out <= 1 else [*cycle[: _CYCLE - 2], f"({left_out} more)", *cycle[-2:]])
             self._problems.add((*self._paths[cycle[0]], "after"), f"the tasks wait for each other in a cycle: {told}")
         self._problems.raise_if_any()
         name = self._top.get("name") or _stem(self._document)
@@ -136,8 +139,9 @@ class _Reader:
                     self._scopes[link] = _make_scope(link, read[link])
 
     def _read_tasks(self, tasks: dict[str, Any], defaults: dict[str, Any]) -> None:
-        if not isinstance(defaults, dict):
-            return
+        if len(tasks) > MOST:
+            self._problems.add(("task",), f"there are {len(tasks):,} tasks: expected at most {MOST:,}")
+            self._problems.raise_if_any()
         for name, data in tasks.items():
             path: Path = ("task", name)
             self._problems.check(path, tables.task_name, name)
@@ -263,8 +267,6 @@ class _Reader:
         return scope
 
     def _read_periodics(self, periodics: dict[str, Any], defaults: dict[str, Any]) -> None:
-        if not isinstance(defaults, dict):
-            return
         for name, data in periodics.items():
             path: Path = ("periodic", name)
             self._problems.check(path, tables.task_name, name)
@@ -333,6 +335,8 @@ class _Reader:
             self._problems.add(where, f"{shown(reference)} is a periodic and never ends by itself: expected a task")
         else:
             known = [*self._by_name, *self._tasks]
+            if len(known) > _MANY and self._problems.noted:  # to compare with them all takes a moment: once is enough
+                known = []
             self._problems.add(where, unknown_name(reference, "a task of this file", known))
 
     def _check_budget(self, budget: Checked) -> None:
