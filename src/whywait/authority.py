@@ -8,6 +8,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from random import uniform
 from time import monotonic_ns
 from types import TracebackType
@@ -30,6 +31,7 @@ from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import Outcome, ScopeState, TaskState
 from whywait.locks import take
 from whywait.options import ScopeOptions
+from whywait.record import RecordingKernel
 from whywait.run_report import Report, kernel_account, make_report
 from whywait.scope import Scope, open_scope
 from whywait.settings import NS, UNSET, Given, Seconds, Settings, Size, Unset
@@ -73,8 +75,9 @@ class Authority:
         engine: str | Engine | None = None,
         inject: bool = False,
         events: int = 10_000,
+        record: str | Path | None = None,
     ) -> None:
-        """Settle the settings; no thread starts before it is needed."""
+        """Settle the settings; no thread starts before it is needed. ``record``: a file for all commands, to replay."""
         given = Given(
             slots=slots,
             cpu=cpu,
@@ -97,28 +100,19 @@ class Authority:
             inject=inject,
             events=events,
         )
-        self._begin(given.settle())
+        self._begin(given.settle(), record)
 
     @classmethod
     def from_env(cls) -> Self:
         """Make an authority from the environment variables ``WHYWAIT_*`` alone."""
         return cls()
 
-    def _begin(self, settings: Settings) -> None:
+    def _begin(self, settings: Settings, record: str | Path | None = None) -> None:
         self.settings = settings
         self.token = next(_tokens)  # tells its refs from other authorities'
         self.lock = threading.RLock()
         self._began_ns = monotonic_ns()
-        self.kernel = Kernel(
-            settings.limits,
-            settings.budget,
-            settings.order,
-            settings.policy,
-            backfill=settings.backfill,
-            pause_timeout_ns=round(settings.pause_timeout_s * NS),
-            starvation_timeout_ns=round(settings.starvation_timeout_s * NS),
-            jitter=_jitter,
-        )
+        self.kernel = _make_kernel(settings, record)
         self._journal = Journal(settings.events, self.kernel.emit_to)
         self._clock = Clock(self._tick)
         self._slots = self.kernel.root.slot_gate
@@ -156,7 +150,7 @@ class Authority:
 
     def why(self, ref: Ref | str) -> Why:
         """Return why a task waits, or what it does, by its ref or id."""
-        return self.why_task(self._find(ref))
+        return self.get(ref).why()
 
     def snapshot(self) -> Snapshot:
         """Return an immutable picture of everything there is now."""
@@ -235,10 +229,11 @@ class Authority:
             lambda now: kernel.set_periodic_enabled(now, kernel.find_periodic(id), enabled, immediately=immediately)
         )
 
-    def why_task(self, task: Task) -> Why:
-        """Return why a task waits, or what it does, or how its wait divided."""
+    def why_handle(self, handle: Handle[Any]) -> Why:
+        """Return why a task waits, or what it does, or how its whole wait divided, over all attempts."""
         with self.lock:
-            return in_words(self.kernel.why(monotonic_ns(), task))
+            why = self.kernel.why(monotonic_ns(), handle._task, handle._attempts or ())
+        return in_words(why)
 
     # The end
 
@@ -280,6 +275,8 @@ class Authority:
     def _close(self) -> None:
         self._clock.close()
         self.engines.close()
+        if isinstance(self.kernel, RecordingKernel):
+            self.kernel.close()
 
     # The critical section
 
@@ -541,6 +538,20 @@ class Authority:
 def _jitter() -> float:
     """Return a number from -1 to 1, another one each time."""
     return uniform(-1.0, 1.0)  # noqa: S311 - chance, no cipher
+
+
+def _make_kernel(settings: Settings, record: str | Path | None) -> Kernel:
+    options: dict[str, Any] = {
+        "limits": settings.limits,
+        "budget": settings.budget,
+        "order": settings.order,
+        "policy": settings.policy,
+        "backfill": settings.backfill,
+        "pause_timeout_ns": round(settings.pause_timeout_s * NS),
+        "starvation_timeout_ns": round(settings.starvation_timeout_s * NS),
+        "jitter": _jitter,
+    }
+    return Kernel(**options) if record is None else RecordingKernel(record, **options)
 
 
 def _warn_of_drops(tasks: list[Task]) -> None:

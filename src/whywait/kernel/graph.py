@@ -7,7 +7,8 @@ so dependents follow a task to its final outcome; their own lists find the newes
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from whywait.kernel.state import Outcome, TaskState
@@ -62,8 +63,15 @@ def met(successors: list[Task] | None) -> list[Task]:
 
 def unmet_dependencies(task: Task) -> list[Task]:
     """Return the newest attempts of the dependencies that a task still awaits."""
-    waiting = [dependency.latest() for dependency in (*(task.after or ()), *(task.after_ended or ()))]
-    return [dependency for dependency in waiting if dependency.outcome is None]
+    return list(unmet(task))
+
+
+def unmet(task: Task) -> Iterator[Task]:
+    """Yield the newest attempts of the dependencies that a task still awaits."""
+    for dependency in chain(task.after or (), task.after_ended or ()):
+        latest = dependency.latest()
+        if latest.outcome is None:
+            yield latest
 
 
 def numbers(dependencies: Iterable[Task]) -> tuple[int, ...]:

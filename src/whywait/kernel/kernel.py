@@ -401,9 +401,9 @@ class Kernel:
         """Send the events from now on to ``emit``."""
         self._life.emit = emit
 
-    def why(self, now: int, task: Task) -> Why:
-        """Return why a task waits, or what it does, or how its wait divided; for any task, at any time."""
-        return why.explain(self._life, now, task)
+    def why(self, now: int, task: Task, earlier: Sequence[Task] = ()) -> Why:
+        """Return why a task waits, or what it does, or how its wait divided; ``earlier``: the attempts before it."""
+        return why.explain(self._life, now, task, earlier)
 
     def snapshot(self, now: int, scope: Scope | None = None) -> Snapshot:
         """Return an immutable picture of everything, or of one scope and what is below it."""

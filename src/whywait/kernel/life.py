@@ -306,6 +306,7 @@ class Life:
         self.requests.append(("abort", task))
         seq = self.event(now, Kind.TASK_ABORT_ASKED, task, led_by, (("cause", cause),))
         task.abort = (outcome, cause, seq)
+        task.abort_since = now
         return seq
 
     def abort(self, now: int, task: Task, outcome: str, cause: str, led_by: int | None = None) -> None:
