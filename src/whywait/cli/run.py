@@ -18,6 +18,7 @@ from rich.console import Console
 
 from whywait.cli.live import LiveView, LogLines
 from whywait.cli.shared import complete_tasks, parse_slots, print_text
+from whywait.settings import Given
 from whywait.simulation import Simulation
 from whywait.units import format_ms
 from whywait.workflow import Workflow, load
@@ -25,7 +26,7 @@ from whywait.workflow.outputs import routed
 from whywait.workflow.plan import levels, select, to_workload, without_duration
 from whywait.workflow.recording import Wanted, file_hooks, write_files
 from whywait.workflow.result import failures, succeeded, to_dict, to_text
-from whywait.workflow.run import Run
+from whywait.workflow.run import Run, authority_settings
 
 _STEP_S: Final = 0.1
 _FAILED: Final = 1
@@ -87,9 +88,7 @@ def run(
         Path | None, typer.Option(metavar="FILE", help="Write a Chrome Trace, for ui.perfetto.dev.")
     ] = None,
     events: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all events as JSON Lines.")] = None,
-    record: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write what happened as a workload, for simulate.")
-    ] = None,
+    record: Annotated[Path | None, typer.Option(metavar="FILE", help="Record the run, for simulate.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but what went wrong.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")] = False,
     debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,
@@ -110,12 +109,13 @@ def run(
         logging.getLogger("whywait").addHandler(logging.NullHandler())
         logging.getLogger("whywait").propagate = False
     wanted = Wanted(*(None if path is None else path.resolve() for path in (trace, events, record)))
+    hooks = file_hooks(wanted)
     job = Run(
         workflow,
         logs=None if logs is None else logs.resolve(),
         keep_going=keep_going,
-        hooks=file_hooks(wanted),
-        authority_options={"events": max(10_000, 50 * len(workflow.tasks))},
+        hooks=hooks,
+        authority_options={"events": max(10_000, 50 * len(workflow.tasks)), "record": wanted.record},
     )
     signals = _Signals()
     try:
@@ -148,6 +148,7 @@ def _carry_out(job: Run, signals: _Signals, *, is_silent: bool) -> None:
             else:
                 view = LogLines(job, sys.stdout)
         stack.enter_context(routed())
+        job.prepare()
         stack.enter_context(signals.caught())
         job.start()
         if isinstance(view, LiveView):
@@ -196,7 +197,8 @@ def _show_plan(workflow: Workflow, *, as_json: bool) -> None:
     rows = levels(workflow)
     makespan_ms = None
     if not without_duration(workflow):
-        makespan_ms = Simulation(to_workload(workflow)).run().summary["makespan_ms"]
+        slots = Given(**authority_settings(workflow)).settle().limits.slots
+        makespan_ms = Simulation(to_workload(workflow), slots=slots).run().summary["makespan_ms"]
     if as_json:
         plan = [[task.id for task in row] for row in rows]
         sys.stdout.write(json.dumps({"workflow": workflow.name, "plan": plan, "predicted_ms": makespan_ms}) + "\n")

@@ -1,6 +1,6 @@
 """Runs a workflow: opens its scopes, submits its tasks at one instant, and ends everything it started.
 
-:class:`Run` is what the command line drives: ``start``, ``wait`` in small steps, ``interrupt`` and ``kill`` for the
+:class:`Run` is what the command line drives: ``prepare``, ``start``, ``wait`` in small steps, ``interrupt`` and ``kill`` for the
 first and the second Ctrl-C, ``close``. ``hooks`` are called with the authority before anything is submitted: that is
 where event writers and DevTools attach themselves; what they return is called when the run is over.
 """
@@ -57,6 +57,8 @@ class Run:
         self.survivors: tuple[str, ...] = ()
         self._hooks = list(hooks)
         self._unhook: list[Callable[[], object]] = []
+        self._calls: list[tuple[TaskSpec, tuple[Call, Sink]]] = []
+        self._periodics: list[tuple[PeriodicSpec, Callable[..., Any], Sink]] = []
         self._scopes: dict[str | None, Scope] = {}
         self._left = 0
         self._lock = threading.Lock()
@@ -65,11 +67,14 @@ class Run:
 
     # The life of a run
 
+    def prepare(self) -> None:
+        """Import the functions and open the logs: what can go wrong before anything runs goes wrong here."""
+        self._calls = [(spec, self._call(spec)) for spec in self.workflow.tasks]
+        self._periodics = [(spec, *self._function(spec)) for spec in self.workflow.periodics]
+
     def start(self) -> None:
-        """Submit everything; tasks that can start do so at once."""
+        """Submit everything; tasks that can start do so at once. ``prepare`` comes first."""
         authority = self.authority
-        calls = [(spec, self._call(spec)) for spec in self.workflow.tasks]
-        periodics = [(spec, *self._function(spec)) for spec in self.workflow.periodics]
         self._open_scopes()
         for hook in self._hooks:
             undo = hook(authority)
@@ -77,9 +82,10 @@ class Run:
                 self._unhook.append(undo)
         self._unhook.append(authority.subscribe(self.progress.feed))
         self.began_ns = self.progress.began_ns = monotonic_ns()
-        for spec, function, sink in periodics:
+        for spec, function, sink in self._periodics:
             self._start_periodic(spec, function, sink)
-        self._submit(calls)
+        self._submit(self._calls)
+        self._calls.clear()
         with self._lock:
             self._left += len(self.handles)
         for handle in self.handles.values():
