@@ -60,10 +60,10 @@ class _View(Protocol):
 
 
 def run(
+    ctx: typer.Context,
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="The workflow: .toml, .yaml or .json; - reads standard input.")
     ],
-    more: Annotated[list[str] | None, typer.Argument(hidden=True, autocompletion=complete_tasks)] = None,
     *,
     only: Annotated[
         list[str] | None,
@@ -101,7 +101,7 @@ def run(
     overrides = [*(sets or ()), *([] if slots is None else [f"slots={json.dumps(parse_slots(slots))}"])]
     workflow = load(file, overrides)
     if only:
-        workflow = select(workflow, [*only, *(more or ())])
+        workflow = select(workflow, [*only, *more])
     if dry_run:
         _show_plan(workflow, as_json=as_json)
         return
