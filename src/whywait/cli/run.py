@@ -94,6 +94,7 @@ def run(
     debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,
 ) -> None:
     """Run the tasks of a workflow file."""
+    more = ctx.args  # --only takes one value; further ones that follow it arrive here
     if more and not only:
         raise typer.BadParameter(
             f"{more[0]!r} is one argument too many; to choose tasks use --only", param_hint="'FILE'"

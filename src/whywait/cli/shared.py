@@ -49,7 +49,7 @@ def complete_tasks(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _file_being_typed() -> str | None:
-    """Return the file among the words that the shell hands over: an option without its value keeps it from the parser."""
+    """Return the file among the words from the shell; the parser misses it while an option lacks its value."""
     words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     known = tuple(suffix for each in FORMATS for suffix in each.suffixes)
     return next((word for word in words.split() if word.endswith(known)), None)

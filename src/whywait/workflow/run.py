@@ -1,7 +1,7 @@
 """Runs a workflow: opens its scopes, submits its tasks at one instant, and ends everything it started.
 
-:class:`Run` is what the command line drives: ``prepare``, ``start``, ``wait`` in small steps, ``interrupt`` and ``kill``
-for the first and the second Ctrl-C, ``close``. ``hooks`` are called with the authority before anything is submitted:
+:class:`Run` is what the command line drives: ``prepare``, ``start``, ``wait`` in steps, ``interrupt`` and ``kill`` for
+the first and the second Ctrl-C, ``close``. ``hooks`` are called with the authority before anything is submitted:
 that is where event writers and DevTools attach themselves; what they return is called when the run is over.
 """
 
