@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, chdir, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Final, Protocol
@@ -99,8 +100,9 @@ def run(
         raise typer.BadParameter(
             f"{more[0]!r} is one argument too many; to choose tasks use --only", param_hint="'FILE'"
         )
-    overrides = [*(sets or ()), *([] if slots is None else [f"slots={json.dumps(parse_slots(slots))}"])]
-    workflow = load(file, overrides)
+    workflow = load(file, sets or ())
+    if slots is not None:
+        workflow = replace(workflow, has_slots=True, slots=parse_slots(slots))
     if only:
         workflow = select(workflow, [*only, *more])
     if dry_run:

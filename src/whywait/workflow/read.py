@@ -65,8 +65,9 @@ class _Reader:
         self._check_budget(budget)
         scheduler = self._fields(tables.SCHEDULER, self._top.get("scheduler", {}), ("scheduler",))
         self._read_scopes(self._top.get("scope") or {})
-        self._read_tasks(self._top.get("task") or {}, self._top.get("defaults") or {})
-        self._read_periodics(self._top.get("periodic") or {}, self._top.get("defaults") or {})
+        defaults = self._read_defaults(self._top.get("defaults") or {})
+        self._read_tasks(self._top.get("task") or {}, defaults)
+        self._read_periodics(self._top.get("periodic") or {}, defaults)
         if not self._top.get("task") and "task" not in self._document.data:
             self._problems.add((), "no tasks: expected at least one table [task.NAME]")
         elif not self._tasks and not self._problems.noted:
@@ -138,6 +139,12 @@ class _Reader:
                 if link not in self._scopes:
                     self._scopes[link] = _make_scope(link, read[link])
 
+    def _read_defaults(self, defaults: dict[str, Any]) -> dict[str, Any]:
+        """Check what can be checked without the values of a task; return what is known."""
+        plain = {key: value for key, value in defaults.items() if key not in tables.DEFAULTS or "{" not in str(value)}
+        self._fields(tables.DEFAULTS, plain, ("defaults",))
+        return {key: value for key, value in defaults.items() if key in tables.DEFAULTS}
+
     def _read_tasks(self, tasks: dict[str, Any], defaults: dict[str, Any]) -> None:
         if len(tasks) > MOST:
             self._problems.add(("task",), f"there are {len(tasks):,} tasks: expected at most {MOST:,}")
@@ -188,13 +195,11 @@ class _Reader:
         self, table: Fields, data: dict[str, Any], defaults: dict[str, Any], values: dict[str, Any], path: Path
     ) -> Checked:
         """Check one task of a matrix, with the defaults below it; what is wrong is noted and left out."""
-        merged = {key: value for key, value in defaults.items() if key in table or key not in tables.DEFAULTS}
+        merged = {key: value for key, value in defaults.items() if key in table}
         origins: dict[str, Path] = {key: ("defaults",) for key in merged if key not in data}
         merged |= data
         if isinstance(defaults.get("env"), dict) and isinstance(data.get("env"), dict):
             merged["env"] = {**defaults["env"], **data["env"]}
-        for key in [key for key in origins if key not in tables.DEFAULTS]:
-            self._problems.add(("defaults", key), f"unknown key{_hint(key, merged.pop(key), tables.DEFAULTS, ())}")
         if "call" in data and "engine" in origins and merged["engine"] == _COMMAND:
             del merged["engine"]
         if "run" in data and "engine" in origins:
@@ -275,8 +280,7 @@ class _Reader:
                 continue
             if name in self._by_name:
                 self._problems.add(path, f"{shown(name)} is the name of a task too: expected another name")
-            below = {key: value for key, value in defaults.items() if key in tables.PERIODIC}
-            fields = self._one(tables.PERIODIC, data, below, {}, path)
+            fields = self._one(tables.PERIODIC, data, defaults, {}, path)
             body = self._body(fields, path)
             if "every" not in data:
                 self._problems.add(path, '"every" is missing: expected for example every = "500ms"')
