@@ -1,0 +1,28 @@
+"""The real program as a pipe: arguments in; exit code, stdout and stderr out."""
+
+import os
+import subprocess
+import sys
+from typing import NamedTuple
+
+LONGEST_S = 60
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def whywait(*args, stdin="", env=None, cwd=None):
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("WHYWAIT_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "whywait", *map(str, args)],
+        input=stdin.encode(),
+        capture_output=True,
+        env={**environment, **(env or {})},
+        cwd=cwd,
+        check=False,
+        timeout=LONGEST_S,
+    )
+    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
