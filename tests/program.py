@@ -14,13 +14,18 @@ class Done(NamedTuple):
     err: str
 
 
+def clean_environment(*without):
+    """Return the environment without what would change the program; compiled modules are kept, as users have them."""
+    dropped = {"PYTHONDONTWRITEBYTECODE", *without}
+    return {key: value for key, value in os.environ.items() if not key.startswith("WHYWAIT_") and key not in dropped}
+
+
 def whywait(*args, stdin="", env=None, cwd=None):
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("WHYWAIT_")}
     done = subprocess.run(
         [sys.executable, "-m", "whywait", *map(str, args)],
         input=stdin.encode(),
         capture_output=True,
-        env={**environment, **(env or {})},
+        env={**clean_environment(), **(env or {})},
         cwd=cwd,
         check=False,
         timeout=LONGEST_S,

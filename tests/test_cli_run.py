@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from program import whywait
+from program import clean_environment, whywait
 
 MIXED = """\
 name = "mixed"
@@ -183,7 +183,6 @@ def test_abort_ends_the_rest_and_keep_going_does_not(flow):
 
 def test_trace_events_and_record_are_written(mixed, tmp_path):
     """V3: events as JSON Lines, a Chrome Trace, and a record that simulate takes."""
-    os.chdir(tmp_path)
     done = whywait("run", mixed, "-q", "--trace", "t.json", "--events", "e.jsonl", "--record", "r.rec", cwd=tmp_path)
     assert done.code == 1
     names = {event["name"] for event in json.loads((tmp_path / "t.json").read_text())["traceEvents"]}
@@ -271,7 +270,11 @@ def test_a_signal_ends_the_run_and_its_children(flow, tmp_path, number, code):
         'slots = 1\n[task.a]\nrun = "echo $$ > pid; exec sleep 60"\npriority = "high"\n[task.b]\nrun = "touch ran"\n'
     )
     program = subprocess.Popen(
-        [sys.executable, "-m", "whywait", "run", str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "whywait", "run", str(file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
     )
     assert program.stdout is not None
     seen = program.stdout.readline()
@@ -293,7 +296,9 @@ def test_a_thread_that_cannot_be_ended_is_named(flow, tmp_path):
     """O5: it never claims what is not true; the program leaves all the same."""
     (tmp_path / "helper.py").write_text("import time\ndef deaf():\n    open('here', 'w').close()\n    time.sleep(60)\n")
     file = flow('[scheduler]\ngrace = "100ms"\n[task.a]\ncall = "helper:deaf"\n')
-    program = subprocess.Popen([sys.executable, "-m", "whywait", "run", str(file)], stdout=subprocess.PIPE, text=True)
+    program = subprocess.Popen(
+        [sys.executable, "-m", "whywait", "run", str(file)], stdout=subprocess.PIPE, text=True, env=clean_environment()
+    )
     while not (tmp_path / "here").exists():
         assert program.poll() is None
     program.send_signal(signal.SIGINT)
