@@ -5,9 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
-from program import clean_environment, whywait
+
+from program import clean_environment, whywait, whywait_here
 
 MIXED = """\
 name = "mixed"
@@ -59,6 +61,13 @@ def remote():
 def fail():
     raise ValueError("this is wrong")
 """
+
+
+def until_there(path, program):
+    """Return as soon as somebody has written into the file."""
+    while not path.exists() or not path.read_text().strip():
+        assert program.poll() is None
+        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -128,10 +137,11 @@ def test_quiet_says_nothing_but_what_went_wrong(mixed):
 
 
 def test_only_runs_what_is_named_and_what_it_needs(mixed):
-    for wanted in (["--only", "third", "many:a"], ["--only", "third", "--only", "many:a"]):
-        data = json.loads(whywait("run", mixed, "--json", *wanted).out)
-        assert sorted(data["tasks"]) == ["first", "many:a", "second", "third"]
-    done = whywait("run", mixed, "--only", "thrid")
+    data = json.loads(whywait("run", mixed, "--json", "--only", "third", "many:a").out)
+    assert sorted(data["tasks"]) == ["first", "many:a", "second", "third"]
+    plan = whywait_here("run", mixed, "--dry-run", "--json", "--only", "third", "--only", "many:a").out
+    assert json.loads(plan)["plan"] == [["first", "many:a"], ["second"], ["third"]]
+    done = whywait_here("run", mixed, "--only", "thrid")
     assert (done.code, done.out) == (2, "")
     assert '"thrid" is not a task of' in done.err
     assert 'did you mean "third"?' in done.err
@@ -140,13 +150,19 @@ def test_only_runs_what_is_named_and_what_it_needs(mixed):
 def test_dry_run_runs_nothing_and_predicts(flow, tmp_path):
     file = flow('slots = 2\n[defaults]\nduration = "2s"\n[task.a]\nrun = "touch ran"\nforeach = [1, 2, 3]\n'
                 '[task.b]\nrun = "touch ran"\nafter = ["a"]\n')  # fmt: skip
-    done = whywait("run", file, "--dry-run")
-    assert done == (0, "flow: 4 tasks, nothing is run\n  step 1\n    a:1\n    a:2\n    a:3\n  step 2\n"
-                       "    b  after a:1, a:2, a:3\n  predicted: 6.0 s\n", "")  # fmt: skip
+    done = whywait_here("run", file, "--dry-run")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == (
+        "flow: 4 tasks, nothing is run\n  step 1\n    a:1\n    a:2\n    a:3\n  step 2\n"
+        "    b  after a:1, a:2, a:3\n  predicted: 6.0 s\n"
+    )
     assert not (tmp_path / "ran").exists()
-    data = json.loads(whywait("run", file, "--dry-run", "--json", "--slots", "3").out)
+    data = json.loads(whywait_here("run", file, "--dry-run", "--json", "--slots", "3").out)
     assert data == {"workflow": "flow", "plan": [["a:1", "a:2", "a:3"], ["b"]], "predicted_ms": 4000}
-    assert "no prediction: 1 tasks have no duration" in whywait("run", "-", "--dry-run", stdin="[task.a]\nrun='x'").out
+    assert (
+        "no prediction: 1 tasks have no duration"
+        in whywait_here("run", "-", "--dry-run", stdin="[task.a]\nrun='x'").out
+    )
 
 
 def test_a_python_error_is_told_with_its_output(flow, tmp_path):
@@ -161,7 +177,7 @@ def test_a_python_error_is_told_with_its_output(flow, tmp_path):
 
 def test_the_tail_of_the_output_is_shown_without_its_escapes(flow):
     file = flow("[task.a]\nrun = \"seq 30; printf '\\\\033[31mred\\\\033[0m\\\\033]0;title\\\\007\\\\n'; exit 3\"\n")
-    done = whywait("run", file)
+    done = whywait_here("run", file)
     assert done.code == 1
     assert "    │ 22\n" in done.out
     assert "    │ 21\n" not in done.out
@@ -173,11 +189,11 @@ def test_abort_ends_the_rest_and_keep_going_does_not(flow):
     """O6: on_error = "abort" ends everything with the first failure; the default goes on."""
     text = 'slots = 1\n{}[task.a]\nrun = "exit 1"\npriority = "high"\n[task.b]\nrun = "true"\n'
     file = flow(text.format('on_error = "abort"\n'))
-    data = json.loads(whywait("run", file, "--json").out)
+    data = json.loads(whywait_here("run", file, "--json").out)
     assert (data["tasks"]["b"]["outcome"], data["tasks"]["b"]["cause"]) == ("aborted", "scope_disposed")
-    data = json.loads(whywait("run", file, "--json", "--keep-going").out)
+    data = json.loads(whywait_here("run", file, "--json", "--keep-going").out)
     assert data["tasks"]["b"]["outcome"] == "success"
-    data = json.loads(whywait("run", flow(text.format("")), "--json").out)
+    data = json.loads(whywait_here("run", flow(text.format("")), "--json").out)
     assert data["tasks"]["b"]["outcome"] == "success"
 
 
@@ -197,7 +213,7 @@ def test_trace_events_and_record_are_written(mixed, tmp_path):
 @pytest.mark.parametrize("option", ["--trace", "--events", "--record", "--logs"])
 def test_a_place_that_cannot_be_written_is_found_before_anything_runs(flow, tmp_path, option):
     (tmp_path / "file").write_text("")
-    done = whywait("run", flow('[task.a]\nrun = "touch ran"\n'), option, tmp_path / "file" / "x")
+    done = whywait_here("run", flow('[task.a]\nrun = "touch ran"\n'), option, tmp_path / "file" / "x")
     assert done.code == 2
     assert f"whywait: {option} " in done.err
     assert "Not a directory" in done.err
@@ -205,7 +221,7 @@ def test_a_place_that_cannot_be_written_is_found_before_anything_runs(flow, tmp_
 
 
 def test_a_wrong_file_is_told_in_full_and_nothing_runs(flow, tmp_path):
-    done = whywait("run", flow('[task.a]\nrun = "touch ran"\n[task.b]\nrum = 1\nafter = ["c"]\n'))
+    done = whywait_here("run", flow('[task.a]\nrun = "touch ran"\n[task.b]\nrum = 1\nafter = ["c"]\n'))
     assert (done.code, done.out) == (2, "")
     assert f"{tmp_path}/flow.toml:4: task.b.rum: unknown key" in done.err
     assert f"{tmp_path}/flow.toml:5: task.b.after:" in done.err
@@ -230,7 +246,7 @@ def test_refusals_and_drops_are_told(flow):
         '[task.x]\nrun = "true"\nscope = "s"\nforeach = [1, 2, 3]\n[task.y]\nrun = "true"\nafter = ["x:3"]\n'
         '[task.z]\nrun = "true"\nafter_ended = ["y", "x:3"]\n'
     )
-    data = json.loads(whywait("run", file, "--json").out)
+    data = json.loads(whywait_here("run", file, "--json").out)
     told = {ident: (row["outcome"], row["cause"]) for ident, row in data["tasks"].items()}
     assert told == {
         "long": ("success", None), "late": ("rejected", "max_wait"), "x:1": ("success", None),
@@ -259,7 +275,7 @@ def test_periodics_run_beside_the_tasks_and_end_with_them(flow, tmp_path):
 def test_the_three_formats_run_alike():
     toml = '[task.a]\nrun = "exit 3"\n'
     for text in (toml, 'task: {a: {run: "exit 3"}}', '{"task": {"a": {"run": "exit 3"}}}'):
-        done = whywait("run", "-", "--json", stdin=text)
+        done = whywait_here("run", "-", "--json", stdin=text)
         assert (done.code, json.loads(done.out)["tasks"]["a"]["cause"]) == (1, "exit_code")
 
 
@@ -279,8 +295,7 @@ def test_a_signal_ends_the_run_and_its_children(flow, tmp_path, number, code):
     assert program.stdout is not None
     seen = program.stdout.readline()
     assert "start    a" in seen
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
-        assert program.poll() is None
+    until_there(tmp_path / "pid", program)
     program.send_signal(number)
     out, err = program.communicate(timeout=60)
     assert (program.returncode, err) == (code, "")
@@ -294,13 +309,14 @@ def test_a_signal_ends_the_run_and_its_children(flow, tmp_path, number, code):
 
 def test_a_thread_that_cannot_be_ended_is_named(flow, tmp_path):
     """O5: it never claims what is not true; the program leaves all the same."""
-    (tmp_path / "helper.py").write_text("import time\ndef deaf():\n    open('here', 'w').close()\n    time.sleep(60)\n")
+    (tmp_path / "helper.py").write_text(
+        "import time\ndef deaf():\n    print('x', file=open('here', 'w'), flush=True)\n    time.sleep(60)\n"
+    )
     file = flow('[scheduler]\ngrace = "100ms"\n[task.a]\ncall = "helper:deaf"\n')
     program = subprocess.Popen(
         [sys.executable, "-m", "whywait", "run", str(file)], stdout=subprocess.PIPE, text=True, env=clean_environment()
     )
-    while not (tmp_path / "here").exists():
-        assert program.poll() is None
+    until_there(tmp_path / "here", program)
     program.send_signal(signal.SIGINT)
     out, _ = program.communicate(timeout=30)
     assert program.returncode == 130
@@ -309,8 +325,9 @@ def test_a_thread_that_cannot_be_ended_is_named(flow, tmp_path):
 
 def test_a_reader_that_leaves_early_is_no_error(flow):
     file = flow('[task.a]\nrun = "true"\nforeach = [1, 2, 3, 4, 5, 6, 7, 8]\n')
+    command = f"{sys.executable} -m whywait run {file} | head -n 1"
     done = subprocess.run(
-        f"{sys.executable} -m whywait run {file} | head -n 1", shell=True, capture_output=True, text=True, timeout=60, check=False
-    )  # fmt: skip
+        command, shell=True, capture_output=True, text=True, timeout=60, check=False, env=clean_environment()
+    )
     assert done.stderr == ""
     assert "start    a:1" in done.stdout

@@ -4,6 +4,7 @@ import os
 import re
 
 import pytest
+
 from terminal import ESCAPE, Terminal
 
 FLOW = """\

@@ -131,7 +131,7 @@ HOSTILE = {
     "objects.json": ('{"a":' * 100_000, "is nested too deeply"),
     "digits.toml": ("a = " + "9" * 5000, "holds a number that cannot be read"),
     "digits.json": ('{"a": ' + "9" * 5000 + "}", "holds a number that cannot be read"),
-    "digits.yaml": ("a: " + "9" * 5000, 'cannot be read as int'),
+    "digits.yaml": ("a: " + "9" * 5000, "cannot be read as int"),
     "laughs.yaml": (laughs(), "holds more than 100,000 values, aliases counted in full"),
     "self.yaml": ("a: &a [*a]", "self.yaml:1: the alias *a stands for nothing that is complete before it"),
     "object.yaml": ("a: !!python/object/apply:os.system [ls]", "the tag"),

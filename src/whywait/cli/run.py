@@ -108,9 +108,6 @@ def run(
     if dry_run:
         _show_plan(workflow, as_json=as_json)
         return
-    if not debug:
-        logging.getLogger("whywait").addHandler(logging.NullHandler())
-        logging.getLogger("whywait").propagate = False
     wanted = Wanted(*(None if path is None else path.resolve() for path in (trace, events, record)))
     hooks = file_hooks(wanted)
     job = Run(
@@ -122,7 +119,7 @@ def run(
     )
     signals = _Signals()
     try:
-        _carry_out(job, signals, is_silent=quiet or as_json)
+        _carry_out(job, signals, is_silent=quiet or as_json, is_debugging=debug)
     finally:
         job.close()
         write_files(wanted, job)
@@ -140,10 +137,12 @@ def run(
     raise typer.Exit(code)
 
 
-def _carry_out(job: Run, signals: _Signals, *, is_silent: bool) -> None:
+def _carry_out(job: Run, signals: _Signals, *, is_silent: bool, is_debugging: bool) -> None:
     console = Console(highlight=False)
     with ExitStack() as stack:
         stack.enter_context(chdir(job.workflow.folder))
+        if not is_debugging:
+            stack.enter_context(_no_log_lines())
         view: _View | None = None
         if not is_silent:
             if console.is_terminal and not console.is_dumb_terminal:
@@ -170,6 +169,18 @@ def _carry_out(job: Run, signals: _Signals, *, is_silent: bool) -> None:
                 break
             if asked and job.survivors:
                 break
+
+
+@contextmanager
+def _no_log_lines() -> Iterator[None]:
+    """Keep what the runtime logs (drops, say) out of the view, which tells the same."""
+    log = logging.getLogger("whywait")
+    before = log.disabled
+    log.disabled = True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 class _Signals:
