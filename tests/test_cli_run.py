@@ -272,6 +272,10 @@ def test_periodics_run_beside_the_tasks_and_end_with_them(flow, tmp_path):
     assert (tmp_path / "logs" / "q.log").read_text() == "tock\n"
 
 
+def test_a_workflow_may_be_called_like_the_default_scope():
+    assert whywait_here("run", "-", "-q", stdin='name = "default"\n[task.a]\nrun = "true"\n') == (0, "", "")
+
+
 def test_the_three_formats_run_alike():
     toml = '[task.a]\nrun = "exit 3"\n'
     for text in (toml, 'task: {a: {run: "exit 3"}}', '{"task": {"a": {"run": "exit 3"}}}'):

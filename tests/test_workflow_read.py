@@ -263,6 +263,13 @@ def test_a_file_without_tasks_is_told():
     assert problems({"task": 3}) == ["task: 3 is not allowed: expected an object"]
 
 
+def test_names_that_are_taken_are_told():
+    (told,) = problems({**tasks(a={}), "scope": {"default": {}}})
+    assert told.startswith("scope.default: the name is taken by the scope of tasks without one")
+    (told,) = problems({"name": "x", **tasks(a={}), "scope": {"x": {}}})
+    assert told.startswith("scope.x: the name is taken by the workflow itself")
+
+
 def test_only_takes_what_is_needed_along():
     data = tasks(a={}, b={"after": ["a"]}, c={"after_ended": ["b"]}, d={}, m={"foreach": [1, 2], "after": "d"})
     workflow = read(data)
@@ -299,3 +306,11 @@ def test_a_workflow_with_durations_is_a_workload():
 def test_without_durations_it_says_what_is_missing():
     with pytest.raises(ConfigError, match="no duration is given for a, b; add duration"):
         to_workload(read(tasks(a={}, b={})))
+
+
+def test_a_large_matrix_takes_time_in_proportion():
+    """The list itself is looked at once, not once for each of its tasks."""
+    began = time.process_time()
+    workflow = read(tasks(a={"run": "echo {item}", "foreach": list(range(5000))}))
+    assert time.process_time() - began < 2
+    assert len(workflow.tasks) == 5000

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 from typing import Final
 
 from whywait.errors import WhywaitError
@@ -30,6 +31,9 @@ def execute(args: list[str]) -> int:
         if error.name not in {"typer", "rich", "click"}:
             raise
         return _fail(f"the command line needs the package {error.name!r}; install it with: pip install 'whywait[cli]'")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a stream that knows no bars still gets the figures
     try:
         make_app()(args, prog_name="whywait")
         sys.stdout.flush()

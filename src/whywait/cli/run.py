@@ -198,7 +198,8 @@ class _Signals:
     def caught(self) -> Iterator[None]:
         """Take signals for the time of the block."""
         taken = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
-        before = {number: signal.signal(number, self._take) for number in taken}
+        heard = [number for number in taken if signal.getsignal(number) != signal.SIG_IGN]  # nohup, & in a script
+        before = {number: signal.signal(number, self._take) for number in heard}
         try:
             yield
         finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from io import TextIOWrapper
 
 import typer
 from rich.console import Console
@@ -30,8 +29,6 @@ def print_text(text: str) -> None:
         for line in text.splitlines():
             console.print(Text(line, style="bold" if line and not line.startswith((" ", "▸")) else ""))
         return
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a stream that knows no bars still gets the figures
     sys.stdout.write(text)
 
 

@@ -27,6 +27,7 @@ Checked = dict[str, Any]
 _POLICY: Final = {"timeout": "timeout_ns", "retry": "retry", "max_wait": "max_wait_ns"}
 _SCOPE_LIMITS: Final = ("slots", "max_spawn", "queue_limit", "overflow", "when_busy")
 _COMMAND: Final = "command"
+_TAKEN: Final = "default"  # by every authority, for tasks that name no scope
 _MANY: Final = 2_000  # names
 _CYCLE: Final = 12  # tasks of a cycle that are named
 
@@ -122,6 +123,8 @@ class _Reader:
         read: dict[str, Checked] = {}
         for key, data in scopes.items():
             self._problems.check(("scope", key), tables.task_name, key)
+            if key == _TAKEN:
+                self._problems.add(("scope", key), "the name is taken by the scope of tasks without one: use another")
             read[key] = self._fields(tables.SCOPE, data, ("scope", key))
         for key in read:
             chain = [key]
@@ -156,9 +159,10 @@ class _Reader:
             if not isinstance(data, dict):
                 self._problems.add(path, f"{shown(data)} is not a table with keys such as run, call, after")
                 continue
+            own = {key: value for key, value in data.items() if key != "foreach"}
             for label, values in self._combinations(data, path):
                 ident = name if label is None else f"{name}:{label}"
-                fields = self._one(tables.TASK, data, defaults, values, path)
+                fields = self._one(tables.TASK, own, defaults, values, path)
                 body = self._body(fields, path)
                 self._tasks[ident] = TaskSpec(
                     id=ident,
@@ -212,7 +216,7 @@ class _Reader:
                 result = self._problems.check(where, lambda raw: substitute(raw, names), value)
                 if self._problems.noted > before:
                     del merged[key]
-                elif key != "foreach":
+                else:
                     merged[key] = result
         return self._fields(table, merged, path, origins)
 

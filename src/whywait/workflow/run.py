@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic_ns, sleep
 from typing import Any, Final
 
-from whywait.authority import Authority
+from whywait.authority import DEFAULT_SCOPE, Authority
 from whywait.errors import ConfigError, DisposeIncomplete, Rejected
 from whywait.handle import Handle
 from whywait.kernel.lanes import Aging, Order, Strict
@@ -142,7 +142,9 @@ class Run:
     # Steps
 
     def _open_scopes(self) -> None:
-        top = self._scopes[None] = self.authority.scope(self.workflow.name, on_error=self.workflow.on_error)
+        name = self.workflow.name
+        key = f"{name} (workflow)" if name == DEFAULT_SCOPE else name  # the authority has a scope of that name already
+        top = self._scopes[None] = self.authority.scope(key, on_error=self.workflow.on_error)
         for spec in self.workflow.scopes:
             parent = self._scopes[spec.parent] if spec.parent else top
             self._scopes[spec.key] = parent.scope(spec.key, **_scope_options(spec))
