@@ -117,9 +117,9 @@ def run(
         hooks=hooks,
         authority_options={"events": max(10_000, 50 * len(workflow.tasks)), "record": wanted.record},
     )
-    signals = _Signals()
+    signals = Signals()
     try:
-        _carry_out(job, signals, is_silent=quiet or as_json, is_debugging=debug)
+        carry_out(job, signals, is_silent=quiet or as_json, is_debugging=debug)
     finally:
         job.close()
         write_files(wanted, job)
@@ -137,7 +137,8 @@ def run(
     raise typer.Exit(code)
 
 
-def _carry_out(job: Run, signals: _Signals, *, is_silent: bool, is_debugging: bool) -> None:
+def carry_out(job: Run, signals: Signals, *, is_silent: bool, is_debugging: bool = False) -> None:
+    """Run a workflow to its end, showing it unless ``is_silent``, and heed the wishes to stop."""
     console = Console(highlight=False)
     with ExitStack() as stack:
         stack.enter_context(chdir(job.workflow.folder))
@@ -183,7 +184,7 @@ def _no_log_lines() -> Iterator[None]:
         log.disabled = before
 
 
-class _Signals:
+class Signals:
     """Counts the wishes to stop; the second is meant."""
 
     def __init__(self) -> None:
