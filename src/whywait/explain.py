@@ -212,7 +212,7 @@ def _resource_words(reason: Reason, why: kernel_reasons.Why) -> str:  # noqa: AR
     if reason.never:
         return f"{name}: needs {need}, and the limit is {limit}"
     if (reason.need or 0) > limit_is:
-        return f"{name}: needs {need}, more than the limit of {limit}, so nothing else may run beside it{held}"
+        return f"{name}: needs {need}, more than the limit of {limit}, so nothing else may run with it{held}"
     return f"{name}: needs {need}, {free} of {limit} free{held}"
 
 

@@ -20,6 +20,7 @@ from whywait.kernel.kernel import Kernel
 from whywait.kernel.lanes import Aging, Order, Strict
 from whywait.kernel.model import Budget, Limits, Policy, Retry, Scope, Submission, Task
 from whywait.kernel.periodic import Periodic
+from whywait.settings import NS, Settings
 from whywait.units import shown
 
 log = logging.getLogger("whywait.record")
@@ -27,9 +28,10 @@ log = logging.getLogger("whywait.record")
 MAGIC: Final = "whywait record"
 VERSION: Final = 1
 COMMANDS: Final = (
-    "open_scope", "mount", "suspend", "resume_scope", "dispose", "submit", "submit_many", "ended", "turn", "pass_on",
-    "parked", "pause", "resume", "cancel", "add_periodic", "set_periodic_enabled", "fire", "dispatch",
+    "open_scope", "mount", "suspend", "resume_scope", "dispose", "submit", "enter", "submit_many", "ended", "turn",
+    "pass_on", "parked", "pause", "resume", "cancel", "add_periodic", "set_periodic_enabled", "fire", "dispatch",
 )  # fmt: skip
+_SHORTCUTS: Final = ("enter", "pass_on")  # which answer None where the long way has to be taken
 _JITTER: Final = "jitter"
 _RETRY_FIELDS: Final = ("times", "backoff", "factor", "max_backoff", "jitter")  # which errors: `ended` is told
 
@@ -63,12 +65,17 @@ class RecordingKernel(Kernel):
         except OSError as error:
             self._give_up(error)
 
+    def repair(self, now: int, started: list[Task]) -> None:
+        """Do as usual; what follows a command that was broken off half-way cannot be replayed, so the record ends."""
+        self._give_up(OSError("a command was broken off by an interrupt"))
+        super().repair(now, started)
+
     def _recorded(self, name: str, command: Callable[..., Any]) -> Callable[..., Any]:
         def record_and_do(now: int, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any command
             if self._inside:  # a command that is made of others
                 return command(now, *args, **kwargs)
             self._inside = True
-            line = [name, now, [self._encode(value) for value in args]]
+            line = [name, now, [self._encode(value) for value in args] if name != "dispatch" else []]
             if kwargs:
                 line.append({key: self._encode(value) for key, value in kwargs.items()})
             try:
@@ -78,7 +85,7 @@ class RecordingKernel(Kernel):
                 raise
             finally:
                 self._inside = False
-            if name != "pass_on" or result is not None:  # else nothing was done
+            if name not in _SHORTCUTS or result is not None:  # else nothing was done
                 self._write(line)
             if isinstance(result, Scope | Periodic):
                 self._numbers[result] = len(self._numbers)
@@ -226,6 +233,21 @@ class _Player:
                 return Limits(**inner)
             return Submission(*(self._decode(field) for field in inner))
         return value
+
+
+def make_kernel(settings: Settings, record: str | Path | None = None, jitter: Callable[[], float] = float) -> Kernel:
+    """Return a kernel with an authority's settings, one that records if there is a path to record to."""
+    options: dict[str, Any] = {
+        "limits": settings.limits,
+        "budget": settings.budget,
+        "order": settings.order,
+        "policy": settings.policy,
+        "backfill": settings.backfill,
+        "pause_timeout_ns": round(settings.pause_timeout_s * NS),
+        "starvation_timeout_ns": round(settings.starvation_timeout_s * NS),
+        "jitter": jitter,
+    }
+    return Kernel(**options) if record is None else RecordingKernel(record, **options)
 
 
 def is_record(path: str | Path) -> bool:

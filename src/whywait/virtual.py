@@ -17,7 +17,7 @@ from whywait.errors import Rejected
 from whywait.kernel.kernel import Kernel
 from whywait.kernel.model import Limits, Policy, Retry, Scope, Task
 from whywait.kernel.periodic import Periodic
-from whywait.kernel.state import Cause, Outcome, TaskState
+from whywait.kernel.state import Cause, Outcome, ScopeState, TaskState
 from whywait.tally import Tally
 from whywait.units import NS_PER_S, in_ms
 from whywait.workload import Op, TaskKind, Workload
@@ -27,6 +27,7 @@ Progress = Callable[[int, int], None]
 # Starvation is read from the accounts afterwards. Timers that report it would keep the clock going for ever while a
 # parked body starves the rest, so they are set beyond any time that a file can name.
 BEYOND_NS: Final = 1 << 400
+SCOPE_OPS: Final = ("suspend", "resume_scope")  # of recorded runs: a file knows only those on tasks
 LIMITS: Final = ("slots", "queue_limit", "overflow", "when_busy", "max_spawn")
 
 _CHUNK: Final = 4096  # submissions, and ends, between two reports of progress
@@ -205,6 +206,9 @@ class VirtualEngine:
 
     def _apply(self, now: int, op: Op) -> None:
         """Carry out an op; one that does not apply changes nothing."""
+        if op.do in SCOPE_OPS:
+            self._apply_to_scope(now, op)
+            return
         task = self._known.get(op.id)
         if task is None:
             return
@@ -216,6 +220,13 @@ class VirtualEngine:
         elif task.state == TaskState.PAUSED:
             kernel.resume(now, task)
         self._obey(now)
+
+    def _apply_to_scope(self, now: int, op: Op) -> None:
+        scope = self._scopes[op.id]
+        if op.do == "suspend" and scope.state == ScopeState.RUNNING:
+            self._kernel.suspend(now, scope)
+        elif op.do == "resume_scope" and scope.state == ScopeState.SUSPENDED:
+            self._kernel.resume_scope(now, scope)
 
     def _obey(self, now: int) -> None:
         """Do what the kernel has asked of bodies, at once."""

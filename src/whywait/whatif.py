@@ -16,6 +16,7 @@ from whywait.kernel.model import Policy, Scope, Submission, Task
 from whywait.kernel.state import Cause, Outcome
 from whywait.record import Played, Record
 from whywait.story import Story, TaskStory
+from whywait.virtual import SCOPE_OPS
 from whywait.workload import ALWAYS, Op, TaskKind, Workload
 
 _OPS: Final = ("cancel", "pause", "resume")
@@ -46,6 +47,7 @@ def workload_of(path: str | Path) -> Workload:
     names: dict[tuple[str, str], int] = {}
     awaited: dict[int, tuple[list[int], list[int]]] = {}
     ops: list[tuple[int, str, int]] = []
+    scope_ops: list[Op] = []
     scopes: dict[str, Scope] = {}
     raw: list[RawEvent] = []
     for played in record.play(raw.append):
@@ -63,7 +65,9 @@ def workload_of(path: str | Path) -> Workload:
             awaited[task.number] = after, [_number(each, request.scope.key, names) for each in request.after_ended]
         if played.name in _OPS:
             ops.append((played.now, played.name, played.args[0].number))
-    return _Builder(record, run, scopes, asked, awaited, ops).build()
+        elif played.name in SCOPE_OPS:
+            scope_ops.append(Op(played.now, played.name, played.args[0].key))
+    return _Builder(record, run, scopes, asked, awaited, (ops, scope_ops)).build()
 
 
 class _Builder:
@@ -76,14 +80,14 @@ class _Builder:
         scopes: dict[str, Scope],
         asked: dict[int, Submission],
         awaited: dict[int, tuple[list[int], list[int]]],
-        ops: list[tuple[int, str, int]],
+        ops: tuple[list[tuple[int, str, int]], list[Op]],
     ) -> None:
         self._record = record
         self._run = run
         self._scopes = scopes
         self._asked = asked
         self._awaited = awaited
-        self._ops = ops
+        self._ops, self._scope_ops = ops
         self._firsts = sorted(run.attempts)
         self._ids = self._choose_ids()
         stories = [each for attempts in run.attempts.values() for each in attempts]
@@ -154,7 +158,9 @@ class _Builder:
             last = attempts[-1]
             if last.cause == Cause.SCOPE_DISPOSED and last.ended_ns is not None:
                 ops.append((last.ended_ns, "cancel", first))
-        return [Op(max(0, at - self._zero), do, self._ids[first]) for at, do, first in sorted(ops)]
+        named = [Op(at, do, self._ids[first]) for at, do, first in ops]
+        in_time = sorted((*named, *self._scope_ops), key=lambda op: op.at_ms)
+        return [op._replace(at_ms=max(0, op.at_ms - self._zero)) for op in in_time]
 
     def _config(self) -> dict[str, Any]:
         settings = self._record.settings()
@@ -179,6 +185,10 @@ class _Builder:
 def _submitted(played: Played) -> list[tuple[Task, Submission]]:
     if played.name == "submit" and played.result is not None:
         return [(played.result, Submission(*played.args, **played.kwargs))]
+    if played.name == "enter" and played.result is not None:
+        task: Task = played.result
+        policy = task.policy if task.policy is not task.scope.policy else None
+        return [(task, Submission(task.scope, task.name, task.priority, task.demand, policy=policy))]
     if played.name == "submit_many" and played.result is not None:
         return list(zip(played.result, played.args[0], strict=True))
     return []

@@ -74,6 +74,16 @@ def unmet(task: Task) -> Iterator[Task]:
             yield latest
 
 
+def down_from(task: Task) -> Iterator[Task]:
+    """Yield whom a task awaits first, whom that one awaits, and so on, as long as dependencies keep them QUEUED."""
+    while task.state == TaskState.QUEUED and task.held_by is None:
+        following = next(unmet(task), None)
+        if following is None:
+            return
+        task = following
+        yield task
+
+
 def numbers(dependencies: Iterable[Task]) -> tuple[int, ...]:
     """Return the numbers of the newest attempts, each once."""
     return tuple(dict.fromkeys(dependency.latest().number for dependency in dependencies))

@@ -226,6 +226,12 @@ class Lane:
             self._gone_in.clear()
         return False
 
+    def clear(self) -> None:
+        """Remove all tasks."""
+        self.items = []
+        self.first_index = self._base = self.gone = 0
+        self._gone_in.clear()
+
     def before(self, entry: int) -> int:
         """Return how many tasks of the lane entered before ``entry``."""
         return self._living_before(bisect_left(self.items, entry, self.first_index, key=_entry))
@@ -233,6 +239,9 @@ class Lane:
     def count_ahead(self, since: int, since_too: int, entry: int) -> int:
         """Return how many tasks entered by ``since``, or by ``since_too`` and before ``entry``; from the front."""
         items, first = self.items, self.first_index
+        last = items[-1]
+        if last.since <= since or (last.since <= since_too and last.entry < entry):
+            return len(self)
         index = bisect_right(items, since, first, key=_since)
         too = min(bisect_right(items, since_too, first, key=_since), bisect_left(items, entry, first, key=_entry))
         return self._living_before(max(index, too))

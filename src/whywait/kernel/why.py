@@ -31,14 +31,14 @@ _CHAIN: Final = 10  # steps of a chain of dependencies that are given besides th
 _LONGEST_CHAIN: Final = 1000  # steps that are followed at all
 _MOST_TASKS: Final = 100  # unmet dependencies that are given
 _MOST_HOLDERS: Final = 1000  # slot holders that are looked at
-_MOST_LANES: Final = 2000  # lanes that are looked at
+_MOST_LANES: Final = 1000  # lanes that are looked at
 
 
 def explain(life: Life, now: int, task: Task, earlier: Iterable[Task] = ()) -> Why:
     """Return why a task is not running, or what it does, or how its wait divided; ``earlier``: attempts before it."""
     breakdown: dict[str, int] = {}
     for each in (*earlier, task):
-        _add(breakdown, each.waits or {})
+        _add(breakdown, each.waits)
     facts: dict[str, Any] = {}
     if task.state == TaskState.READY:
         facts = _ready(life, now, task)
@@ -275,24 +275,11 @@ def _ahead(life: Life, now: int, task: Task) -> tuple[tuple[Ahead, ...], bool]:
 
 def _followed(life: Life, now: int, task: Task, *, end_suffices: bool) -> Blocking:
     """Return where a dependency stands, followed down to the one that everything waits for in the end."""
-    links: list[Blocking] = []
-    root = task
-    for _ in range(_LONGEST_CHAIN):
-        waits = waits_for(root) == Wait.DEPENDENCY
-        following = next((other for other in graph.unmet(root)), None) if waits else None
-        if following is None:
-            break
-        root = following
-        if len(links) < _CHAIN:
-            links.append(_blocking(life, now, root))
-        else:
-            links.append(links[-1])  # counted only
-    left_out = 0
-    if len(links) > _CHAIN:
-        left_out = len(links) - _CHAIN - 1
-        links[_CHAIN:] = [_blocking(life, now, root)]
+    steps = list(islice(graph.down_from(task), _LONGEST_CHAIN))
+    told = steps if len(steps) <= _CHAIN + 1 else [*steps[:_CHAIN], steps[-1]]
     first = _blocking(life, now, task, end_suffices=end_suffices)
-    return first._replace(chain=tuple(links), left_out=left_out)
+    links = tuple(_blocking(life, now, step) for step in told)
+    return first._replace(chain=links, left_out=len(steps) - len(told))
 
 
 def _blocking(life: Life, now: int, task: Task, *, end_suffices: bool = False) -> Blocking:

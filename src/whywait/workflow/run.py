@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic_ns, sleep
@@ -19,9 +20,9 @@ from whywait.errors import ConfigError, DisposeIncomplete, Rejected
 from whywait.handle import Handle
 from whywait.kernel.lanes import Aging, Order, Strict
 from whywait.kernel.state import Outcome
-from whywait.options import Call
 from whywait.scope import Scope
 from whywait.settings import NS
+from whywait.submission import Call, prepare
 from whywait.workflow.bodies import PROCESS, make_body
 from whywait.workflow.model import PeriodicSpec, ScopeSpec, TaskSpec, Workflow
 from whywait.workflow.outputs import Outputs, Sink, into
@@ -178,8 +179,13 @@ class Run:
         """Submit all tasks at one instant, each after what it needs; one that is refused takes its dependents along."""
         prepared = []
         for spec, (call, sink) in calls:
+            scope = self._scopes[spec.scope]
             with into(sink):
-                prepared.append((spec, *self._scopes[spec.scope]._prepare(call)))
+                handle: Handle[Any] = Handle(
+                    self.authority, call.fn, call.args, copy_context(), scope._engine_for(call.fn)
+                )
+            request = prepare(self.authority, scope._kernel_scope, handle, call.args, call.options or {})
+            prepared.append((spec, handle, request))
         ended: dict[str, str] = {}  # tasks that never got in -> whose refusal it was
 
         def act(now: int) -> None:
