@@ -170,7 +170,7 @@ def test_signals_at_any_moment():
                 try:
                     signal.setitimer(signal.ITIMER_PROF, 1e-6)  # it comes with the next tick of the processor's time
                     for _ in range(10_000):  # or not at all, if it comes where Python swallows exceptions
-                        accepted.append(authority.submit(ran.append, None))
+                        accepted.append(authority.submit(ran.append, None))  # noqa: PERF401 - one at a time
                 except KeyboardInterrupt:
                     interrupts += 1
             for handle in accepted:

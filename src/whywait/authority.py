@@ -10,11 +10,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from random import uniform
 from time import monotonic_ns
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
-from whywait.clock import FAR_FUTURE_NS, Clock
+from whywait.clock import Clock
 from whywait.context import signal_of
 from whywait.engines.base import Ended, Engine
 from whywait.engines.forks import own
@@ -110,9 +111,9 @@ class Authority:
         self.token = next(_tokens)  # tells its refs from other authorities'
         self.lock = threading.RLock()
         self._began_ns = monotonic_ns()
-        self.kernel = make_kernel(settings, record)
+        self.kernel = make_kernel(settings, record, _jitter)
         self._journal = Journal(settings.events, self.kernel.emit_to)
-        self._clock = Clock()
+        self._clock = Clock(self._tick)
         self._slots = self.kernel.root.slot_gate
         self._settled = self.kernel.settled
         self._enter, self._submit, self._pass_on = self.kernel.enter, self.kernel.submit, self.kernel.pass_on
@@ -219,6 +220,13 @@ class Authority:
         """Bring a paused task back to where it was."""
         self.command(lambda now: self.kernel.resume(now, handle._task))
 
+    def set_periodic_enabled(self, id: str, enabled: bool, *, immediately: bool = False) -> None:  # noqa: FBT001 - the setting itself
+        """Switch a periodic on (from its next tick, or now if ``immediately``) or off, by ``id`` or ``scope/id``."""
+        kernel = self.kernel
+        self.command(
+            lambda now: kernel.set_periodic_enabled(now, kernel.find_periodic(id), enabled, immediately=immediately)
+        )
+
     def why_handle(self, handle: Handle[Any]) -> Why:
         """Return why a task waits, or what it does, or how its whole wait divided, over all attempts."""
         with self.lock:
@@ -246,7 +254,7 @@ class Authority:
     ) -> None:
         """Leave normally: wait for all tasks, then dispose. Leave by an exception: dispose."""
         if kind is None:
-            self._root.wait()
+            self._root.leave()
         self.dispose()
 
     async def __aenter__(self) -> Self:
@@ -259,7 +267,7 @@ class Authority:
     ) -> None:
         """Leave like a plain block, without blocking the event loop."""
         if kind is None:
-            await self._root.wait_async()
+            await self._root.leave_async()
         await self.dispose_async()
 
     def let_go(self) -> None:
@@ -448,7 +456,7 @@ class Authority:
                 with contextlib.suppress(RuntimeError):  # it was rung when this was broken off
                     waiter.release()
             handle._bells = None
-        if handle._error is not None:
+        if handle._error is not None and handle._task.periodic is None:
             for kernel_scope in handle._task.scope.chain:
                 scope = self.scopes.get(kernel_scope.key)
                 if scope is not None and scope.task_failed(handle._error):
@@ -513,8 +521,7 @@ class Authority:
             self._release_pause_waiters()
         deadline = kernel.next_deadline()
         if deadline is not None and deadline < self._clock.kernel_at_ns:
-            self._clock.kernel_at_ns = deadline
-            self._clock.call_at(deadline, self._tick)
+            self._clock.tick_at(deadline)
 
     def carry_out(self, work: Work) -> None:
         """Start, ask, and tell, outside the lock; where it was broken off, it can be called again and goes on."""
@@ -565,7 +572,6 @@ class Authority:
         return self.settings.grace_s if scope is None else scope.grace_s
 
     def _tick(self) -> None:
-        self._clock.kernel_at_ns = FAR_FUTURE_NS
         self.command(self.kernel.fire)
 
     def _release_pause_waiters(self) -> None:
@@ -591,3 +597,8 @@ class Authority:
             if 0 < ref.number <= self.kernel.dispatcher.count:
                 raise StaleRef(f"{ref} is no longer valid: its task has ended or was retried under a new ref")
             raise UnknownTask(f"{ref} was never given out")
+
+
+def _jitter() -> float:
+    """Return a number from -1 to 1, another one each time."""
+    return uniform(-1.0, 1.0)  # noqa: S311 - chance, no cipher
