@@ -7,10 +7,10 @@ import itertools
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic_ns
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from whywait.clock import FAR_FUTURE_NS, Clock
 from whywait.context import signal_of
@@ -29,6 +29,9 @@ from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import Outcome, ScopeState, TaskState
 from whywait.scope import Scope, ScopeOptions, open_scope
 from whywait.settings import NS, UNSET, Given, Seconds, Settings, Size, Unset
+
+if TYPE_CHECKING:
+    from whywait.devtools.server import DevTools
 
 T = TypeVar("T")
 log = logging.getLogger("whywait")
@@ -123,6 +126,7 @@ class Authority:
         self.scopes: dict[str, Scope] = {}  # living ones by key
         self._root = Scope(self, self.kernel.root, engine=self.engines.default, grace_s=settings.grace_s)
         self._default = open_scope(self, None, DEFAULT_SCOPE, {})
+        self._on_close: list[Callable[[], None]] = []  # what ends with the authority
         self.submit = self._default.submit
         self.submit_many = self._default.submit_many
 
@@ -176,6 +180,33 @@ class Authority:
         """Return the remembered events with a seq above ``since``, oldest first."""
         with self.lock:
             return self._journal.since(since)
+
+    @property
+    def last_seq(self) -> int:
+        """The seq of the latest event; it can be asked for without a lock."""
+        return self.kernel.seq
+
+    def devtools(
+        self,
+        port: int = 0,
+        *,
+        control: bool = True,
+        host: str = "127.0.0.1",
+        expose: bool = False,
+        hosts: Iterable[str] = (),
+        name: str = "",
+        announce: bool = True,
+    ) -> DevTools:
+        """Serve a page that shows this run as it happens, until the authority is disposed of; print its address.
+
+        ``control=False`` leaves out everything that changes the run. ``expose=True`` is needed for a ``host`` that
+        other machines can reach; ``hosts`` are further names under which it is called then.
+        """
+        tools = open_devtools(self, port, control=control, host=host, expose=expose, hosts=hosts, name=name)
+        self._on_close.append(tools.close)
+        if announce:
+            tools.announce()
+        return tools
 
     def subscribe(self, fn: Callable[[Event], object]) -> Callable[[], None]:
         """Call ``fn`` with every event from now on, in order; return a function that ends it."""
@@ -250,6 +281,8 @@ class Authority:
     def _close(self) -> None:
         self._clock.close()
         self.engines.close()
+        while self._on_close:
+            self._on_close.pop()()
 
     # The critical section
 
@@ -472,6 +505,18 @@ class Authority:
             if 0 < ref.number <= self.kernel.dispatcher.count:
                 raise StaleRef(f"{ref} is no longer valid: its task has ended or was retried under a new ref")
             raise UnknownTask(f"{ref} was never given out")
+
+
+def open_devtools(authority: Authority, port: int, *, control: bool, name: str, **options: Any) -> DevTools:  # noqa: ANN401 - those of DevTools
+    """Start a DevTools server for an authority; a clear error if the packages for it are not installed."""
+    try:
+        from whywait.devtools.run import LiveRun  # noqa: PLC0415 - an extra
+        from whywait.devtools.server import DevTools  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise WhywaitError(
+            f"DevTools needs the package {error.name!r}; install it with: pip install 'whywait[devtools]'"
+        ) from None
+    return DevTools(LiveRun(authority, name, control=control), port=port, **options)
 
 
 def _warn_of_drops(tasks: list[Task]) -> None:

@@ -1,0 +1,167 @@
+"""The feed: one reader of the authority's events for all viewers, on the server's own thread.
+
+It never runs in a task's thread and never makes one wait for more than a short copy under the lock. It looks for news
+ten times a second, less often if the work it finds takes long: it spends at most ``SHARE`` of the time. What fell out
+of the authority's ring in between is counted, told to every viewer as "skipped N", and made good by a fresh look at
+the living tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict
+from operator import attrgetter
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from whywait.devtools.histograms import Histograms
+from whywait.devtools.table import TaskTable, picture
+from whywait.kernel.events import Event
+
+if TYPE_CHECKING:
+    from whywait.authority import Authority
+
+PERIOD_S: Final = 0.1
+SHARE: Final = 0.04  # of the time
+FRAMES: Final = 1_000  # events in one piece of a stream
+KEPT_PIECES: Final = 16
+KEEP_ALIVE_S: Final = 15.0
+
+
+class Piece(NamedTuple):
+    """Some encoded events of a stream, and the seq after which to go on."""
+
+    data: bytes
+    seq: int
+
+
+class Feed:
+    """The latest events, the table of tasks, and what viewers are to be sent."""
+
+    def __init__(self, authority: Authority | None, kept: int) -> None:
+        """Read from an authority, or from nothing; remember up to ``kept`` events."""
+        self._authority = authority
+        self._kept = kept
+        self._events: list[Event] = []  # without gaps
+        self._pieces: OrderedDict[int, Piece] = OrderedDict()  # encoded once for all viewers, by the seq before
+        self._news = asyncio.Event()
+        self._busy_until_ns = 0
+        self.table = TaskTable()
+        self.histograms = Histograms()
+        self.seq = 0
+        self.skipped = 0  # events that no viewer of this server will ever see
+        self.finished = False
+        if authority is not None:
+            self._look_afresh(authority)
+
+    # In
+
+    async def run(self) -> None:
+        """Look for news until cancelled."""
+        while True:
+            cost_ns = self.catch_up()
+            await asyncio.sleep(max(PERIOD_S, cost_ns / 1e9 / SHARE))
+
+    def catch_up(self) -> int:
+        """Take in what has happened since the last time; return what that cost in ns."""
+        began = monotonic_ns()
+        authority = self._authority
+        if authority is None or began < self._busy_until_ns or authority.last_seq == self.seq:
+            return 0
+        events = authority.events(self.seq)
+        if events and events[0].seq == self.seq + 1:
+            self.take(events)
+        else:
+            self._look_afresh(authority)
+        cost_ns = monotonic_ns() - began
+        self._busy_until_ns = began + int(cost_ns / SHARE)
+        return cost_ns
+
+    def take(self, events: list[Event]) -> None:
+        """Take events in, in order; those of a saved run may have gaps."""
+        if not events:
+            return
+        if self._events and events[0].seq != self.seq + 1:
+            self.skipped += events[0].seq - self.seq - 1
+            self._events.clear()
+        table, observe = self.table, self.histograms.observe
+        for event in events:
+            table.apply(event)
+            observe(event, table)
+        self._events += events
+        if len(self._events) > 2 * self._kept:
+            del self._events[: -self._kept]
+        self.seq = events[-1].seq
+        self._tell()
+
+    def _look_afresh(self, authority: Authority) -> None:
+        """Take in the events there are and, because some were missed, the living tasks as they are now."""
+        with authority.lock:
+            events = authority.events(self.seq)
+            last = events[-1].seq if events else self.seq
+            living = [picture(task, last) for scope in authority.kernel.scopes.values() for task in scope.tasks.values()]
+        self.take(events)
+        self.table.resume_from(sorted(living, key=attrgetter("number")))
+
+    def finish(self) -> None:
+        """Take in the last events and tell every viewer that there will be no more."""
+        self._busy_until_ns = 0
+        self.catch_up()
+        self.finished = True
+        self._tell()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    # Out
+
+    @property
+    def first(self) -> int:
+        """The seq of the oldest event that is remembered."""
+        return self._events[0].seq if self._events else self.seq + 1
+
+    def since(self, seq: int, limit: int) -> list[Event]:
+        """Return up to ``limit`` remembered events after a seq, oldest first."""
+        start = max(0, seq + 1 - self.first)
+        return self._events[start : start + limit]
+
+    def of_task(self, number: int) -> list[Event]:
+        """Return the remembered events of one task."""
+        return [event for event in self._events if event.number == number]
+
+    def piece_after(self, seq: int) -> Piece | None:
+        """Return the next piece of the stream for a viewer who has seen everything up to ``seq``."""
+        seq = min(seq, self.seq)
+        oldest = self.first
+        if seq < oldest - 1 and seq < self.seq:
+            data = {"skipped": oldest - 1 - seq, "from": seq + 1, "to": oldest - 1}
+            return Piece(frame(oldest - 1, data, "skipped"), oldest - 1)
+        known = self._pieces.get(seq)
+        if known is not None:
+            return known
+        events = self.since(seq, FRAMES)
+        if not events:
+            return None
+        piece = Piece(b"".join([frame(event.seq, event.to_dict()) for event in events]), events[-1].seq)
+        self._pieces[seq] = piece
+        if len(self._pieces) > KEPT_PIECES:
+            self._pieces.popitem(last=False)
+        return piece
+
+    async def news(self) -> bool:
+        """Wait until there is something new; return False if a stream has stayed silent for too long."""
+        news = self._news
+        try:
+            async with asyncio.timeout(KEEP_ALIVE_S):
+                await news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+def frame(seq: int | None, data: dict[str, Any], kind: str | None = None) -> bytes:
+    """Return one server-sent event."""
+    head = (f"id: {seq}\n" if seq is not None else "") + (f"event: {kind}\n" if kind else "")
+    return f"{head}data: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
