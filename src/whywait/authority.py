@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from time import monotonic_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 from whywait.clock import FAR_FUTURE_NS, Clock
 from whywait.context import signal_of
-from whywait.engines.base import Engine
+from whywait.engines.base import Ended, Engine
 from whywait.engines.registry import Engines
 from whywait.errors import ForeignRef, StaleRef, UnknownScope, UnknownTask, WhywaitError
 from whywait.explain import Why, in_words
@@ -27,6 +27,7 @@ from whywait.kernel.model import Ref, Retry, Task
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import Outcome, ScopeState, TaskState
+from whywait.locks import take
 from whywait.scope import Scope, ScopeOptions, open_scope
 from whywait.settings import NS, UNSET, Given, Seconds, Settings, Size, Unset
 
@@ -40,7 +41,7 @@ _tokens = itertools.count(1)
 DEFAULT_SCOPE = "default"
 NAMED_DROPS = 5
 Work = tuple[list[Task], list[tuple[str, Task]], list[Handle[Any]]]  # started, requests, ended
-Outcomes = tuple[str, str | None, bool]  # outcome, cause, may be retried
+SUCCEEDED: Final[Ended] = (Outcome.SUCCESS, None, True)
 
 
 class Authority:
@@ -119,6 +120,7 @@ class Authority:
         self._journal = Journal(settings.events, self.kernel.emit_to)
         self._clock = Clock()
         self._slots = self.kernel.root.slot_gate
+        self._pass_on = self.kernel.pass_on
         self._timers, self._expiries = self.kernel.timers, self.kernel.expiries
         self._watchers: list[tuple[Callable[[], bool], Callable[[], None]]] = []
         self._pause_waiters: dict[int, list[Callable[[], object]]] = {}
@@ -304,14 +306,46 @@ class Authority:
     def after_submit(self, now: int) -> Work | None:
         """Dispatch if a submission can have changed anything; to be called under the lock, carried out without it."""
         kernel = self.kernel
-        if self._slots.free <= 0 and not self._timers.heap and not self._expiries.heap and not kernel.settled:
+        if self._slots.free <= 0 and not kernel.settled and self._nothing_sooner():
             return None
         return self._settle(kernel.dispatch(now))
 
-    def ended(  # noqa: C901, PLR0912 - one piece for speed: every task passes here
+    def _nothing_sooner(self) -> bool:
+        """Return whether no timer of the kernel is due before the clock looks."""
+        timers, expiries, at_ns = self._timers.heap, self._expiries.heap, self._clock.kernel_at_ns
+        return (not timers or timers[0][0] >= at_ns) and (not expiries or expiries[0][0] >= at_ns)
+
+    def succeeded(self, handle: Handle[Any], engine: Engine | None = None) -> Handle[Any] | None:
+        """Report that a body has returned; return a task with which ``engine`` may go on in this thread."""
+        lock, task = self.lock, handle._task
+        if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
+            take(lock)
+        try:
+            new = self._pass_on(monotonic_ns(), task)
+            if new is not None:
+                handle._done = True
+                task.job = None
+        finally:
+            lock.release()
+        if new is None:
+            return self.ended(handle, SUCCEEDED, engine)
+        handle._fn = handle._context = handle._kwargs = handle._signal = None
+        handle._args = ()
+        go_on: Handle[Any] | None = new.job
+        assert go_on is not None, "a living task has its handle"
+        if go_on._engine is not engine or handle._callbacks is not None:  # a slow callback must not hold it up
+            go_on._engine.start(go_on)
+            go_on = None
+        if handle._bells is not None or handle._callbacks is not None:
+            self._finished(handle)
+        if self._journal.undelivered:
+            self._journal.deliver()
+        return go_on
+
+    def ended(  # noqa: C901, PLR0912 - in one piece for speed
         self,
         handle: Handle[Any],
-        outcome: Outcomes,
+        outcome: Ended,
         engine: Engine | None = None,
         later: deque[Handle[Any]] | None = None,
     ) -> Handle[Any] | None:
@@ -322,7 +356,10 @@ class Authority:
         task = handle._task
         kernel = self.kernel
         work = None
-        with self.lock:
+        lock = self.lock
+        if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
+            take(lock)
+        try:
             retried, started = kernel.turn(monotonic_ns(), task, *outcome)
             if retried is None:
                 if task.outcome != Outcome.SUCCESS:
@@ -332,14 +369,15 @@ class Authority:
             else:
                 handle.retried(retried)
             if (
-                self._timers.heap
-                or self._expiries.heap
-                or kernel.settled
+                kernel.settled
                 or kernel.requests
                 or self._pause_waiters
                 or (self._watchers and not task.scope.tasks)  # all conditions are of the form "nothing is left here"
+                or not self._nothing_sooner()
             ):
                 work = self._settle(started)
+        finally:
+            lock.release()
         go_on = None
         for new in started:
             job = new.job

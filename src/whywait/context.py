@@ -7,7 +7,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from whywait.errors import TaskAborted, WhywaitError
 from whywait.kernel.model import Ref
@@ -129,10 +129,21 @@ class TaskContext:
             signal.raise_if_aborted()
 
 
-class _Current(threading.local):
-    """The handle whose body this thread runs."""
+class _Working(Protocol):
+    """Something that works off tasks on one thread."""
 
-    handle: Handle[Any] | None = None
+    inbox: Handle[Any] | None
+
+
+class _Current(threading.local):
+    """What works on this thread, if anything; its inbox is the task whose body runs."""
+
+    worker: _Working | None = None
+
+    @property
+    def handle(self) -> Handle[Any] | None:
+        """The handle whose body this thread runs."""
+        return None if self.worker is None else self.worker.inbox
 
 
 in_thread = _Current()

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from whywait.handle import Handle
 
 
+Ended = tuple[str, str | None, bool]  # outcome, cause, may be retried
+
+
 class Engine(ABC):
     """Carries out tasks."""
 

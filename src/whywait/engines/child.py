@@ -89,7 +89,7 @@ class Link:
         self._results = results
         self._control = control
         self._fds = (tasks, results, control, life)
-        self._body: Body | None = None
+        self.inbox: Body | None = None  # of the task that runs
         self._early: Wish | None = None  # came before its task
         self._functions: dict[int, Callable[..., Any]] = {}
         self._forked = False
@@ -100,6 +100,7 @@ class Link:
 
     def serve(self) -> None:
         """Run one task after the other until the parent closes the pipe."""
+        in_thread.worker = self  # type: ignore[assignment] # a body stands for a handle
         while True:
             try:
                 kind, answer = self._run(self._reader.read()[1])
@@ -117,7 +118,7 @@ class Link:
 
     def parked(self, body: Body) -> None:
         """Tell the parent that the body has parked."""
-        if body is self._body and not self._forked:
+        if body is self.inbox and not self._forked:
             self._send(KIND_PARKED, PARK.pack(body.turn))
 
     def _run(self, payload: bytes | bytearray) -> tuple[int, bytes]:
@@ -141,7 +142,7 @@ class Link:
             stage = ""
             value = fn(*call[0], **call[1])
             if value.__class__ is CoroutineType:
-                body = self._body
+                body = self.inbox
                 assert body is not None, "the task that runs has its body"
                 value = asyncio.run(body.run_coroutine(value))
             stage = "its result could not be pickled"
@@ -163,14 +164,14 @@ class Link:
 
     def _begin(self, body: Body) -> None:
         with self.lock:
-            self._body = in_thread.handle = body  # type: ignore[assignment] # stands for a handle
+            self.inbox = body
             if self._early is not None and self._early[0] == body.number:
                 self._apply(body, self._early)
             self._early = None
 
     def _end(self) -> None:
         with self.lock:
-            self._body = in_thread.handle = None
+            self.inbox = None
 
     def _send(self, kind: int, payload: bytes) -> None:
         with self._writing:
@@ -188,7 +189,7 @@ class Link:
 
     def _hear(self, wish: Wish) -> None:
         with self.lock:
-            body = self._body
+            body = self.inbox
             if body is not None and body.number == wish[0]:
                 self._apply(body, wish)
             else:

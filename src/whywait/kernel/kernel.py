@@ -13,12 +13,13 @@ from typing import Any
 
 from whywait.errors import ConfigError, InvalidTransition, QueueFull, Rejected, UnknownTask
 from whywait.kernel import scopes, snapshot, why
-from whywait.kernel.events import SUCCESS_DETAILS, Kind, RawEvent, outcome_details
+from whywait.kernel.events import Kind, RawEvent, outcome_details
 from whywait.kernel.lanes import Aging, Order
 from whywait.kernel.life import BACKOFF, PAUSE, READY_DETAILS, RUN_TIMEOUT, Life
 from whywait.kernel.model import GENERATED_ID_PREFIX, Budget, Demand, Limits, Policy, Priority, Scope, Submission, Task
 from whywait.kernel.periodic import Periodic
 from whywait.kernel.periodics import TICK
+from whywait.kernel.relay import Relay
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.starvation import STARVE
 from whywait.kernel.state import OPEN_SCOPE_STATES, Cause, Outcome, ScopeState, TaskState, Wait, task_step
@@ -69,6 +70,7 @@ class Kernel:
         self.dispatcher = life.dispatcher
         self.timers = life.timers
         self.expiries = life.expiries
+        self.pass_on = Relay(life).pass_on
 
     # Scopes
 
@@ -230,52 +232,12 @@ class Kernel:
         cause: str | None = None,
         retryable: bool = True,  # noqa: FBT001, FBT002 - the hot path
     ) -> tuple[Task | None, list[Task]]:
-        """Do :meth:`ended` and then :meth:`dispatch`: what a worker does between two tasks.
-
-        Where all slots are taken, nobody waits for what the task held, and the next in order is of the same lane,
-        slot and budget pass from one to the other without being given back in between: the same decision and the
-        same events in a third of the time (guarded by ``test_turn_equals_ended_and_dispatch``).
-        """
-        life, dispatcher = self._life, self.dispatcher
-        lane, scope = task.lane, task.scope
-        if (
-            lane is None
-            or outcome != Outcome.SUCCESS
-            or not task.plain
-            or task.successors is not None
-            or task.state != TaskState.RUNNING
-            or scope.state != ScopeState.RUNNING
-            or scope.counted
-            or life.expiries.heap
-            or not dispatcher.may_hand_over(now, lane)
-        ):
-            return self.ended(now, task, outcome, cause, retryable), self.dispatch(now)
-        number, name = task.number, task.name
-        new = dispatcher.hand_over(now, lane)
-        del life.running[number], scope.tasks[number]
-        task.lane = None
-        task.state = TaskState.DISPOSED
-        task.since = now
-        task.outcome = outcome
-        if name is not None:
-            scope.ids[name] = outcome
-        life.stats.by_outcome[outcome] += 1
-        life.seq = life.trigger = seq = life.seq + 1
-        emit = life.emit
-        if emit is not None:
-            emit((seq, now, Kind.TASK_FINISHED, scope.key, number, name, task.started_seq, SUCCESS_DETAILS))
-        started = [new]
-        if not new.plain or new.policy.timeout_ns is not None:
-            scope.running -= 1
-            self._started(now, started)
-            return None, started
-        number = new.number
-        life.running[number] = new
-        life.stats.started(new.waits)
-        life.seq = new.started_seq = started_seq = seq + 1
-        if emit is not None:
-            emit((started_seq, now, Kind.TASK_STARTED, scope.key, number, new.name, seq, None))
-        return None, started
+        """Do :meth:`ended` and then :meth:`dispatch`: what a worker does between two tasks."""
+        if outcome == Outcome.SUCCESS:
+            new = self.pass_on(now, task)
+            if new is not None:
+                return None, [new]
+        return self.ended(now, task, outcome, cause, retryable), self.dispatch(now)
 
     def parked(self, now: int, task: Task) -> None:
         """Record that a body has parked at a checkpoint."""
