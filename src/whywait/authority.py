@@ -19,8 +19,8 @@ from whywait.engines.registry import Engines
 from whywait.errors import ForeignRef, StaleRef, UnknownScope, UnknownTask, WhywaitError
 from whywait.explain import Why, in_words
 from whywait.handle import Handle
-from whywait.journal import Journal
-from whywait.kernel.events import Event
+from whywait.journal import Events, Journal
+from whywait.kernel.events import Event, RawEvent
 from whywait.kernel.kernel import Kernel
 from whywait.kernel.lanes import Order
 from whywait.kernel.model import Ref, Retry, Task
@@ -28,6 +28,7 @@ from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import Outcome, ScopeState, TaskState
 from whywait.locks import take
+from whywait.run_report import Report, kernel_account, make_report
 from whywait.scope import Scope, ScopeOptions, open_scope
 from whywait.settings import NS, UNSET, Given, Seconds, Settings, Size, Unset
 
@@ -108,6 +109,7 @@ class Authority:
         self.settings = settings
         self.token = next(_tokens)  # tells its refs from other authorities'
         self.lock = threading.RLock()
+        self._began_ns = monotonic_ns()
         self.kernel = Kernel(
             settings.limits,
             settings.budget,
@@ -178,10 +180,21 @@ class Authority:
                 "starvation_promotions": kernel.dispatcher.promotions,
             }
 
-    def events(self, since: int = 0) -> list[Event]:
-        """Return the remembered events with a seq above ``since``, oldest first."""
+    def events(self, since: int = 0) -> Events:
+        """Return the remembered events with a seq above ``since``, oldest first; ``skipped`` says how many are lost."""
         with self.lock:
-            return self._journal.since(since)
+            raw, skipped = self._journal.since(since)
+        return Events(raw, skipped)
+
+    def report(self) -> Report:
+        """Return where the waiting of the run went, by cause and by holder, and how full slots and budget were."""
+        with self.lock:
+            kernel = self.kernel
+            raw, skipped = self._journal.since(0)
+            last_ns = raw[-1][1] if raw else self._began_ns
+            now = monotonic_ns() if any(scope.tasks for scope in kernel.scopes.values()) else last_ns
+            totals = kernel_account(kernel, now, self._began_ns, round(self.settings.starvation_timeout_s * NS))
+        return make_report(totals, Events(raw), skipped)
 
     @property
     def last_seq(self) -> int:
@@ -214,6 +227,11 @@ class Authority:
         """Call ``fn`` with every event from now on, in order; return a function that ends it."""
         with self.lock:
             return self._journal.subscribe(fn)
+
+    def tap(self, fn: Callable[[RawEvent], object]) -> Callable[[], None]:
+        """Call ``fn`` with every raw event at once, in the thread that caused it, under the lock: for bridges only."""
+        with self.lock:
+            return self._journal.tap(fn)
 
     # Acting on tasks, through their handles
 

@@ -11,6 +11,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from whywait.kernel import why as kernel_why
+from whywait.kernel.events import Event, Kind
 from whywait.kernel.state import Outcome, TaskState, Wait
 from whywait.kernel.why import Reason, ReasonKind
 from whywait.settings import NS
@@ -68,6 +69,73 @@ class Why(kernel_why.Why):
 def in_words(why: kernel_why.Why) -> Why:
     """Return the kernel's answer with words."""
     return Why(**{each.name: getattr(why, each.name) for each in fields(kernel_why.Why)})
+
+
+def event_in_words(event: Event) -> str:
+    """Return what an event tells, in one line."""
+    details = dict(event.details or ())
+    subject = event.id or f"scope {event.scope or '(the authority)'}"
+    words = _EVENTS.get(event.kind)
+    return words(subject, details) if words else f"{event.kind} {subject}"
+
+
+def _lane_words(subject: str, details: dict[str, Any]) -> str:
+    needs = ", ".join(f"{_amount(name, amount)} {name}" for name, amount in details.get("demand", ()))
+    who = f"tasks of priority {details['priority']} in {subject}" + (f" that need {needs}" if needs else "")
+    cause = details["cause"]
+    if cause == Wait.SLOT:
+        return f"{who}: " + (
+            "no gate is closed any more, they wait for their turn" if details["tasks"] else "none waits"
+        )
+    behind = ", and others wait behind them" if details.get("holds_back") else ""
+    return f"{who}: {_cause_words(cause)}{behind}"
+
+
+def _started_words(subject: str, details: dict[str, Any]) -> str:
+    waits = details.get("waits")
+    if not waits:
+        return f"{subject} started at once"
+    parts = [f"{_time(ns)} {_cause_words(cause)}" for cause, ns in sorted(waits.items(), key=lambda item: -item[1])]
+    return f"{subject} started after {_time(sum(waits.values()))}: {', '.join(parts)}"
+
+
+def _ended_words(subject: str, details: dict[str, Any]) -> str:
+    if details.get("outcome") == Outcome.SUCCESS:
+        return f"{subject} succeeded"
+    told = f"{subject} ended as {details.get('outcome', Outcome.ABORTED)} ({details.get('cause')})"
+    return f"{told}, because {details['root']} did not succeed" if "root" in details else told
+
+
+_EVENTS: Final[dict[str, Callable[[str, dict[str, Any]], str]]] = {
+    Kind.LANE_WAITS: _lane_words,
+    Kind.TASK_SUBMITTED: lambda who, details: f"{who} was submitted and is {details['state']}",
+    Kind.TASK_READY: lambda who, _: f"{who} is READY: nothing is left to wait for but its turn",
+    Kind.TASK_STARTED: _started_words,
+    Kind.TASK_PAUSE_ASKED: lambda who, _: f"{who} is asked to pause",
+    Kind.TASK_PAUSED: lambda who, details: f"{who} is paused, it was {details['from']}",
+    Kind.TASK_RESUMED: lambda who, details: f"{who} is resumed and {details['to']}",
+    Kind.TASK_ABORT_ASKED: lambda who, details: f"{who} is asked to end ({details['cause']})",
+    Kind.TASK_FINISHED: _ended_words,
+    Kind.TASK_CANCELLED: _ended_words,
+    Kind.TASK_DROPPED: lambda who, details: f"{who} was dropped ({details['cause']})",
+    Kind.TASK_REJECTED: lambda who, details: f"{who} was refused ({details['cause']})",
+    Kind.TASK_RETRIED: lambda who, details: f"{who} failed and is tried again, attempt {details['attempt']}",
+    Kind.TASK_STARVED: lambda who, details: (
+        f"{who} is starved: a higher priority has held a slot for {_time(details['starved_ns'])} of its wait"
+    ),
+    Kind.SCOPE_CREATED: lambda who, _: f"{who} was opened",
+    Kind.SCOPE_ATTACHED: lambda who, _: f"{who} accepts tasks",
+    Kind.SCOPE_RUNNING: lambda who, _: f"{who} runs its first task",
+    Kind.SCOPE_SUSPENDED: lambda who, _: f"{who} is suspended: nothing of it starts",
+    Kind.SCOPE_RESUMED: lambda who, _: f"{who} is resumed",
+    Kind.SCOPE_DISPOSING: lambda who, _: f"{who} is being disposed",
+    Kind.SCOPE_DISPOSED: lambda who, _: f"{who} is disposed",
+    Kind.PERIODIC_ADDED: lambda who, details: f"periodic {who} was added, every {_time(details['interval_ns'])}",
+    Kind.PERIODIC_TICK: lambda who, _: f"periodic {who} ticked",
+    Kind.PERIODIC_SKIPPED: lambda who, details: f"periodic {who} dropped a tick ({details['code']})",
+    Kind.PERIODIC_ENABLED: lambda who, _: f"periodic {who} is on",
+    Kind.PERIODIC_DISABLED: lambda who, details: f"periodic {who} is off ({details['reason']})",
+}
 
 
 def _headline(why: Why) -> str:
@@ -165,8 +233,12 @@ def _division(why: Why) -> list[str]:
         return ["  it did not wait"]
     lines = [f"  it waited {_time(why.waited_ns)}:"]
     for cause, ns in sorted(why.breakdown.items(), key=lambda item: -item[1]):
-        lines.append(f"    {_time(ns)} {CAUSES.get(cause, f'waiting for {cause}')}")
+        lines.append(f"    {_time(ns)} {_cause_words(cause)}")
     return lines
+
+
+def _cause_words(cause: str) -> str:
+    return CAUSES.get(cause, f"waiting for {cause}")
 
 
 def _holders(reason: Reason) -> str:

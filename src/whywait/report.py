@@ -18,6 +18,9 @@ Summary = Mapping[str, Any]
 Row = Sequence[str]
 
 _BAR: Final = 24
+_SMALL_BAR: Final = 12
+_FIRST: Final = 10  # of those who made others wait
+_ENDS_OF_PATH: Final = 5  # steps of a long chain that are shown at either end
 _ID: Final = 24
 _PRIORITIES: Final = 6  # columns of a comparison by priority
 _CAUSES: Final = 5  # columns of a comparison by cause
@@ -70,6 +73,80 @@ def render_side_by_side(summaries: Sequence[Summary], title: str) -> str:
         _by_cause(summaries, heads),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def render_run(summary: Summary) -> str:
+    """Tell a run of an authority: how it went, how full, where the waiting went, who caused it, what took longest."""
+    blocks = [
+        _run_summary(summary),
+        _utilisation(summary),
+        _causes(summary),
+        _holders(summary),
+        _path(summary),
+        _starved(summary),
+        _lost(summary),
+        _window(summary),
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _run_summary(summary: Summary) -> list[str]:
+    outcomes = dict(summary["outcomes"])
+    running = summary["running"]
+    waiting = outcomes.pop("pending") - running
+    told = [f"{count:,} {outcome}" for outcome, count in outcomes.items() if count]
+    told += [f"{count:,} {word}" for word, count in (("running", running), ("waiting", waiting)) if count]
+    return [
+        f"{_count(summary['tasks'], 'task')} in {format_ms(summary['makespan_ms'])}",
+        f"  {', '.join(told) or 'nothing to do'}",
+    ]
+
+
+def _holders(summary: Summary) -> list[str]:
+    holders = summary["by_holder"]
+    if not holders:
+        return []
+    most = holders[0]["cost_ms"]
+    rows = [
+        (_held(row), f"{_bar(row['cost_ms'] / most, _SMALL_BAR)} {format_ms(row['cost_ms'])}")
+        for row in holders[:_FIRST]
+    ]
+    lines = ["Who made others wait", *_table((), rows, left=2)]
+    return lines if len(holders) <= _FIRST else [*lines, f"  and {len(holders) - _FIRST:,} more"]
+
+
+def _held(row: Mapping[str, Any]) -> str:
+    name = _cut(printable(row["id"]), _ID)
+    if row["held"] == "dependency":
+        return f"the end of {name} was awaited"
+    what = {"slot": "a slot", "scope_slots": f"a slot of scope {row['of']}"}.get(row["held"], row["held"])
+    return f"{printable(what)} held by {name}"
+
+
+def _path(summary: Summary) -> list[str]:
+    path = summary["critical_path"]
+    steps = path["steps"]
+    if len(steps) < 2:  # noqa: PLR2004  one task alone is no path
+        return []
+    rows = [
+        (_starved_id(step), f"ran {format_ms(step['ran_ms'])}", f"after waiting {format_ms(step['waited_ms'])}")
+        for step in steps
+    ]
+    if len(rows) > 2 * _ENDS_OF_PATH:
+        left_out = len(rows) - 2 * _ENDS_OF_PATH
+        rows[_ENDS_OF_PATH:-_ENDS_OF_PATH] = [(f"… {_count(left_out, 'more step')}", "", "")]
+    title = f"The longest chain: {_count(len(steps), 'step')}, {format_ms(path['ms'])}"
+    return [title, *_table((), rows, left=2)]
+
+
+def _window(summary: Summary) -> list[str]:
+    events = summary["events"]
+    if not events["skipped"]:
+        return []
+    return [
+        f"Holders, chain and peaks are those of the last {events['seen']:,} events; {events['skipped']:,} before them",
+        "were forgotten (Authority(events=N) remembers more).",
+    ]
 
 
 def _head(summary: Summary, title: str) -> list[str]:
@@ -157,16 +234,21 @@ def _starved_id(row: Mapping[str, Any]) -> str:
     return told if row["attempt"] == 1 else f"{told}, attempt {row['attempt']}"
 
 
-def _losses(summary: Summary) -> list[str]:
+def _lost(summary: Summary) -> list[str]:
     lines = []
     for key, word, what in (
         ("drops", "Dropped", "task"),
         ("rejects", "Rejected", "task"),
         ("skips", "Skipped", "tick"),
     ):
-        for cause, count in summary[key].items():
-            names = [printable(row["id"]) for row in summary["lost"] if row["cause"] == cause]
+        for cause, count in summary.get(key, {}).items():
+            names = [printable(row["id"]) for row in summary.get("lost", ()) if row["cause"] == cause]
             lines.append(f"{word} for {cause}: {_count(count, what)}{_some(names, count)}")
+    return lines
+
+
+def _losses(summary: Summary) -> list[str]:
+    lines = _lost(summary)
     failures = summary["failures"]
     if failures["tasks"]:
         lines.append(f"Failed: {_count(failures['tasks'], 'task')}")
@@ -277,13 +359,13 @@ def _table(titles: Row, rows: Sequence[Row], *, left: int = 1) -> list[str]:
     return told
 
 
-def _bar(share: float) -> str:
-    eighths = round(min(max(share, 0.0), 1.0) * _BAR * 8)
+def _bar(share: float, length: int = _BAR) -> str:
+    eighths = round(min(max(share, 0.0), 1.0) * length * 8)
     if share > 0 and not eighths:
         eighths = 1  # little is not nothing
     full, part = divmod(eighths, 8)
     bar = _EIGHTHS[8] * full + (_EIGHTHS[part] if part else "")
-    return bar + "·" * (_BAR - len(bar))
+    return bar + "·" * (length - len(bar))
 
 
 def _percent(share: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from random import Random
 from typing import Any, Final
@@ -67,8 +66,7 @@ class Simulation:
         )
         (PlainEngine if plain else VirtualEngine)(kernel, tally, workload, self._progress).run()
         limits = {"slots": config.get("slots"), **_resource_limits(self._budget, workload)}
-        waits = Counter(kernel.stats.wait_ns)
-        waits.update(tally.unstarted_ns)
+        waits = kernel.stats.waited_for_ns()
         return SimulationResult(tally, self._describe(), limits, waits, kernel.dispatcher.promotions)
 
     def _describe(self) -> dict[str, Any]:

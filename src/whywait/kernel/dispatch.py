@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush, heapreplace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from whywait.kernel.accounts import Epoch, ready_wait
 from whywait.kernel.benches import Bench
@@ -20,7 +20,19 @@ if TYPE_CHECKING:
     from whywait.kernel.gates import Gate
     from whywait.kernel.model import Demand, Scope, Task
 
+WORST_STARVED: Final = 10
+
 _SWEEP_EMPTY_LANES: Final = 64
+
+
+class Starved(NamedTuple):
+    """How long a task was starved when it left READY; of equals, the earlier one counts as more."""
+
+    starved_ns: int
+    minus_number: int
+    id: str
+    attempt: int
+    priority: int
 
 
 class Dispatcher:
@@ -46,6 +58,10 @@ class Dispatcher:
         self.top_moved = False  # `settle` has something to do
         self.blocker: Lane | None = None  # backfill="none": the first that only its budget gate stops
         self.held = False  # everybody behind the blocker waits for it
+        self.changed: dict[Lane, None] = {}  # lanes whose cause may be another than the one last told
+        self.starved_tasks = 0  # how many have been READY while a higher priority held a slot
+        self.worst_starved: list[Starved] = []  # a heap of those that left READY most starved
+        self._worst_floor = 0  # who was starved less is not among the worst
         self._lanes: list[Lane] = []
         self._empty_lanes = 0
 
@@ -90,6 +106,7 @@ class Dispatcher:
                 self.gate_moved(bench.gate)  # the bench may be a new one and has missed that the gate opened
             else:
                 lane.epoch = Epoch(now, None, lane.level.segment, {})
+                self.changed[lane] = None
         if not lane.items:
             if lane is self.blocker:
                 self._forget_blocker(now)
@@ -157,12 +174,15 @@ class Dispatcher:
         task.state = TaskState.RUNNING
         task.since = now
 
-    def release(self, task: Task) -> None:
+    def release(self, now: int, task: Task) -> None:
         """Give back the slot and the budget of a task whose body has ended."""
         lane = task.lane
         assert lane is not None, "a slot holder remembers its lane"
+        ran_ns = now - task.since
+        self.slots.used_ns += ran_ns
         for gate, need in lane.needs:
             gate.free += need
+            gate.used_ns += need * ran_ns
             if gate.benches:
                 self.gate_moved(gate)
         self.slots.free += 1
@@ -255,6 +275,7 @@ class Dispatcher:
             self._back_into_heap(now, lane)
         else:
             lane.epoch = Epoch(now, None, lane.level.segment, {})
+            self.changed[lane] = None
             self.lane_emptied()
         self._take(task, lane)
         return task
@@ -287,16 +308,29 @@ class Dispatcher:
             gate = lane.epoch.gate
             if waited:
                 task.waits = {segment.mode if gate is None else gate.name: waited}
-            if segment.higher:
-                task.starved_ns += waited
+            if segment.higher and waited:
+                self._note_starved(task, task.starved_ns + waited)
         elif waited:
             starved = self.starved(now, task)
             for cause, ns in self.ready_wait(now, task).items():
                 task.add_wait(cause, ns)
             if starved:
-                task.starved_ns = starved
+                self._note_starved(task, starved)
         if waited >= self.step_ns:
             self.promotions += self.order.promotions(level.priority, waited)
+
+    def _note_starved(self, task: Task, starved_ns: int) -> None:
+        if not task.starved_ns:
+            self.starved_tasks += 1
+        task.starved_ns = starved_ns
+        if starved_ns > self._worst_floor:
+            worst = self.worst_starved
+            told = Starved(starved_ns, -task.number, task.id, task.attempt, task.priority)
+            if len(worst) < WORST_STARVED:
+                heappush(worst, told)
+            else:
+                heapreplace(worst, told)
+                self._worst_floor = worst[0][0]
 
     def _park(self, now: int, lane: Lane, gate: Gate) -> None:
         heappop(lane.level.heap)
@@ -348,6 +382,7 @@ class Dispatcher:
         if lane.epoch.gate is not gate:
             lane.epoch = self._next_epoch(now, lane, gate)
         self.blocker = lane
+        self.changed[lane] = None
         if not self.held:
             self.held = True
             self._switch_levels(now)
@@ -361,6 +396,8 @@ class Dispatcher:
                 self._forget_blocker(now)
         if self.held:
             self.held = False
+            if lane is not None:
+                self.changed[lane] = None
             self._switch_levels(now)
 
     def _forget_blocker(self, now: int) -> None:
@@ -379,6 +416,7 @@ class Dispatcher:
         return starved
 
     def _next_epoch(self, now: int, lane: Lane, gate: Gate | None) -> Epoch:
+        self.changed[lane] = None
         segment = lane.level.segment
         return Epoch(now, gate, segment, lane.epoch.totals(now, segment))
 

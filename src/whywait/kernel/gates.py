@@ -24,7 +24,7 @@ UNLIMITED: Final = 1 << 62  # more slots than anybody has
 class Gate:
     """A limit, what of it is free, and the lanes that wait for it."""
 
-    __slots__ = ("benches", "free", "is_budget", "kind", "limit", "name", "scope", "soft")
+    __slots__ = ("benches", "free", "is_budget", "kind", "limit", "name", "scope", "soft", "used_ns")
 
     def __init__(
         self, kind: str, name: str, *, scope: Scope | None = None, limit: int | None = None, soft: bool = False
@@ -37,6 +37,7 @@ class Gate:
         self.soft = soft
         self.is_budget = kind == "resource"
         self.free = 0 if kind == "scope_state" else UNLIMITED if limit is None else limit
+        self.used_ns = 0  # amount times time, of what has been given back
         self.benches: dict[int, Bench] = {}
 
     def closed(self, need: int, nobody_runs: bool) -> bool:  # noqa: FBT001 - the hot path; a keyword costs

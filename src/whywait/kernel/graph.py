@@ -66,6 +66,11 @@ def unmet_dependencies(task: Task) -> list[Task]:
     return [dependency for dependency in waiting if dependency.outcome is None]
 
 
+def numbers(dependencies: Iterable[Task]) -> tuple[int, ...]:
+    """Return the numbers of the newest attempts, each once."""
+    return tuple(dict.fromkeys(dependency.latest().number for dependency in dependencies))
+
+
 def ancestors(tasks: Iterable[Task]) -> dict[int, Task]:
     """Return the given tasks and everything they await, directly or not, by number."""
     found: dict[int, Task] = {}

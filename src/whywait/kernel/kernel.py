@@ -15,7 +15,7 @@ from whywait.errors import ConfigError, InvalidTransition, QueueFull, Rejected, 
 from whywait.kernel import scopes, snapshot, why
 from whywait.kernel.events import Kind, RawEvent, outcome_details
 from whywait.kernel.lanes import Aging, Order
-from whywait.kernel.life import BACKOFF, PAUSE, READY_DETAILS, RUN_TIMEOUT, Life
+from whywait.kernel.life import BACKOFF, PAUSE, RUN_TIMEOUT, Life
 from whywait.kernel.model import GENERATED_ID_PREFIX, Budget, Demand, Limits, Policy, Priority, Scope, Submission, Task
 from whywait.kernel.periodic import Periodic
 from whywait.kernel.periodics import TICK
@@ -145,7 +145,7 @@ class Kernel:
         dispatcher.enter(now, task, lane, number)
         life.seq = life.trigger = seq = life.seq + 1
         if life.emit is not None:
-            life.emit((seq, now, Kind.TASK_SUBMITTED, scope.key, number, name, None, READY_DETAILS))
+            life.emit((seq, now, Kind.TASK_SUBMITTED, scope.key, number, name, None, lane.details))
         return task
 
     def _submit_checked(self, now: int, request: Submission) -> Task:
@@ -199,7 +199,7 @@ class Kernel:
             if task.abort is not None:
                 outcome, cause, led_by = task.abort
         scope, number = task.scope, task.number
-        life.dispatcher.release(task)
+        life.dispatcher.release(now, task)
         del life.running[number]
         scope.running -= 1
         if not task.plain:
@@ -369,6 +369,8 @@ class Kernel:
         if dispatcher.top_moved:
             for level in dispatcher.settle(now):
                 life.starvation.arm(now, level)
+        if dispatcher.changed:
+            life.tell_lanes(now)
         return started
 
     def next_deadline(self) -> int | None:
@@ -459,7 +461,7 @@ class Kernel:
             life.stats.started(task.waits)
             life.seq = task.started_seq = seq = life.seq + 1
             if emit is not None:
-                emit((seq, now, Kind.TASK_STARTED, scope.key, number, task.name, trigger, None))
+                emit((seq, now, Kind.TASK_STARTED, scope.key, number, task.name, trigger, task.waits))
 
     def _expire(self, now: int) -> None:
         """Drop who is still READY at the end of its max_wait, in entry order."""

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from whywait.errors import ConfigError
 from whywait.kernel.accounts import Epoch, Segment
-from whywait.kernel.state import Wait
+from whywait.kernel.events import submitted_details
+from whywait.kernel.state import TaskState, Wait
 
 if TYPE_CHECKING:
     from whywait.kernel.benches import Bench
@@ -118,6 +119,7 @@ class Lane:
         "bench",
         "bench_key",
         "demand",
+        "details",
         "epoch",
         "first_index",
         "gone",
@@ -127,6 +129,7 @@ class Lane:
         "queued",
         "scope",
         "told",
+        "told_cause",
         "watched",
     )
 
@@ -142,6 +145,8 @@ class Lane:
         self.bench: Bench | None = None
         self.bench_key = 0
         self.epoch = Epoch(now, None, level.segment, {})
+        self.details = submitted_details(TaskState.READY, level.priority, demand)  # of those who are READY at once
+        self.told_cause: tuple[Gate | None, bool] = (None, False)  # what the latest LANE_WAITS has said
         self.told = 0  # starvation has been looked at up to this entry
         self.watched = False  # stands in the level's starvation watch
         self.items: list[Any] = []  # tasks and _Gone; None before the head
@@ -269,7 +274,7 @@ class Level:
         # Open lanes by the entry of their head. A key may be too small, never too large: its lane's head has left.
         self.heap: list[tuple[int, Lane]] = []
         self.opening: list[Bench] = []  # benches on which a lane may fit since the last dispatch
-        self.segment = Segment(now, _mode(higher=higher, held=held), higher=higher)
+        self.segment = Segment(now, wait_mode(higher=higher, held=held), higher=higher)
         self.watch: list[tuple[int, int, Lane | Task]] = []  # by the starved total at which to report
         self.starve_timer: Timer | None = None
 
@@ -301,12 +306,13 @@ class Level:
 
     def switch(self, now: int, *, higher: bool, held: bool) -> None:
         """Start a new segment if what open lanes wait for has changed."""
-        mode = _mode(higher=higher, held=held)
+        mode = wait_mode(higher=higher, held=held)
         if mode != self.segment.mode or higher != self.segment.higher:
             self.segment = Segment(now, mode, higher=higher, before=self.segment)
 
 
-def _mode(*, higher: bool, held: bool) -> str:
+def wait_mode(*, higher: bool, held: bool) -> str:
+    """Return what lanes of a level wait for that dispatch has not got to."""
     if held:
         return Wait.HELD_BACK
     return Wait.SLOT_HIGHER if higher else Wait.SLOT

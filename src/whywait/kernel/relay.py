@@ -35,7 +35,7 @@ class Relay:
         self._running = life.running
         self._expiries = life.expiries
 
-    def pass_on(self, now: int, task: Task) -> Task | None:  # noqa: C901, PLR0912 - in one piece for speed
+    def pass_on(self, now: int, task: Task) -> Task | None:  # noqa: C901, PLR0912, PLR0915 - in one piece for speed
         """End a task in success; return the one that starts in its place; None: nothing is done, take the long way."""
         lane, scope, dispatcher = task.lane, task.scope, self._dispatcher
         if (
@@ -92,6 +92,10 @@ class Relay:
         else:
             dispatcher.account(now, new, lane)
             stats.started(new.waits)
+        ran_ns = now - task.since
+        self._slots.used_ns += ran_ns
+        for gate, need in lane.needs:
+            gate.used_ns += need * ran_ns
         number, name, life = task.number, task.name, self._life
         running = self._running
         del running[number], scope.tasks[number]
@@ -112,5 +116,5 @@ class Relay:
         if emit is not None:
             key = scope.key
             emit((seq, now, Kind.TASK_FINISHED, key, number, name, task.started_seq, SUCCESS_DETAILS))
-            emit((started_seq, now, Kind.TASK_STARTED, key, new_number, new.name, seq, None))
+            emit((started_seq, now, Kind.TASK_STARTED, key, new_number, new.name, seq, new.waits))
         return new

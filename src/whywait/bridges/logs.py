@@ -1,0 +1,66 @@
+"""The run in the log: every state change through the standard ``logging``, and each reason once when it changes.
+
+Loggers: ``whywait.task``, ``whywait.lane`` (what READY tasks wait for), ``whywait.scope``, ``whywait.periodic``. The
+ordinary course is DEBUG, reasons and scopes are INFO, what went wrong is WARNING.
+"""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from whywait.explain import event_in_words
+from whywait.kernel.events import Event, Kind
+from whywait.kernel.state import Outcome
+
+if TYPE_CHECKING:
+    from whywait.authority import Authority
+
+_LOGGERS: Final = {
+    prefix: logging.getLogger(f"whywait.{prefix.lower()}") for prefix in ("TASK", "LANE", "SCOPE", "PERIODIC")
+}
+_OTHERS: Final = logging.getLogger("whywait.other")
+_INFO: Final = frozenset({Kind.LANE_WAITS, Kind.TASK_PAUSED, Kind.TASK_RESUMED, Kind.TASK_RETRIED})
+_WARNING: Final = frozenset({Kind.TASK_DROPPED, Kind.TASK_REJECTED, Kind.TASK_STARVED, Kind.PERIODIC_SKIPPED})
+
+
+class LogBridge:
+    """Logs the events of an authority until it is closed; each record carries its event as ``record.whywait``."""
+
+    def __init__(self, authority: Authority) -> None:
+        """Follow ``authority`` from now on."""
+        self._stop = authority.subscribe(log_event)
+
+    def close(self) -> None:
+        """Log no more."""
+        self._stop()
+
+    def __enter__(self) -> Self:
+        """Use as a block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Log no more."""
+        self.close()
+
+
+def log_event(event: Event) -> None:
+    """Log one event."""
+    prefix = event.kind.partition("_")[0]
+    logger = _LOGGERS.get(prefix, _OTHERS)
+    level = _level(event, prefix)
+    if logger.isEnabledFor(level):
+        logger.log(level, "%s", event_in_words(event), extra={"whywait": event.to_dict()})
+
+
+def _level(event: Event, prefix: str) -> int:
+    kind = event.kind
+    if kind in _WARNING:
+        return logging.WARNING
+    if kind == Kind.TASK_FINISHED:
+        details: dict[str, Any] = dict(event.details or ())
+        return logging.DEBUG if details["outcome"] == Outcome.SUCCESS else logging.WARNING
+    return logging.INFO if kind in _INFO or prefix in {"SCOPE", "PERIODIC"} else logging.DEBUG
