@@ -31,7 +31,9 @@ from whywait.explain import Why
 from whywait.handle import Handle
 from whywait.kernel.lanes import Aging, Strict
 from whywait.kernel.model import Priority, Ref, Retry
-from whywait.scope import Call, Scope
+from whywait.options import Call
+from whywait.periodic import Periodic
+from whywait.scope import Scope
 from whywait.simulation import Simulation, SimulationResult
 
 __all__ = [
@@ -50,6 +52,7 @@ __all__ = [
     "Infeasible",
     "InvalidTransition",
     "PauseTimeout",
+    "Periodic",
     "Priority",
     "QueueFull",
     "Ref",

@@ -8,12 +8,14 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from random import uniform
 from time import monotonic_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
-from whywait.clock import FAR_FUTURE_NS, Clock
+from whywait.clock import Clock
 from whywait.context import signal_of
+from whywait.devtools import open_devtools
 from whywait.engines.base import Ended, Engine
 from whywait.engines.registry import Engines
 from whywait.errors import ForeignRef, StaleRef, UnknownScope, UnknownTask, WhywaitError
@@ -28,8 +30,9 @@ from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import Outcome, ScopeState, TaskState
 from whywait.locks import take
+from whywait.options import ScopeOptions
 from whywait.run_report import Report, kernel_account, make_report
-from whywait.scope import Scope, ScopeOptions, open_scope
+from whywait.scope import Scope, open_scope
 from whywait.settings import NS, UNSET, Given, Seconds, Settings, Size, Unset
 
 if TYPE_CHECKING:
@@ -118,9 +121,10 @@ class Authority:
             backfill=settings.backfill,
             pause_timeout_ns=round(settings.pause_timeout_s * NS),
             starvation_timeout_ns=round(settings.starvation_timeout_s * NS),
+            jitter=_jitter,
         )
         self._journal = Journal(settings.events, self.kernel.emit_to)
-        self._clock = Clock()
+        self._clock = Clock(self._tick)
         self._slots = self.kernel.root.slot_gate
         self._pass_on = self.kernel.pass_on
         self._timers, self._expiries = self.kernel.timers, self.kernel.expiries
@@ -256,6 +260,13 @@ class Authority:
         """Bring a paused task back to where it was."""
         self.command(lambda now: self.kernel.resume(now, handle._task))
 
+    def set_periodic_enabled(self, id: str, enabled: bool, *, immediately: bool = False) -> None:  # noqa: FBT001 - the setting itself
+        """Switch a periodic on (from its next tick, or now if ``immediately``) or off, by ``id`` or ``scope/id``."""
+        kernel = self.kernel
+        self.command(
+            lambda now: kernel.set_periodic_enabled(now, kernel.find_periodic(id), enabled, immediately=immediately)
+        )
+
     def why_task(self, task: Task) -> Why:
         """Return why a task waits, or what it does, or how its wait divided."""
         with self.lock:
@@ -282,7 +293,7 @@ class Authority:
     ) -> None:
         """Leave normally: wait for all tasks, then dispose. Leave by an exception: dispose."""
         if kind is None:
-            self._root.wait()
+            self._root.leave()
         self.dispose()
 
     async def __aenter__(self) -> Self:
@@ -295,7 +306,7 @@ class Authority:
     ) -> None:
         """Leave like a plain block, without blocking the event loop."""
         if kind is None:
-            await self._root.wait_async()
+            await self._root.leave_async()
         await self.dispose_async()
 
     def _close(self) -> None:
@@ -426,7 +437,7 @@ class Authority:
             for waiter in tuple(handle._bells):  # who gives up waiting takes its bell out of the list
                 waiter.release()
             handle._bells = None
-        if handle._error is not None:
+        if handle._error is not None and handle._task.periodic is None:
             for kernel_scope in handle._task.scope.chain:
                 scope = self.scopes.get(kernel_scope.key)
                 if scope is not None and scope.task_failed(handle._error):
@@ -487,8 +498,7 @@ class Authority:
             self._release_pause_waiters()
         deadline = kernel.next_deadline()
         if deadline is not None and deadline < self._clock.kernel_at_ns:
-            self._clock.kernel_at_ns = deadline
-            self._clock.call_at(deadline, self._tick)
+            self._clock.tick_at(deadline)
         return started, requests, handles
 
     def carry_out(self, work: Work) -> None:
@@ -535,7 +545,6 @@ class Authority:
         return self.settings.grace_s if scope is None else scope.grace_s
 
     def _tick(self) -> None:
-        self._clock.kernel_at_ns = FAR_FUTURE_NS
         self.command(self.kernel.fire)
 
     def _release_pause_waiters(self) -> None:
@@ -563,16 +572,9 @@ class Authority:
             raise UnknownTask(f"{ref} was never given out")
 
 
-def open_devtools(authority: Authority, port: int, *, control: bool, name: str, **options: Any) -> DevTools:  # noqa: ANN401 - those of DevTools
-    """Start a DevTools server for an authority; a clear error if the packages for it are not installed."""
-    try:
-        from whywait.devtools.run import LiveRun  # noqa: PLC0415 - an extra
-        from whywait.devtools.server import DevTools  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        raise WhywaitError(
-            f"DevTools needs the package {error.name!r}; install it with: pip install 'whywait[devtools]'"
-        ) from None
-    return DevTools(LiveRun(authority, name, control=control), port=port, **options)
+def _jitter() -> float:
+    """Return a number from -1 to 1, another one each time."""
+    return uniform(-1.0, 1.0)  # noqa: S311 - chance, no cipher
 
 
 def _warn_of_drops(tasks: list[Task]) -> None:

@@ -12,16 +12,18 @@ from inspect import CO_COROUTINE
 from threading import Lock
 from time import monotonic_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 from whywait.context import finish
 from whywait.errors import ConfigError, DisposeIncomplete, ForeignRef, QueueFull, UnknownTask
 from whywait.handle import Handle, refuse_on_loop
 from whywait.kernel.model import Demand, Limits, Policy, Priority, Retry, Submission, Task, make_demand
 from whywait.kernel.model import Scope as KernelScope
-from whywait.kernel.state import ScopeState
+from whywait.kernel.state import OPEN_SCOPE_STATES, ScopeState
 from whywait.locks import take
-from whywait.settings import UNSET, Seconds, Size, Unset, as_retry, optional_ns, seconds
+from whywait.options import Call, PeriodicOptions, ScopeOptions, TaskOptions, refuse_unknown
+from whywait.periodic import Periodic, Triggers
+from whywait.settings import UNSET, Seconds, Size, Unset, as_retry, duration_ns, optional_ns, seconds
 from whywait.units import parse_size
 
 if TYPE_CHECKING:
@@ -33,48 +35,6 @@ T = TypeVar("T")
 log = logging.getLogger("whywait")
 
 KILL_S: Final = 5.0  # how long killed bodies may take to be gone
-
-
-class ScopeOptions(TypedDict, total=False):
-    """What a scope may set for itself; what is left out is inherited, None means explicitly none."""
-
-    slots: int | None
-    max_spawn: int | None
-    on_error: str
-    queue_limit: int | None
-    overflow: str
-    when_busy: str
-    max_wait: Seconds | None
-    retry: int | Retry
-    timeout: Seconds | None
-    engine: Any
-    grace: Seconds
-
-
-class TaskOptions(TypedDict, total=False):
-    """What a task may set for itself."""
-
-    id: str | None
-    kwargs: Mapping[str, Any] | None
-    after: Iterable[Any]
-    after_ended: Iterable[Any]
-    priority: int | str
-    cpu: int
-    ram: Size
-    vram: Size
-    resources: Mapping[str, Size] | None
-    timeout: Seconds | None
-    retry: int | Retry
-    max_wait: Seconds | None
-    engine: Any
-
-
-class Call(NamedTuple):
-    """One task of a batch for ``submit_many``."""
-
-    fn: Callable[..., Any]
-    args: tuple[Any, ...] = ()
-    options: TaskOptions | None = None
 
 
 class Scope:
@@ -200,11 +160,53 @@ class Scope:
             raise
         return handles
 
+    def periodic(
+        self,
+        fn: Callable[..., Any],
+        /,
+        *args: Any,  # noqa: ANN401 - the function's own
+        every: Seconds,
+        overlap: str = "skip",
+        max_parallel: int = 1,
+        jitter: float = 0.0,
+        enabled: bool = True,
+        immediately: bool = False,
+        priority: int | str = Priority.NORMAL,
+        disable_after: int | None = None,
+        id: str | None = None,
+        **options: Unpack[PeriodicOptions],
+    ) -> Periodic:
+        """Call ``fn(*args)`` at a fixed rate for the life of this scope; each time as an ordinary task.
+
+        ``overlap`` says what happens to a tick while the last iteration is still there: ``"skip"`` it, ``"queue"``
+        one, or run up to ``max_parallel`` in ``"parallel"``. ``jitter`` (0 to 0.3 of the interval) shifts single
+        ticks, never the grid. After ``disable_after`` failures in a row it switches itself off.
+        """
+        refuse_unknown("periodic", options, PeriodicOptions)
+        get: Any = options.get
+        authority, kernel_scope = self._authority, self._kernel_scope
+        engine = authority.engines.choose(get("engine"), self._engine, fn)
+        triggers = Triggers(authority, fn, args, get("kwargs"), engine)
+        settings: dict[str, Any] = {
+            "overlap": overlap,
+            "max_parallel": max_parallel,
+            "jitter": jitter,
+            "enabled": enabled,
+            "immediately": immediately,
+            "priority": Priority.parse(priority),
+            "demand": _demand(get("cpu", 0), get("ram", 0), get("vram", 0), get("resources")),
+            "policy": _policy(kernel_scope.policy, get("timeout", UNSET), get("retry", UNSET), get("max_wait", UNSET)),
+            "disable_after": disable_after,
+            "make_job": triggers.make,
+        }
+        interval_ns = duration_ns("every", every)
+        kernel = authority.kernel
+        periodic = authority.command(lambda now: kernel.add_periodic(now, kernel_scope, interval_ns, id, **settings))
+        return Periodic(authority, periodic)
+
     def _prepare(self, call: Call) -> tuple[Handle[Any], Submission]:
         options: dict[str, Any] = dict(call.options or {})
-        unknown = options.keys() - TaskOptions.__annotations__.keys()
-        if unknown:
-            raise ConfigError(f"unknown task options {sorted(unknown)}: use {', '.join(TaskOptions.__annotations__)}")
+        refuse_unknown("task", options, TaskOptions)
         get = options.get
         engine = self._authority.engines.choose(get("engine"), self._engine, call.fn)
         handle: Handle[Any] = Handle(self._authority, call.fn, call.args, copy_context(), engine)
@@ -281,14 +283,26 @@ class Scope:
         return self._authority.picture(self._kernel_scope)
 
     def wait(self) -> None:
-        """Wait until nothing is left to run here or below."""
+        """Wait until nothing is left to run here or below but iterations of periodics."""
         self._say_if_paused()
-        if not self._block_until(self._is_empty, None, "leaving a block", "async with"):
+        if not self._block_until(self._is_done, None, "leaving a block", "async with"):
             raise AssertionError("an endless wait has no timeout")
 
     async def wait_async(self) -> None:
         """Do the same without blocking the event loop."""
         self._say_if_paused()
+        await self._until(self._is_done, None)
+
+    def leave(self) -> None:
+        """Wait for all tasks, then stop the periodics and wait for iterations in flight."""
+        self.wait()
+        self._stop_periodics()
+        self._block_until(self._is_empty, None, "leaving a block", "async with")
+
+    async def leave_async(self) -> None:
+        """Do the same without blocking the event loop."""
+        await self.wait_async()
+        self._stop_periodics()
         await self._until(self._is_empty, None)
 
     def dispose(self, grace: Seconds | None = None) -> None:
@@ -318,7 +332,7 @@ class Scope:
     ) -> None:
         """Leave normally: wait for all tasks, then dispose. Leave by an exception: dispose."""
         if kind is None:
-            self.wait()
+            self.leave()
         self.dispose()
         self._raise_errors(error)
 
@@ -331,7 +345,7 @@ class Scope:
     ) -> None:
         """Leave like a plain block, without blocking the event loop."""
         if kind is None:
-            await self.wait_async()
+            await self.leave_async()
         await self.dispose_async()
         self._raise_errors(error)
 
@@ -380,6 +394,21 @@ class Scope:
         with self._authority.lock:
             running = self._authority.kernel.running.values()
             return self._authority.settings.inject or any(task.job._engine.can_kill for task in running if task.job)
+
+    def _stop_periodics(self) -> None:
+        kernel = self._authority.kernel
+
+        def act(now: int) -> None:
+            for scope in self._kernel_scope.subtree():
+                if scope.state in (*OPEN_SCOPE_STATES, ScopeState.SUSPENDED):
+                    for periodic in scope.periodics.values():
+                        kernel.set_periodic_enabled(now, periodic, enabled=False)
+
+        if any(scope.periodics for scope in self._kernel_scope.subtree()):
+            self._authority.command(act)
+
+    def _is_done(self) -> bool:
+        return not any(len(scope.tasks) > scope.triggers for scope in self._kernel_scope.subtree())
 
     def _is_empty(self) -> bool:
         return not any(scope.tasks for scope in self._kernel_scope.subtree())
@@ -430,9 +459,7 @@ class Scope:
 
 def open_scope(authority: Authority, parent: Scope | None, key: str, options: ScopeOptions) -> Scope:
     """Open a scope below ``parent``, or below the authority itself."""
-    unknown = options.keys() - ScopeOptions.__annotations__.keys()
-    if unknown:
-        raise ConfigError(f"unknown scope options {sorted(unknown)}: use {', '.join(ScopeOptions.__annotations__)}")
+    refuse_unknown("scope", options, ScopeOptions)
     kernel = authority.kernel
     above = parent._kernel_scope if parent is not None else kernel.root
     on_error = options.get("on_error", "continue")

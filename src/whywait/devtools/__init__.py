@@ -8,3 +8,25 @@
   ``overview.py`` the bounded picture of now;
 * ``page/`` the page: plain ES modules and CSS, served as they are.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from whywait.errors import WhywaitError
+
+if TYPE_CHECKING:
+    from whywait.authority import Authority
+    from whywait.devtools.server import DevTools
+
+
+def open_devtools(authority: Authority, port: int, *, control: bool, name: str, **options: Any) -> DevTools:  # noqa: ANN401 - those of DevTools
+    """Start a DevTools server for an authority; a clear error if the packages for it are not installed."""
+    try:
+        from whywait.devtools.run import LiveRun  # noqa: PLC0415 - an extra
+        from whywait.devtools.server import DevTools  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise WhywaitError(
+            f"DevTools needs the package {error.name!r}; install it with: pip install 'whywait[devtools]'"
+        ) from None
+    return DevTools(LiveRun(authority, name, control=control), port=port, **options)

@@ -327,6 +327,20 @@ class Kernel:
         life = self._life
         life.periodics.set_enabled(now, periodic, enabled=enabled, immediately=immediately)
 
+    def find_periodic(self, name: str) -> Periodic:
+        """Return the periodic of a name; ``scope/name`` where several scopes have one."""
+        key, slash, rest = name.rpartition("/")
+        if slash and key in self.scopes and rest in self.scopes[key].periodics:
+            return self.scopes[key].periodics[rest]
+        hits = [scope for scope in self.scopes.values() if name in scope.periodics]
+        if len(hits) > 1:
+            keys = ", ".join(f"{scope.key}/{name}" for scope in hits)
+            raise UnknownTask(f"periodic id {name!r} is ambiguous: write one of {keys}")
+        if not hits:
+            known = ", ".join(f"{scope.key}/{each}" for scope in self.scopes.values() for each in scope.periodics)
+            raise UnknownTask(f"no periodic has the id {name!r}; there are {known or 'none'}")
+        return hits[0].periodics[name]
+
     # Time
 
     def fire(self, now: int) -> bool:

@@ -1,0 +1,218 @@
+"""``whywait run``: a workflow file, for real."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, chdir, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Final, Protocol
+
+import typer
+from rich.console import Console
+
+from whywait.cli.live import LiveView, LogLines
+from whywait.cli.shared import complete_tasks, parse_slots, print_text
+from whywait.simulation import Simulation
+from whywait.units import format_ms
+from whywait.workflow import Workflow, load
+from whywait.workflow.outputs import routed
+from whywait.workflow.plan import levels, select, to_workload, without_duration
+from whywait.workflow.recording import Wanted, file_hooks, write_files
+from whywait.workflow.result import failures, succeeded, to_dict, to_text
+from whywait.workflow.run import Run
+
+_STEP_S: Final = 0.1
+_FAILED: Final = 1
+
+HELP: Final = """Run the tasks of a workflow file and tell where the waiting went.
+
+\b
+A first example, flow.toml:
+  slots = 2
+  [task.make]
+  run = "echo 3 2 1 | tr ' ' '\\n' > numbers"
+  [task.sort]
+  run = "sort numbers"
+  after = ["make"]
+
+\b
+  whywait run flow.toml
+  whywait run flow.toml --only sort --logs logs --trace trace.json
+  whywait run flow.toml --set task.sort.priority=high --slots 4
+
+On a terminal it shows what runs and what waits for what; elsewhere, a line for each start and end. Ctrl-C asks the
+tasks to end, a second one kills them.
+
+Exit code: 0 all succeeded, 1 something failed, 2 the file or an option is malformed, 130 after Ctrl-C.
+"""
+
+
+class _View(Protocol):
+    def note(self, text: str) -> None:
+        """Say something about the run itself."""
+
+
+def run(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The workflow: .toml, .yaml or .json; - reads standard input.")],
+    more: Annotated[list[str] | None, typer.Argument(hidden=True, autocompletion=complete_tasks)] = None,
+    *,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="TASK...", help="Run these and what they need.", autocompletion=complete_tasks),
+    ] = None,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help='Go on after a failure even where the file says on_error = "abort".')
+    ] = False,
+    slots: Annotated[str | None, typer.Option(metavar="N|none", help="Run so many at once, not the file's.")] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a variable of [vars], or any field by its path; repeat."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan, and how long it takes if durations are known; run nothing.")
+    ] = False,
+    logs: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep all output of each task in a file there.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a Chrome Trace, for ui.perfetto.dev.")
+    ] = None,
+    events: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all events as JSON Lines.")] = None,
+    record: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write what happened as a workload, for simulate.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but what went wrong.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,
+) -> None:
+    """Run the tasks of a workflow file."""
+    if more and not only:
+        raise typer.BadParameter(f"{more[0]!r} is one argument too many; to choose tasks use --only", param_hint="'FILE'")
+    overrides = [*(sets or ()), *([] if slots is None else [f"slots={json.dumps(parse_slots(slots))}"])]
+    workflow = load(file, overrides)
+    if only:
+        workflow = select(workflow, [*only, *(more or ())])
+    if dry_run:
+        _show_plan(workflow, as_json=as_json)
+        return
+    if not debug:
+        logging.getLogger("whywait").addHandler(logging.NullHandler())
+        logging.getLogger("whywait").propagate = False
+    wanted = Wanted(*(None if path is None else path.resolve() for path in (trace, events, record)))
+    job = Run(
+        workflow,
+        logs=None if logs is None else logs.resolve(),
+        keep_going=keep_going,
+        hooks=file_hooks(wanted),
+        authority_options={"events": max(10_000, 50 * len(workflow.tasks))},
+    )
+    signals = _Signals()
+    try:
+        _carry_out(job, signals, is_silent=quiet or as_json)
+    finally:
+        job.close()
+        write_files(wanted, job)
+    code = signals.exit_code or (0 if succeeded(job) else _FAILED)
+    interrupted = bool(signals.exit_code)
+    if as_json:
+        sys.stdout.write(json.dumps({**to_dict(job, interrupted=interrupted), "exit_code": code}) + "\n")
+    elif quiet:
+        sys.stderr.write("".join(f"{block}\n" for block in failures(job, interrupted=interrupted)))
+    else:
+        print_text(to_text(job, interrupted=interrupted))
+    if job.survivors:  # their threads would hold up the interpreter's end
+        sys.stdout.flush()
+        os._exit(code)
+    raise typer.Exit(code)
+
+
+def _carry_out(job: Run, signals: _Signals, *, is_silent: bool) -> None:
+    console = Console(highlight=False)
+    with ExitStack() as stack:
+        stack.enter_context(chdir(job.workflow.folder))
+        view: _View | None = None
+        if not is_silent:
+            if console.is_terminal and not console.is_dumb_terminal:
+                view = LiveView(job, console)
+            else:
+                view = LogLines(job, sys.stdout)
+        stack.enter_context(routed())
+        stack.enter_context(signals.caught())
+        job.start()
+        if isinstance(view, LiveView):
+            stack.enter_context(view)
+        asked = False
+        while not job.wait(_STEP_S):
+            if signals.count and not asked:
+                asked = True
+                job.interrupt()
+                if view is not None:
+                    running = len(job.authority.snapshot().running)
+                    view.note(f"stopping: {running} running tasks are asked to end; Ctrl-C again kills them")
+            if signals.count > 1:
+                job.kill()
+                break
+            if asked and job.survivors:
+                break
+
+
+class _Signals:
+    """Counts the wishes to stop; the second is meant."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.exit_code = 0
+
+    def _take(self, number: int, _: FrameType | None) -> None:
+        self.count += 1
+        self.exit_code = 128 + number
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """Take signals for the time of the block."""
+        taken = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
+        before = {number: signal.signal(number, self._take) for number in taken}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _show_plan(workflow: Workflow, *, as_json: bool) -> None:
+    """Print what would run, by depth, and how long it would take if durations are known."""
+    rows = levels(workflow)
+    makespan_ms = None
+    if not without_duration(workflow):
+        makespan_ms = Simulation(to_workload(workflow)).run().summary["makespan_ms"]
+    if as_json:
+        plan = [[task.id for task in row] for row in rows]
+        sys.stdout.write(json.dumps({"workflow": workflow.name, "plan": plan, "predicted_ms": makespan_ms}) + "\n")
+        return
+    lines = [f"{workflow.name}: {len(workflow.tasks)} tasks, nothing is run"]
+    for number, row in enumerate(rows, 1):
+        lines.append(f"  step {number}")
+        lines += [f"    {task.id}{_needs(task.needs)}" for task in row]
+    lines += [f"  every {format_ms(each.every_ns / 1e6)}: {each.id}" for each in workflow.periodics]
+    if makespan_ms is not None:
+        lines.append(f"  predicted: {format_ms(makespan_ms)}")
+    else:
+        missing = without_duration(workflow)
+        lines.append(f"  no prediction: {len(missing)} tasks have no duration, first {missing[0]}")
+    print_text("\n".join(lines) + "\n")
+
+
+def _needs(needs: tuple[str, ...]) -> str:
+    if not needs:
+        return ""
+    named = ", ".join(needs[:3]) + (f" and {len(needs) - 3} more" if len(needs) > 3 else "")  # noqa: PLR2004  one line
+    return f"  after {named}"
+
+
+
