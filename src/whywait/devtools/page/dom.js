@@ -69,6 +69,10 @@ function morph(have, want) {
   }
   if (have.dataset?.keep !== undefined) return; // it looks after itself
   for (const { name } of [...have.attributes]) if (!want.hasAttribute(name)) have.removeAttribute(name);
-  for (const { name, value } of want.attributes) if (have.getAttribute(name) !== value) have.setAttribute(name, value);
+  for (const { name, value } of want.attributes) {
+    if (have.getAttribute(name) === value) continue;
+    if (name === "style") have.style.cssText = value; // the policy of this page forbids the attribute, not the property
+    else have.setAttribute(name, value);
+  }
   morphChildren(have, [...want.childNodes]);
 }
