@@ -25,7 +25,7 @@ export function render({ store, now, control, detail, failure }, task) {
     neighbours("Awaited by", store.awaitedBy(task)),
     attempts(store, task, now),
     streams(store, task),
-    story(detail?.story ?? store.story(task), now),
+    story(store, detail?.story ?? store.story(task), now),
   ];
 }
 
@@ -81,10 +81,10 @@ function reasonRow(store, reason) {
   const holders = reason.holders ?? [];
   const blocking = reason.tasks ?? [];
   return h("li", null,
-    h("div", { class: "row" }, reasonChip(reason.name),
+    h("div", null, reasonChip(reason.name),
       gate ? h("span", null, reason.kind === "resource" ? `needs ${show(reason.need)}, ${show(reason.free)} of ${show(reason.limit)} free` : `all ${reason.limit} taken`) : h("span", null, reasonText(reason.name)),
-      reason.scope ? h("span", { class: "quiet" }, `of ${reason.scope}`) : null,
-      reason.never ? h("span", { class: "bad" }, "can never open") : null),
+      reason.scope ? h("span", { class: "quiet" }, ` of ${reason.scope}`) : null,
+      reason.never ? h("span", { class: "bad" }, " can never open") : null),
     holders.length ? h("div", { class: "held" }, "held by ", holders.slice(0, 8).map((holder, index) => [index ? ", " : "",
       h("button", { type: "button", class: "link", "data-task": holder.number }, holder.id),
       h("span", { class: "quiet" }, ` ${reason.kind === "resource" ? `${show(holder.amount)}, ` : ""}${time(holder.running_ns)}`)]),
@@ -166,19 +166,20 @@ function streams(store, task) {
       stream.chunks > 1 ? `, one every ${time((stream.to - stream.from) / stream.chunks)}` : ""))));
 }
 
-function story(events, now) {
+function story(store, events, now) {
   if (!events.length) return null;
   const first = events[0].time_ns;
   return h("section", null, h("h3", null, "Its story"), h("ol", { class: "story" }, events.slice(-200).map((event, index, all) =>
     h("li", { "data-key": event.seq }, h("span", { class: "num", title: `${time(now - event.time_ns)} ago` }, `+${time(event.time_ns - first)}`),
       h("span", { class: "kind" }, event.kind.replace(/^TASK_/, "").replaceAll("_", " ").toLowerCase()),
-      h("span", { class: "quiet" }, detailText(event), index ? ` (${time(event.time_ns - all[index - 1].time_ns)} later)` : "")))));
+      h("span", { class: "quiet" }, detailText(store, event), index ? ` (${time(event.time_ns - all[index - 1].time_ns)} later)` : "")))));
 }
 
-function detailText(event) {
+function detailText(store, event) {
   const details = { ...event.details };
-  if (details.waits) details.waits = Object.entries(details.waits).map(([cause, ns]) => `${time(ns)} ${reasonName(cause)}`).join(", ");
+  if (details.waits) details.waits = `: ${Object.entries(details.waits).map(([cause, ns]) => `${time(ns)} ${reasonName(cause)}`).join(", ")}`;
   if (details.demand) details.demand = demand(details.demand);
   if (details.starved_ns) details.starved_ns = time(details.starved_ns);
-  return Object.entries(details).map(([key, value]) => `${key.replace(/_ns$/, "")} ${value}`).join(", ");
+  for (const key of ["after", "after_ended"]) if (details[key]) details[key] = details[key].map((number) => store.tasks.get(number)?.id ?? `#${number}`).join(", ");
+  return Object.entries(details).map(([key, value]) => `${key.replace(/_ns$/, "").replaceAll("_", " ")} ${value}`).join(", ");
 }

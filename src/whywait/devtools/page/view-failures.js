@@ -26,13 +26,16 @@ const TEXTS = {
   duplicate: "its id was taken",
   unknown_dependency: "a dependency does not exist",
   scope_state: "the scope does not accept tasks",
+  failures: "it failed too often in a row",
+  "SRS-E-RUN-002": "the previous iteration was still there",
+  "SRS-E-RUN-003": "an iteration was waiting already",
 };
 
 export function render({ store, now, selected }) {
   const roots = [];
   const taken = new Map(); // "scope/root id" -> tasks that went down with it
   for (const task of store.tasks.values()) {
-    if (!task.outcome || task.outcome === "SUCCESS") continue;
+    if (!task.outcome || task.outcome === "SUCCESS" || failedAgain(store, task)) continue;
     if (task.cause === "dependency" && task.root !== null) taken.set(task.root, [...(taken.get(task.root) ?? []), task]);
     else roots.push(task);
   }
@@ -45,8 +48,25 @@ export function render({ store, now, selected }) {
       h("ul", { class: "rows" }, roots.slice(0, SHOWN).map((task) => failure(store, task, taken.get(task.id) ?? [], now, selected))),
       roots.length > SHOWN ? h("p", { class: "quiet" }, `and ${count(roots.length - SHOWN)} more`) : null) : null,
     store.notes.length ? h("section", { "data-key": "notes" }, heading("Refused and skipped", count(store.notes.length)),
-      h("ul", { class: "rows" }, store.notes.slice(-100).reverse().map((event) => note(event, now)))) : null,
+      h("ul", { class: "rows" }, gathered(store.notes).slice(0, 100).map((row) => note(row, now)))) : null,
   ];
+}
+
+/** Equal notes as one, the latest first. */
+function gathered(notes) {
+  const rows = new Map();
+  for (const event of notes) {
+    const { cause = "", code = "", reason = "" } = event.details ?? {};
+    const key = [event.kind, event.scope, event.name, cause, code, reason].join("|");
+    rows.set(key, { key, event, times: (rows.get(key)?.times ?? 0) + 1, cause: cause || code || reason });
+  }
+  return [...rows.values()].sort((a, b) => b.event.seq - a.event.seq);
+}
+
+/** Whether a later attempt has failed too: that one tells the story. */
+function failedAgain(store, task) {
+  const again = task.retried_as === null ? null : store.tasks.get(task.retried_as);
+  return Boolean(again?.outcome && again.outcome !== "SUCCESS");
 }
 
 function failure(store, task, victims, now, selected) {
@@ -64,11 +84,10 @@ function failure(store, task, victims, now, selected) {
       victims.length ? h("span", { class: "warn" }, `took down ${count(victims.length)}: ${victims.slice(0, 3).map((victim) => victim.id).join(", ")}${victims.length > 3 ? " …" : ""}`) : null)));
 }
 
-function note(event, now) {
-  const details = event.details ?? {};
-  const cause = details.cause ?? details.code ?? details.reason ?? "";
+function note({ key, event, times, cause }, now) {
   const what = { TASK_DROPPED: "dropped at submit", TASK_REJECTED: "rejected at submit", PERIODIC_SKIPPED: "tick skipped", PERIODIC_DISABLED: "periodic off" }[event.kind];
-  return h("li", { "data-key": `n${event.seq}`, class: "line" }, h("span", { class: "state" }, what),
-    h("span", { class: "name" }, event.name ?? "(unnamed)"), h("span", { class: "quiet" }, event.scope), h("code", null, cause),
+  return h("li", { "data-key": key, class: "line" }, h("span", { class: "state" }, what),
+    h("span", { class: "name" }, event.name ?? "(unnamed)"), times > 1 ? h("b", null, `×${count(times)}`) : null,
+    h("span", { class: "quiet" }, event.scope), h("code", null, cause),
     h("span", { class: "quiet grow" }, TEXTS[cause] ?? ""), h("span", { class: "num" }, `${time(now - event.time_ns)} ago`));
 }

@@ -6,7 +6,7 @@ import { empty, heading, names, priorityBadge, reasonChip, stack, statePill } fr
 import { holdsSlot, laneKey } from "./store.js";
 
 const SHOWN_LANES = 60;
-const SHOWN_IN_LANE = 12;
+const SHOWN_IN_LANE = 10; // as many as the snapshot tells the effective priority of
 const SHOWN_NOT_READY = 60;
 const SHOWN_RUNNING = 48;
 
@@ -45,9 +45,9 @@ function runningSection(store, running, reasons, now, selected) {
       },
         h("span", { class: "row" }, h("span", { class: "name" }, task.id), task.state === "RUNNING" ? null : statePill(task),
           h("span", { class: "num" }, time(now - task.started_ns))),
-        h("span", { class: "row sub" }, priorityBadge(task.priority), h("span", { class: "name" }, task.scope),
-          Object.keys(task.demand).length ? h("span", { class: "holds" }, demand(task.demand)) : null,
-          blocks.has(task) ? h("span", { class: "blocks" }, `${count(blocks.get(task))} wait for it`) : null)))),
+        h("span", { class: "row sub" }, priorityBadge(task.priority), h("span", { class: "scope" }, task.scope),
+          Object.keys(task.demand).length ? h("span", { class: "holds" }, demand(task.demand)) : null),
+        blocks.has(task) ? h("span", { class: "blocks sub" }, `${count(blocks.get(task))} wait for what it holds`) : null))),
     running.length > SHOWN_RUNNING ? h("p", { class: "quiet" }, `and ${count(running.length - SHOWN_RUNNING)} more`) : null);
 }
 
@@ -67,7 +67,7 @@ function waitingSection(store, waiting, reasons) {
     sorted.length ? stack(sorted.map((group) =>
       [group.tasks, reasonVar(group.reason), `${group.tasks} for ${reasonText(group.reason)}`])) : null,
     h("ul", { class: "why" }, sorted.map((group) =>
-      h("li", { "data-key": group.reason }, reasonChip(group.reason), h("b", null, count(group.tasks)),
+      h("li", { "data-key": group.reason }, reasonChip(group.reason), " ", h("b", null, count(group.tasks)),
         ` ${group.tasks === 1 ? "waits" : "wait"} for ${reasonText(group.reason)}`, forWhom(group)))),
     waiting.length ? null : h("p", { class: "quiet" }, "Nobody waits."));
 }
@@ -75,7 +75,7 @@ function waitingSection(store, waiting, reasons) {
 function forWhom(group) {
   const holders = [...group.holders.values()];
   if (!holders.length) return null;
-  const verb = group.reason === "dependency" || group.reason === "overlap" ? ": " : ", held by ";
+  const verb = ["dependency", "overlap", "slot_higher"].includes(group.reason) ? ": " : ", held by ";
   return h("span", { class: "quiet" }, verb, holders.slice(0, 4).map((holder, index) =>
     [index ? ", " : "", h("button", { class: "link", type: "button", "data-task": holder.number }, holder.id)]),
     holders.length > 4 ? ` and ${holders.length - 4} more` : null);

@@ -123,7 +123,7 @@ function draw() {
   const width = box.clientWidth;
   if (!width) return;
   const rows = Math.min(slots.length, ROWS);
-  const rowHeight = rows <= 16 ? 30 : rows <= 40 ? 20 : 11;
+  const rowHeight = rows <= 8 ? 40 : rows <= 16 ? 30 : rows <= 40 ? 20 : 11;
   const height = AXIS + WAITING + GAP + rows * rowHeight + 6;
   const ratio = window.devicePixelRatio || 1;
   if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
@@ -236,7 +236,7 @@ function lane(pen, colour, slot, x, width, now, store, selected) {
   const { slots, rowHeight, top, from, to } = drawing;
   const tasks = slots[slot];
   const y = top + slot * rowHeight;
-  const strip = rowHeight >= 20 ? 4 : 2;
+  const strip = rowHeight >= 30 ? 6 : rowHeight >= 20 ? 4 : 2;
   const tall = rowHeight - strip - (rowHeight >= 20 ? 6 : 3);
   pen.fillStyle = colour("--quiet");
   if (rowHeight >= 20 || slot % 4 === 0) pen.fillText(String(slot + 1), 6, y + tall / 2 + 1);
