@@ -79,7 +79,7 @@ def run_once(scheduler: str, slots: int) -> Figures:
     with Authority(slots=slots, cpu=2 * slots, ram="4GB", engine=SCHEDULERS[scheduler]) as authority:
         for family in range(FAMILIES):
             source = authority.submit(meter.compute, priority="normal", cpu=1)
-            parts = []
+            parts: list[Handle[Any]] = []
             for part in range(PARTS):
                 body = meter.wait if part % 4 == 3 else meter.compute  # noqa: PLR2004  every fourth waits
                 priority = _PRIORITIES[(family + part) % len(_PRIORITIES)]
@@ -87,7 +87,8 @@ def run_once(scheduler: str, slots: int) -> Figures:
                     authority.submit(body, after=[source], priority=priority, cpu=1 + part % 2, ram=f"{part * 100}MB")
                 )
             join = authority.submit(meter.compute, after=parts, priority="high")
-            for handle in (source, *parts, join):
+            family_handles: list[Handle[Any]] = [source, *parts, join]
+            for handle in family_handles:
                 handle.add_done_callback(partial(note, time.perf_counter()))
     wall_s = time.perf_counter() - began
     waits = authority.stats()["wait_ns"]

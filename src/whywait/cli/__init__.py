@@ -19,10 +19,10 @@ INTERRUPTED: Final = 130
 
 def main() -> None:
     """Run the ``whywait`` program and leave with its exit code."""
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(execute(sys.argv[1:]))
 
 
-def run(args: list[str]) -> int:
+def execute(args: list[str]) -> int:
     """Run the program with these arguments; return the exit code."""
     try:
         from whywait.cli.app import make_app

@@ -44,7 +44,7 @@ def bench(
     slots: Annotated[int | None, typer.Option(metavar="N", min=1, max=1000, help="Slots of the thread pool.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write all figures there.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, for programs.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` of this package looks for it
+    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `execute` looks for it
 ) -> None:
     """Measure a fixed mixed workload."""
     chosen = list(dict.fromkeys(each.value for each in scheduler or SchedulerName))

@@ -29,13 +29,15 @@ Exit code: 0 nothing is wrong, 2 something is.
 
 
 def check(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The workflow: .toml, .yaml or .json; - reads standard input.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="The workflow: .toml, .yaml or .json; - reads standard input.")
+    ],
     *,
     sets: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for run: set a variable or a field.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the problems as JSON, for programs.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` of this package looks for it
+    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `execute` looks for it
 ) -> None:
     """Tell everything that is wrong with a workflow file."""
     try:

@@ -15,7 +15,14 @@ from whywait.workflow import load
 from whywait.workflow.graph import FORMATS
 from whywait.workflow.plan import select
 
-_SUFFIXES: Final = {".mmd": "mermaid", ".mermaid": "mermaid", ".dot": "dot", ".gv": "dot", ".svg": "svg", ".txt": "text"}
+_SUFFIXES: Final = {
+    ".mmd": "mermaid",
+    ".mermaid": "mermaid",
+    ".dot": "dot",
+    ".gv": "dot",
+    ".svg": "svg",
+    ".txt": "text",
+}
 
 HELP: Final = """Draw what comes after what in a workflow file.
 
@@ -39,7 +46,9 @@ class FormatName(StrEnum):
 
 
 def graph(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The workflow: .toml, .yaml or .json; - reads standard input.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="The workflow: .toml, .yaml or .json; - reads standard input.")
+    ],
     *,
     form: Annotated[
         FormatName | None, typer.Option("--format", "-f", help="What to draw; by default what --out ends in, or text.")
@@ -52,13 +61,15 @@ def graph(
     sets: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for run: set a variable or a field.")
     ] = None,
-    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` of this package looks for it
+    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `execute` looks for it
 ) -> None:
     """Draw what comes after what in a workflow file."""
     workflow = load(file, sets or ())
     if only:
         workflow = select(workflow, only)
-    chosen = form.value if form is not None else _SUFFIXES.get(out.suffix.lower(), "text") if out is not None else "text"
+    chosen = (
+        form.value if form is not None else _SUFFIXES.get(out.suffix.lower(), "text") if out is not None else "text"
+    )
     text = FORMATS[chosen](workflow)
     if out is not None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from time import monotonic_ns
-from typing import Final, TextIO
+from typing import Final, Self, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from whywait.kernel.snapshot import GateView, Snapshot, TaskView
-from whywait.kernel.state import Wait
+from whywait.kernel.state import Outcome, Wait
 from whywait.units import NS_PER_MS, format_ms, format_size, printable
 from whywait.workflow.progress import TaskProgress
 from whywait.workflow.run import Run
@@ -26,6 +26,7 @@ _REASONS: Final = 6
 _GAUGE: Final = 12
 _SIZES: Final = ("ram", "vram")
 _NAMED: Final = 3
+_FAILURES: Final = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.REJECTED)
 _WORDS: Final = {
     Wait.DEPENDENCY: "for dependencies",
     Wait.BACKOFF: "to try again",
@@ -37,7 +38,13 @@ _WORDS: Final = {
     Wait.SCOPE_SLOTS: "for a slot of their scope",
     Wait.HELD_BACK: "held back",
 }
-_ENDINGS: Final = {"SUCCESS": "done", "ERROR": "failed", "TIMEOUT": "timeout", "ABORTED": "aborted", "REJECTED": "dropped"}
+_ENDINGS: Final = {
+    "SUCCESS": "done",
+    "ERROR": "failed",
+    "TIMEOUT": "timeout",
+    "ABORTED": "aborted",
+    "REJECTED": "dropped",
+}
 
 
 class LogLines:
@@ -93,7 +100,7 @@ class LiveView:
             redirect_stderr=False,
         )
 
-    def __enter__(self) -> LiveView:
+    def __enter__(self) -> Self:
         """Begin to draw."""
         self._live.start()
         return self
@@ -128,13 +135,13 @@ class LiveView:
     def _headline(self, now_ns: int) -> RenderableType:
         progress = self._run.progress
         total, ended = len(progress.tasks), progress.ended
-        failed = sum(task.outcome not in (None, "SUCCESS") for task in progress.tasks.values())
+        failed = sum(task.outcome in _FAILURES for task in progress.tasks.values())
         rest_ns = progress.estimate_ns(now_ns)
         told = f"{ended}/{total}"
         if failed:
             told += f", {failed} failed"
         told += f"  {format_ms((now_ns - self._run.began_ns) / NS_PER_MS)}"
-        if rest_ns is not None and ended < total:
+        if rest_ns is not None and ended < total and not self._note:
             told += f", about {format_ms(rest_ns / NS_PER_MS)} left"
         row = Table.grid(padding=(0, 1), expand=True)
         row.add_column(no_wrap=True, overflow="ellipsis", ratio=1, max_width=30)
@@ -158,7 +165,7 @@ class LiveView:
         table.add_column(no_wrap=True, justify="right", width=8)
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=5, style="dim")
         for view in shown:
-            mark = "‖" if view.state == "PAUSED" else "×" if view.state == "DISPOSING" else "▸"
+            mark = "‖" if view.state == "PAUSED" else "■" if view.state == "DISPOSING" else "▸"
             table.add_row(
                 mark,
                 Text(printable(view.id)),
@@ -184,7 +191,9 @@ class LiveView:
             first = ", ".join(printable(view.id) for view in views[:_NAMED])
             more = ", …" if len(views) > _NAMED else ""
             word = _WORDS.get(reason, f"for {reason}")
-            table.add_row("·", str(len(views)), Text(f"waiting {word}" if word != "paused" else word), Text(first + more))
+            table.add_row(
+                "·", str(len(views)), Text(f"waiting {word}" if word != "paused" else word), Text(first + more)
+            )
         return table
 
     def _gauges(self, picture: Snapshot) -> RenderableType:

@@ -59,7 +59,9 @@ class _View(Protocol):
 
 
 def run(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The workflow: .toml, .yaml or .json; - reads standard input.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="The workflow: .toml, .yaml or .json; - reads standard input.")
+    ],
     more: Annotated[list[str] | None, typer.Argument(hidden=True, autocompletion=complete_tasks)] = None,
     *,
     only: Annotated[
@@ -75,7 +77,8 @@ def run(
         typer.Option("--set", metavar="KEY=VALUE", help="Set a variable of [vars], or any field by its path; repeat."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan, and how long it takes if durations are known; run nothing.")
+        bool,
+        typer.Option("--dry-run", help="Show the plan, and how long it takes if durations are known; run nothing."),
     ] = False,
     logs: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep all output of each task in a file there.")
@@ -93,7 +96,9 @@ def run(
 ) -> None:
     """Run the tasks of a workflow file."""
     if more and not only:
-        raise typer.BadParameter(f"{more[0]!r} is one argument too many; to choose tasks use --only", param_hint="'FILE'")
+        raise typer.BadParameter(
+            f"{more[0]!r} is one argument too many; to choose tasks use --only", param_hint="'FILE'"
+        )
     overrides = [*(sets or ()), *([] if slots is None else [f"slots={json.dumps(parse_slots(slots))}"])]
     workflow = load(file, overrides)
     if only:
@@ -125,7 +130,7 @@ def run(
     elif quiet:
         sys.stderr.write("".join(f"{block}\n" for block in failures(job, interrupted=interrupted)))
     else:
-        print_text(to_text(job, interrupted=interrupted))
+        print_text(("" if sys.stdout.isatty() else "\n") + to_text(job, interrupted=interrupted))
     if job.survivors:  # their threads would hold up the interpreter's end
         sys.stdout.flush()
         os._exit(code)
@@ -151,10 +156,11 @@ def _carry_out(job: Run, signals: _Signals, *, is_silent: bool) -> None:
         while not job.wait(_STEP_S):
             if signals.count and not asked:
                 asked = True
-                job.interrupt()
                 if view is not None:
                     running = len(job.authority.snapshot().running)
-                    view.note(f"stopping: {running} running tasks are asked to end; Ctrl-C again kills them")
+                    told = "1 running task is" if running == 1 else f"{running} running tasks are"
+                    view.note(f"stopping: {told} asked to end; Ctrl-C again kills")
+                job.interrupt()
             if signals.count > 1:
                 job.kill()
                 break
@@ -213,6 +219,3 @@ def _needs(needs: tuple[str, ...]) -> str:
         return ""
     named = ", ".join(needs[:3]) + (f" and {len(needs) - 3} more" if len(needs) > 3 else "")  # noqa: PLR2004  one line
     return f"  after {named}"
-
-
-

@@ -25,7 +25,7 @@ Then, at the top of a file:
 
 def schema(
     *,
-    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` of this package looks for it
+    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `execute` looks for it
 ) -> None:
     """Print the JSON Schema of workflow files."""
     sys.stdout.write(json.dumps(make_schema(), indent=2, ensure_ascii=False) + "\n")

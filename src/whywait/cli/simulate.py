@@ -60,7 +60,12 @@ class OrderName(StrEnum):
 
 
 def simulate(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A workload or record (JSON), or a workflow with durations; - reads standard input.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="A workload or record (JSON), or a workflow with durations; - reads standard input."
+        ),
+    ],
     *,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print events, final outcomes and summary as JSON, for programs.")
@@ -74,7 +79,7 @@ def simulate(
         typer.Option(metavar="N|none", help="Use so many slots instead of the file's; repeat to compare."),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Where the jitter of periodics starts from.")] = 0,
-    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` looks for it
+    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `execute` looks for it
 ) -> None:
     """Run a workload in virtual time: how long it takes, who waits, and for what."""
     orders: list[dict[str, Any]] = [{"order": name.value} for name in order or ()] or [{}]

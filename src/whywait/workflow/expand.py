@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -43,7 +44,7 @@ def _substitute_text(text: str, names: Mapping[str, Any]) -> Any:  # noqa: ANN40
         if escaped is not None:
             return f"{{{escaped}}}" if escaped in names else match[0]
         if wanted in names:
-            return _word(names[wanted])
+            return as_word(names[wanted])
         alike = get_close_matches(wanted, names, n=1, cutoff=0.75)
         if alike:
             raise ConfigError(
@@ -73,15 +74,13 @@ def combinations(foreach: list[Any] | dict[str, list[Any]]) -> Iterator[tuple[st
 
 def parse_override(text: str) -> tuple[tuple[str, ...], Any]:
     """Take ``key=value`` apart: the path of the key, and the value as a number, boolean, list or else a string."""
-    from json import JSONDecodeError, loads  # noqa: PLC0415  needed by --set only
-
     key, sign, value = text.partition("=")
     path = tuple(part.strip() for part in key.split("."))
     if not sign or not all(path):
         raise ConfigError(f"--set {shown(text)} is not allowed: expected key=value, such as task.encode.priority=high")
     try:
-        return path, loads(value)
-    except (JSONDecodeError, RecursionError, ValueError):
+        return path, json.loads(value)
+    except (ValueError, RecursionError):
         return path, value
 
 
@@ -99,10 +98,11 @@ def override(data: dict[str, Any], path: tuple[str, ...], value: Any) -> None:  
     table[path[-1]] = value
 
 
-def _word(value: object) -> str:
+def as_word(value: object) -> str:
+    """Write a value as a command line takes it."""
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
 
 def _label(value: object) -> str:
-    text = _word(value)
+    text = as_word(value)
     return _UNSAFE.sub("_", text if len(text) <= _LABEL else text[:_LABEL])

@@ -6,7 +6,6 @@ The checks and the schema that editors use stand side by side, so one cannot be 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -15,6 +14,7 @@ from whywait.errors import ConfigError
 from whywait.fields import amounts, flag, fraction, mapping, name, one_of, optional, priority, records, whole
 from whywait.kernel.model import Priority, Retry
 from whywait.units import NS_PER_S, parse_duration_ns, parse_size, shown
+from whywait.workflow.expand import as_word
 
 Schema = dict[str, Any]
 Plain = str | int | float | bool
@@ -98,12 +98,8 @@ def _command(value: object) -> str | tuple[str, ...]:
     if isinstance(value, str) and value.strip() and "\0" not in value:
         return value
     if isinstance(value, list) and value and all(isinstance(each, Plain) and "\0" not in str(each) for each in value):
-        return tuple(_word(each) for each in value)
+        return tuple(as_word(each) for each in value)
     raise ConfigError(f"{shown(value)} is not a command: expected a shell string or a list of program and arguments")
-
-
-def _word(value: Plain) -> str:
-    return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
 
 def _callable_name(value: object) -> str:
@@ -121,7 +117,7 @@ def _environment(value: object) -> dict[str, str]:
             raise ConfigError(f"{shown(key)} is not the name of an environment variable")
         if not isinstance(each, Plain) or "\0" in str(each):
             raise ConfigError(f"{key}: {shown(each)} is not allowed: expected a string or a number")
-        checked[key] = _word(each)
+        checked[key] = as_word(each)
     return checked
 
 
@@ -166,9 +162,8 @@ def _variables(value: object) -> dict[str, Plain]:
 
 def _number(low: float, high: float) -> Callable[[Any], float]:
     def check(value: object) -> float:
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            if low <= value <= high:
-                return float(value)
+        if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
+            return float(value)
         raise ConfigError(f"{shown(value)} is not allowed: expected a number from {low:g} to {high:g}")
 
     return check
@@ -201,6 +196,10 @@ def _cpu(value: object) -> int:
 
 def _none_or(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _number_schema(high: float) -> Schema:
+    return {"type": "number", "minimum": 0, "maximum": high}
 
 
 def _whole_schema(low: int, high: int | None = None) -> Schema:
@@ -239,9 +238,9 @@ def _choice(*words: str) -> Field:
 RETRY: Final[Fields] = {
     "times": Field(whole(0, 1_000_000), _whole_schema(0, 1_000_000), "how often a failed task is tried again"),
     "backoff": Field(_seconds, _DURATION, "the wait before the first retry"),
-    "factor": Field(_number(0, 1000), {"type": "number", "minimum": 0, "maximum": 1000}, "each wait is so many times the last"),
+    "factor": Field(_number(0, 1000), _number_schema(1000), "each wait is so many times the last"),
     "max_backoff": Field(_seconds, _DURATION, "no wait is longer"),
-    "jitter": Field(fraction(1), {"type": "number", "minimum": 0, "maximum": 1}, "each wait varies by this share"),
+    "jitter": Field(fraction(1), _number_schema(1), "each wait varies by this share"),
 }  # fmt: skip
 _RETRY_FIELD: Final = Field(
     _retry,
@@ -265,7 +264,9 @@ _BODY: Final[Fields] = {
         {"anyOf": [_TEXT, {"type": "array", "minItems": 1, "items": _ANY_OF_PLAIN}]},
         "the command: a shell string, or a list of program and arguments",
     ),
-    "call": Field(_callable_name, {"type": "string", "pattern": r"^[^:]+:[^:]+$"}, 'a Python function: "module:function"'),
+    "call": Field(
+        _callable_name, {"type": "string", "pattern": r"^[^:]+:[^:]+$"}, 'a Python function: "module:function"'
+    ),
     "args": Field(records, {"type": "array"}, "positional arguments of the command or function"),
     "kwargs": Field(mapping, {"type": "object"}, "keyword arguments of the function"),
 }  # fmt: skip
@@ -313,7 +314,7 @@ PERIODIC: Final[Fields] = {
     "every": Field(_tick_ns, _DURATION, "the time from tick to tick"),
     "overlap": _choice("skip", "queue", "parallel"),
     "max_parallel": Field(whole(1, _MOST_SLOTS), _whole_schema(1, _MOST_SLOTS), "how many may run at once"),
-    "jitter": Field(fraction(0.3), {"type": "number", "minimum": 0, "maximum": 0.3}, "each tick varies by this share"),
+    "jitter": Field(fraction(0.3), _number_schema(0.3), "each tick varies by this share"),
     "enabled": Field(flag, {"type": "boolean"}, "whether it ticks from the start"),
     "immediately": Field(flag, {"type": "boolean"}, "whether the first tick is at once"),
     "disable_after": Field(optional(whole(1)), _none_or(_whole_schema(1)), "failures in a row that switch it off"),

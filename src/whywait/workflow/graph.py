@@ -40,7 +40,11 @@ def mermaid(workflow: Workflow) -> str:
 
 def dot(workflow: Workflow) -> str:
     """Return a graph in the language of graphviz; dashed arrows stand for ``after_ended``."""
-    lines = [f"digraph {_quoted(workflow.name)} {{", "  rankdir=LR;", '  node [shape=box, style=rounded, fontname="sans-serif"];']
+    lines = [
+        f"digraph {_quoted(workflow.name)} {{",
+        "  rankdir=LR;",
+        '  node [shape=box, style=rounded, fontname="sans-serif"];',
+    ]
     for index, (scope, tasks) in enumerate(_by_scope(workflow).items()):
         if scope is not None:
             lines.append(f"  subgraph cluster_{index} {{ label={_quoted(scope)};")

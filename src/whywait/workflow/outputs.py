@@ -58,7 +58,10 @@ class Sink:
         with self._lock:
             data = self._read() if self.is_external else bytes(self._tail[-_KEPT:])
         text = _ESCAPES.sub("", data.decode(errors="backslashreplace"))
-        told = (printable(line.rpartition("\r")[2].rstrip().expandtabs(4)) for line in text.replace("\r\n", "\n").split("\n"))
+        told = (
+            printable(line.rpartition("\r")[2].rstrip().expandtabs(4))
+            for line in text.replace("\r\n", "\n").split("\n")
+        )
         return [line for line in told if line.strip()][-most:]
 
     def _read(self) -> bytes:

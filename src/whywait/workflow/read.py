@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
+from pathlib import PurePath
 from typing import Any, Final
 
 from whywait.errors import ConfigError
@@ -15,8 +17,8 @@ from whywait.workflow import format as tables
 from whywait.workflow.callables import find_problem
 from whywait.workflow.cycles import find_cycles
 from whywait.workflow.documents import Document, read_document
-from whywait.workflow.expand import MOST, combinations, override, parse_override, substitute
-from whywait.workflow.format import Field, Fields
+from whywait.workflow.expand import MOST, as_word, combinations, override, parse_override, substitute
+from whywait.workflow.format import Fields
 from whywait.workflow.model import Body, PeriodicSpec, ScopeSpec, TaskSpec, Workflow
 from whywait.workflow.problems import Path, Problems
 
@@ -225,14 +227,16 @@ class _Reader:
                 self._problems.add((*path, "engine"), '"command" cannot call a function: use thread or process')
             for key, what in (("env", "an environment"), ("cwd", "a folder")):
                 if key in fields and engine != "process" and self._says(path, key):
-                    message = f'a function that shares the process cannot have {what} of its own: use engine = "process"'
+                    message = (
+                        f'a function that shares the process cannot have {what} of its own: use engine = "process"'
+                    )
                     self._problems.add((*path, key), message)
             self._check_function(call, path)
         args = tuple(fields.get("args", ()))
         return Body(
             run=run,
             call=call,
-            args=tuple(_word(each) for each in args) if run is not None else args,
+            args=tuple(as_word(each) for each in args) if run is not None else args,
             kwargs=fields.get("kwargs", {}),
             env=fields.get("env", {}),
             cwd=fields.get("cwd"),
@@ -304,7 +308,7 @@ class _Reader:
                     task = self._tasks[ident]
                     chained = {"after": task.after, "after_ended": task.after_ended}
                     chained[field] = (*chained[field], previous)
-                    self._tasks[ident] = _replace(task, **chained)
+                    self._tasks[ident] = replace(task, after=chained["after"], after_ended=chained["after_ended"])
             previous = name
 
     def _resolve(self) -> None:
@@ -322,7 +326,7 @@ class _Reader:
                         self._unknown(reference, (*self._paths[ident], field))
                 found[field] = tuple(ids)
             if found["after"] != task.after or found["after_ended"] != task.after_ended:
-                self._tasks[ident] = _replace(task, **found)
+                self._tasks[ident] = replace(task, after=found["after"], after_ended=found["after_ended"])
 
     def _unknown(self, reference: str, where: Path) -> None:
         if reference in self._periodics:
@@ -344,7 +348,8 @@ class _Reader:
         """Refuse what could never start, before anything has."""
         named = {**(budget.get("resources") or {}), **(budget.get("soft") or {})}
         hard = {"cpu": budget.get("cpu"), **(budget.get("resources") or {})}
-        for spec in (*self._tasks.values(), *self._periodics.values()):
+        specs: list[TaskSpec | PeriodicSpec] = [*self._tasks.values(), *self._periodics.values()]
+        for spec in specs:
             path = self._paths[spec.id]
             for name, amount in spec.demand:
                 if name not in {"cpu", "ram", "vram"} and name not in named:
@@ -368,19 +373,13 @@ def _make_scope(key: str, fields: Checked) -> ScopeSpec:
 
 
 def _hint(key: str, value: object, table: Fields, path: Path) -> str:
-    if path in {("budget",)} and isinstance(value, int) and not nearest(key, table):
+    if path == ("budget",) and isinstance(value, int) and not nearest(key, table):
         return f"; a resource of your own goes into resources = {{ {key} = {value} }}"
     return nearest(key, table) or f"; known are {', '.join(each for each in table if each != '$schema')}"
 
 
 def _demand(fields: Checked) -> Demand:
     return make_demand(fields.get("cpu", 0), fields.get("ram", 0), fields.get("vram", 0), fields.get("resources"))
-
-
-def _replace(task: TaskSpec, **changes: Any) -> TaskSpec:  # noqa: ANN401  fields of the task
-    from dataclasses import replace  # noqa: PLC0415
-
-    return replace(task, **changes)
 
 
 def _in_order(tasks: dict[str, TaskSpec]) -> Iterable[TaskSpec]:
@@ -403,17 +402,8 @@ def _in_order(tasks: dict[str, TaskSpec]) -> Iterable[TaskSpec]:
 
 
 def _stem(document: Document) -> str:
-    from pathlib import PurePath  # noqa: PLC0415
-
     stem = PurePath(document.source).stem
     try:
         return tables.task_name(stem)
     except ConfigError:
         return "workflow"
-
-
-def _word(value: object) -> str:
-    return ("true" if value else "false") if isinstance(value, bool) else str(value)
-
-
-__all__ = ["Field", "load", "read_workflow"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,8 +54,6 @@ def write_files(wanted: Wanted, run: Run) -> None:
 
 def make_record(run: Run) -> dict[str, Any]:
     """Return the run as a workload: its tasks with the durations and failures that they really had."""
-    from dataclasses import replace  # noqa: PLC0415  needed by --record only
-
     progress = run.progress.tasks
     ran = {ident: task for ident, task in progress.items() if task.ran_ns is not None}
     tasks = tuple(

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-from whywait.errors import CommandFailed, WhywaitError
-from whywait.kernel.state import Cause, Outcome
+from whywait.errors import CommandFailed, TaskAborted, TaskDropped, TaskTimeout, WhywaitError
+from whywait.kernel.state import Cause
 from whywait.units import NS_PER_MS, format_ms, printable
 from whywait.workflow.progress import TaskProgress
 from whywait.workflow.run import Run
@@ -57,7 +57,8 @@ def to_dict(run: Run, *, interrupted: bool = False) -> dict[str, Any]:
 
 def to_text(run: Run, *, interrupted: bool = False) -> str:
     """Return the report: what happened, where the waiting went, the failures with the tail of their output."""
-    blocks = [str(run.authority.report()).rstrip("\n"), *failures(run, interrupted=interrupted)]
+    report = str(run.authority.report()).rstrip("\n")
+    blocks = [f"{printable(run.workflow.name)}: {report}", *failures(run, interrupted=interrupted)]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -98,7 +99,8 @@ _INDIRECT: Final = (Cause.DEPENDENCY, Cause.SCOPE_DISPOSED)
 def _failure(run: Run, task: TaskProgress, error: BaseException | None) -> Iterator[str]:
     tries = f" in {task.attempts} attempts" if task.attempts > 1 else ""
     ran = f" after {format_ms(task.ran_ns / NS_PER_MS)}" if task.ran_ns is not None else ""
-    why = f": {_message(error)}" if error is not None else ""
+    told = _message(error) if error is not None else ""
+    why = f": {told}" if told else ""
     yield f"  {printable(task.spec.id)}  {_outcome(task)} ({task.cause}){tries}{ran}{why}"
     for line in run.outputs.lines(task.spec.id, _TAIL):
         yield f"    │ {line}"
@@ -109,7 +111,9 @@ def _failure(run: Run, task: TaskProgress, error: BaseException | None) -> Itera
 
 def _message(error: BaseException) -> str:
     if isinstance(error, CommandFailed):
-        text = str(error).partition(error.stderr)[0].removesuffix(": ") if error.stderr else str(error)
+        text = str(error).removesuffix(f": {error.stderr}")  # its output is shown below
+    elif isinstance(error, TaskTimeout | TaskDropped | TaskAborted):
+        text = str(error).partition("): ")[2]  # outcome and cause have been told
     else:
         text = str(error) if isinstance(error, WhywaitError) else f"{type(error).__name__}: {error}"
     text = printable(text.strip().replace("\n", " "))

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic_ns
+from time import monotonic_ns, sleep
 from typing import Any, Final
 
 from whywait.authority import Authority
@@ -30,6 +30,7 @@ from whywait.workflow.progress import Progress
 Hook = Callable[[Authority], Callable[[], object] | None]
 
 _SECONDS: Final = {"timeout_ns": "timeout", "max_wait_ns": "max_wait"}
+_LOOK_S: Final = 0.005  # how often to look whether the last iterations are over
 _KILL_S: Final = 2.0  # how long killed bodies may take to be gone
 
 
@@ -113,6 +114,7 @@ class Run:
         if not self.ended_ns:
             self.ended_ns = monotonic_ns()
         if self._disposing is None:
+            self._stop_periodics()
             self._dispose()
         elif not self.survivors:
             self._disposing.join()
@@ -232,6 +234,16 @@ class Run:
     def _finish(self) -> None:
         self.ended_ns = monotonic_ns()
         self._over.set()
+
+    def _stop_periodics(self) -> None:
+        """Let no iteration begin any more, and those that have begun end by themselves, within the grace time."""
+        periodics = self.authority.snapshot().periodics
+        for view in periodics:
+            self.authority.set_periodic_enabled(view.runtime_id, enabled=False)
+        if periodics and self._over.is_set():
+            deadline_ns = monotonic_ns() + round(self.authority.settings.grace_s * NS)
+            while self.authority.snapshot().running and monotonic_ns() < deadline_ns:
+                sleep(_LOOK_S)
 
     def _dispose(self) -> None:
         try:

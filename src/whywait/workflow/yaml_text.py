@@ -58,7 +58,7 @@ class _Reader:
         self._source = source
         self._open: list[_Open] = []
         self._anchors: dict[str, tuple[Any, int]] = {}
-        self._resolver = yaml.SafeLoader("")
+        self._resolver: Any = yaml.SafeLoader("")
         self._documents = 0
         self._count = 0
         self._line = 1
@@ -102,8 +102,8 @@ class _Reader:
                 done.value.update((key, value) for key, value in each.items() if key not in done.value)
         self._add(done.value, done.anchor, self._count - done.before + 1)
 
-    def _alias(self, anchor: str) -> None:
-        if anchor not in self._anchors:
+    def _alias(self, anchor: str | None) -> None:
+        if anchor is None or anchor not in self._anchors:
             raise self._error(f"the alias *{anchor} stands for nothing that is complete before it")
         value, size = self._anchors[anchor]
         self._count_up(size)
