@@ -215,16 +215,18 @@ class Authority:
         hosts: Iterable[str] = (),
         name: str = "",
         announce: bool = True,
+        file: str | None = None,
     ) -> DevTools:
         """Serve a page that shows this run as it happens, until the authority is disposed of; print its address.
 
         ``control=False`` leaves out everything that changes the run. ``expose=True`` is needed for a ``host`` that
-        other machines can reach; ``hosts`` are further names under which it is called then.
+        other machines can reach; ``hosts`` are further names under which it is called then. ``file`` is what
+        ``whywait top`` may call the run by; the started program if left out.
         """
         tools = open_devtools(self, port, control=control, host=host, expose=expose, hosts=hosts, name=name)
         self._on_close.append(tools.close)
         if announce:
-            tools.announce()
+            tools.announce(file)
         return tools
 
     def subscribe(self, fn: Callable[[Event], object]) -> Callable[[], None]:

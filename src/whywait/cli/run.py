@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 
 from whywait.cli.live import LiveView, LogLines
+from whywait.cli.serve import devtools_hook
 from whywait.cli.shared import complete_tasks, parse_slots, print_text
 from whywait.simulation import Simulation
 from whywait.units import format_ms
@@ -90,6 +91,10 @@ def run(
     record: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write what happened as a workload, for simulate.")
     ] = None,
+    devtools: Annotated[
+        bool, typer.Option("--devtools", help="Serve a page that shows the run, until it is over; prints its address.")
+    ] = False,
+    port: Annotated[int, typer.Option(metavar="N", help="Serve --devtools on this port; 0 takes a free one.")] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but what went wrong.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")] = False,
     debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,
@@ -114,12 +119,12 @@ def run(
         workflow,
         logs=None if logs is None else logs.resolve(),
         keep_going=keep_going,
-        hooks=file_hooks(wanted),
+        hooks=[*file_hooks(wanted), *([devtools_hook(workflow.name, file, port=port)] if devtools else [])],
         authority_options={"events": max(10_000, 50 * len(workflow.tasks))},
     )
-    signals = _Signals()
+    signals = Signals()
     try:
-        _carry_out(job, signals, is_silent=quiet or as_json)
+        carry_out(job, signals, is_silent=quiet or as_json)
     finally:
         job.close()
         write_files(wanted, job)
@@ -137,7 +142,8 @@ def run(
     raise typer.Exit(code)
 
 
-def _carry_out(job: Run, signals: _Signals, *, is_silent: bool) -> None:
+def carry_out(job: Run, signals: Signals, *, is_silent: bool) -> None:
+    """Run a workflow to its end, showing it unless ``is_silent``, and heed the wishes to stop."""
     console = Console(highlight=False)
     with ExitStack() as stack:
         stack.enter_context(chdir(job.workflow.folder))
@@ -168,7 +174,7 @@ def _carry_out(job: Run, signals: _Signals, *, is_silent: bool) -> None:
                 break
 
 
-class _Signals:
+class Signals:
     """Counts the wishes to stop; the second is meant."""
 
     def __init__(self) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from whywait.devtools import overview
 from whywait.devtools.answers import Problem, check_value, read_query
 from whywait.devtools.feed import Feed, frame
 from whywait.devtools.metrics import json_metrics, prometheus_metrics, wants_json
@@ -20,16 +19,17 @@ from whywait.errors import WhywaitError
 from whywait.explain import Why, in_words
 from whywait.kernel import why as kernel_why
 from whywait.kernel.model import Ref
-from whywait.kernel.state import TaskState
+from whywait.kernel.state import TaskState, Wait
 from whywait.units import shown
 
 if TYPE_CHECKING:
-    from whywait.devtools.server import Run
+    from whywait.devtools.run import Run
 
 MAX_VIEWERS: Final = 100
 NEIGHBOURS: Final = 100
 OVERVIEW_S: Final = 0.5
 OVERVIEW_SHARE: Final = 0.01  # of the time
+Causes = dict[tuple[int, str, tuple[tuple[str, int], ...]], str]
 PARAMS: Final = {route.name: route.params for route in ROUTES}
 
 
@@ -138,7 +138,8 @@ class Reads:
         after = query["after"]
         page = [row for row in found if after is None or row.number > after][: limit + 1]
         following = page[limit - 1].number if len(page) > limit else None
-        rows = [row.to_dict() for row in page[:limit]]
+        causes = self._lane_causes()
+        rows = [_with_cause(row, causes) for row in page[:limit]]
         return JSONResponse({"tasks": rows, "total": len(found), "seq": feed.seq, "next": following})
 
     async def task(self, request: Request) -> Response:
@@ -152,16 +153,21 @@ class Reads:
         awaited_by = [other for other in feed.table.rows.values() if numbers.intersection(other.after, other.after_ended)]
         return JSONResponse(
             {
-                "task": row.to_dict(),
+                "task": _with_cause(row, self._lane_causes()),
                 "why": why.to_dict(),
                 "text": str(why),
                 "story": [event.to_dict() for number in sorted(numbers) for event in feed.of_task(number)],
-                "attempts": [each.to_dict() for each in feed.table.attempts(row)],
-                "awaits": [other.to_dict() for other in awaits if other is not None][:NEIGHBOURS],
-                "awaited_by": [other.to_dict() for other in awaited_by[:NEIGHBOURS]],
+                "attempts": [_with_cause(each, {}) for each in feed.table.attempts(row)],
+                "awaits": [_with_cause(other, {}) for other in awaits if other is not None][:NEIGHBOURS],
+                "awaited_by": [_with_cause(other, {}) for other in awaited_by[:NEIGHBOURS]],
                 "awaited_by_total": len(awaited_by),
             }
         )
+
+    def _lane_causes(self) -> Causes:
+        """Return what the tasks of each lane wait for."""
+        lanes = self._overview()["lanes"]
+        return {(lane["priority"], lane["scope"], tuple(lane["demand"].items())): lane["waits_for"] for lane in lanes}
 
     def catch_up(self) -> None:
         """Take in what has happened until now."""
@@ -254,6 +260,14 @@ def why_of_row(row: Row) -> Why:
             primary=row.held_by,
         )
     )
+
+
+def _with_cause(row: Row, causes: Causes) -> dict[str, Any]:
+    """Return a row with what the task waits for now."""
+    waits_for = row.held_by
+    if row.state == TaskState.READY:
+        waits_for = causes.get((row.priority, row.scope, tuple(row.demand.items())), Wait.SLOT)
+    return {**row.to_dict(), "waits_for": waits_for}
 
 
 def _passes(row: Row, query: dict[str, Any]) -> bool:

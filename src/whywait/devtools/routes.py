@@ -70,6 +70,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "waits": _AMOUNTS,
             "starved_ns": _INT,
             "seq": _INT,
+            "waits_for": _MAYBE_TEXT,
         }
     ),
     "Gate": _object(_GATE),

@@ -21,6 +21,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from whywait.devtools.answers import Problem, not_found_answer, problem_answer
+from whywait.devtools.beacon import light
 from whywait.devtools.control import Control
 from whywait.devtools.guard import Guard
 from whywait.devtools.protocol import MAX_HEAD_BYTES, ImpatientProtocol
@@ -79,7 +80,7 @@ class DevTools:
         self._any_address = not local
         if not local:
             log.warning(EXPOSED.format(host=host, port=self.port))
-        self._server: uvicorn.Server | None = None
+        self._beacon: Path | None = None
         self._failure: BaseException | None = None
         self._ready = threading.Event()
         self._closing: asyncio.Event | None = None
@@ -89,10 +90,11 @@ class DevTools:
         if not self._ready.wait(STARTS_WITHIN_S) or self._failure is not None:
             raise WhywaitError(f"DevTools could not start: {self._failure or 'it took too long'}")
 
-    def announce(self) -> None:
-        """Print the address, with the token, on stderr."""
+    def announce(self, file: str | None = None) -> None:
+        """Print the address, with the token, on stderr, and leave it for ``whywait top`` and its kin to find."""
         sys.stderr.write(f"DevTools: {self.url}\n")
         sys.stderr.flush()
+        self._beacon = light(self.url, self._run.name, file)
 
     def close(self) -> None:
         """Tell the viewers that the run is over and stop serving. Idempotent."""
@@ -104,6 +106,9 @@ class DevTools:
         except RuntimeError:  # it stopped this very moment
             return
         self._thread.join(STOPS_WITHIN_S)
+        if self._beacon is not None:
+            self._beacon.unlink(missing_ok=True)
+            self._beacon = None
 
     def wait(self) -> None:
         """Serve until closed from another thread, or interrupted."""
