@@ -101,7 +101,11 @@ def _is_workflow(file: str) -> bool:
         return True
     with Path(file).open("rb") as beginning:
         line = beginning.readline(1_000_000).strip()
-    return not (line.startswith(b"{") and line.endswith(b"}") and (b'"seq"' in line or b'"skipped"' in line or b"record" in line))
+    return not (
+        line.startswith(b"{")
+        and line.endswith(b"}")
+        and (b'"seq"' in line or b'"skipped"' in line or b"record" in line)
+    )
 
 
 def _need_devtools() -> None:

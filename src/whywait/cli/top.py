@@ -34,7 +34,9 @@ Exit code: 0, or 2 if there is no such run.
 
 
 def top(
-    target: Annotated[str | None, typer.Argument(metavar="[URL|FILE]", help="Which run; not needed if only one is served.")] = None,
+    target: Annotated[
+        str | None, typer.Argument(metavar="[URL|FILE]", help="Which run; not needed if only one is served.")
+    ] = None,
     *,
     sort: Annotated[str, typer.Option(metavar="|".join(SORTS), help="Sort the waiting tasks by this.")] = SORTS[0],
     once: Annotated[bool, typer.Option("--once", help="Print it once and leave.")] = False,

@@ -115,7 +115,9 @@ class Screen:
         line = Text("whywait", style="bold")
         line.append(f" {printable(self.info['name'])}  " if self.info["name"] else "  ", style="default")
         waiting = counts["ready"] + counts["not_ready"]
-        line.append(f"{counts['running']}{'' if slots is None else f' of {slots}'} running, {waiting} waiting", "default")
+        line.append(
+            f"{counts['running']}{'' if slots is None else f' of {slots}'} running, {waiting} waiting", "default"
+        )
         if counts["starved"]:
             line.append(f", {counts['starved']} starved", style="yellow")
         return line

@@ -61,12 +61,12 @@ class Control:
     async def set_periodic_enabled(self, request: Request) -> Response:
         """Switch a periodic on or off."""
         self._check_token(request)
-        id = request.path_params["id"]
+        ident = request.path_params["id"]
         body = _read_body(await request.body())
         enabled, immediately = body["enabled"], body.get("immediately", False)
 
         def act() -> None:
-            self._authority.set_periodic_enabled(id, enabled, immediately=immediately)
+            self._authority.set_periodic_enabled(ident, enabled, immediately=immediately)
 
         await _carry_out(act)
         return JSONResponse({"done": "enabled" if enabled else "disabled", "state": "on" if enabled else "off"})

@@ -1,9 +1,9 @@
 """The feed: one reader of the authority's events for all viewers, on the server's own thread.
 
 It never runs in a task's thread and never makes one wait for more than a short copy under the lock. It looks for news
-ten times a second, less often if the work it finds takes long: it spends at most ``SHARE`` of the time. What fell out
-of the authority's ring in between is counted, told to every viewer as "skipped N", and made good by a fresh look at
-the living tasks.
+ten times a second, less often if it finds more than ``PER_S`` events a second: a run at full speed keeps its processor.
+What fell out of the authority's ring in between is counted, told to every viewer as "skipped N", and made good by a
+fresh look at the living tasks.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from whywait.devtools.histograms import Histograms
 from whywait.devtools.table import TaskTable, picture
 from whywait.kernel.events import Event
+from whywait.units import NS_PER_S as NS
 
 if TYPE_CHECKING:
     from whywait.authority import Authority
 
 PERIOD_S: Final = 0.1
-SHARE: Final = 0.04  # of the time
+AT_ONCE: Final = 1_000  # events that are taken in whenever somebody asks
+PER_S: Final = 10_000  # events; where there are more, it rests, and what falls out of the ring meanwhile is skipped
 FRAMES: Final = 1_000  # events in one piece of a stream
 KEPT_PIECES: Final = 16
 KEEP_ALIVE_S: Final = 15.0
@@ -46,7 +48,7 @@ class Feed:
         self._events: list[Event] = []  # without gaps
         self._pieces: OrderedDict[int, Piece] = OrderedDict()  # encoded once for all viewers, by the seq before
         self._news = asyncio.Event()
-        self._busy_until_ns = 0
+        self._rest_until_ns = 0
         self.table = TaskTable()
         self.histograms = Histograms()
         self.seq = 0
@@ -60,23 +62,22 @@ class Feed:
     async def run(self) -> None:
         """Look for news until cancelled."""
         while True:
-            cost_ns = self.catch_up()
-            await asyncio.sleep(max(PERIOD_S, cost_ns / 1e9 / SHARE))
+            self.catch_up()
+            await asyncio.sleep(PERIOD_S)
 
-    def catch_up(self) -> int:
-        """Take in what has happened since the last time; return what that cost in ns."""
+    def catch_up(self) -> None:
+        """Take in what has happened since the last time, unless that was so much that a rest is due."""
         began = monotonic_ns()
         authority = self._authority
-        if authority is None or began < self._busy_until_ns or authority.last_seq == self.seq:
-            return 0
-        events = authority.events(self.seq)
+        if authority is None or began < self._rest_until_ns or authority.last_seq == self.seq:
+            return
+        events: list[Event] = authority.events(self.seq)
         if events and events[0].seq == self.seq + 1:
             self.take(events)
         else:
-            self._look_afresh(authority)
-        cost_ns = monotonic_ns() - began
-        self._busy_until_ns = began + int(cost_ns / SHARE)
-        return cost_ns
+            events = self._look_afresh(authority)
+        if len(events) > AT_ONCE:
+            self._rest_until_ns = began + len(events) * NS // PER_S
 
     def take(self, events: list[Event]) -> None:
         """Take events in, in order; those of a saved run may have gaps."""
@@ -95,18 +96,22 @@ class Feed:
         self.seq = events[-1].seq
         self._tell()
 
-    def _look_afresh(self, authority: Authority) -> None:
+    def _look_afresh(self, authority: Authority) -> list[Event]:
         """Take in the events there are and, because some were missed, the living tasks as they are now."""
         with authority.lock:
             events = authority.events(self.seq)
             last = events[-1].seq if events else self.seq
-            living = [picture(task, last) for scope in authority.kernel.scopes.values() for task in scope.tasks.values()]
+            living = [
+                picture(task, last) for scope in authority.kernel.scopes.values() for task in scope.tasks.values()
+            ]
         self.take(events)
         self.table.resume_from(sorted(living, key=attrgetter("number")))
+        self._rest_until_ns = monotonic_ns() + len(living) * NS // PER_S
+        return events
 
     def finish(self) -> None:
         """Take in the last events and tell every viewer that there will be no more."""
-        self._busy_until_ns = 0
+        self._rest_until_ns = 0
         self.catch_up()
         self.finished = True
         self._tell()

@@ -49,7 +49,7 @@ class Guard:
     """Lets requests through to the app that are meant for it, and answers for those that are not."""
 
     def __init__(self, app: ASGIApp, port: int, names: Iterable[str], *, any_address: bool) -> None:
-        """Guard ``app``; ``any_address``: a numeric address in ``Host`` is fine, as no foreign name can stand for it."""
+        """Guard ``app``; ``any_address``: a numeric ``Host`` is fine, as no foreign name can stand for it."""
         self._app = app
         self._port = port
         self._names = {name.lower() for name in names}

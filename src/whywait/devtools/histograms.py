@@ -60,8 +60,8 @@ class Histograms:
         elif event.kind in (Kind.TASK_FINISHED, Kind.TASK_CANCELLED):
             row = _row(event, table)
             if row is not None and row.started_ns is not None:
-                labels = (str(row.priority), self.scope_label(row.scope), row.outcome or "")
-                self.runs.add(labels, (event.time_ns - row.started_ns) / 1e9)
+                how = (str(row.priority), self.scope_label(row.scope), row.outcome or "")
+                self.runs.add(how, (event.time_ns - row.started_ns) / 1e9)
 
 
 def _row(event: Event, table: TaskTable) -> Row | None:

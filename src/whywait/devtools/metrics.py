@@ -18,7 +18,9 @@ from whywait.devtools.histograms import BOUNDS_S, Histogram
 def wants_json(accept: str) -> bool:
     """Return whether an Accept header asks for JSON rather than for text."""
     kinds = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
-    return "application/json" in kinds and not any(kind.startswith(("text/", "application/openmetrics")) for kind in kinds)
+    return "application/json" in kinds and not any(
+        kind.startswith(("text/", "application/openmetrics")) for kind in kinds
+    )
 
 
 def json_metrics(stats: dict[str, Any], picture: dict[str, Any], feed: Feed) -> dict[str, Any]:
@@ -42,9 +44,7 @@ def json_metrics(stats: dict[str, Any], picture: dict[str, Any], feed: Feed) -> 
     }
 
 
-def prometheus_metrics(
-    accept: str, stats: dict[str, Any], picture: dict[str, Any], feed: Feed
-) -> tuple[bytes, str]:
+def prometheus_metrics(accept: str, stats: dict[str, Any], picture: dict[str, Any], feed: Feed) -> tuple[bytes, str]:
     """Return the metrics as text, in the dialect that is accepted, and its content type."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Now(stats, picture, feed))

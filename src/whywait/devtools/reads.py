@@ -74,6 +74,7 @@ class Reads:
 
     async def metrics(self, request: Request) -> Response:
         """Give the metrics in the form that is asked for."""
+        self._feed.catch_up()
         accept = request.headers.get("accept", "")
         stats, picture = self._cached("stats", self._run.stats), self._overview()
         if wants_json(accept):
@@ -150,7 +151,9 @@ class Reads:
         why = self._why(row)
         awaits = [feed.table.latest(number) for number in (*row.after, *row.after_ended)]
         numbers = {each.number for each in feed.table.attempts(row)}
-        awaited_by = [other for other in feed.table.rows.values() if numbers.intersection(other.after, other.after_ended)]
+        awaited_by = [
+            other for other in feed.table.rows.values() if not numbers.isdisjoint((*other.after, *other.after_ended))
+        ]
         return JSONResponse(
             {
                 "task": _with_cause(row, self._lane_causes()),

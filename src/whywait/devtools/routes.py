@@ -1,4 +1,4 @@
-"""The routes as data: what there is, what it takes, what it answers. The server and its OpenAPI description read this."""
+"""The routes as data: what there is, what it takes, what it answers; the server and its description read this."""
 
 from __future__ import annotations
 
@@ -206,7 +206,9 @@ _SINCE: Final = Param("since", {"type": "integer", "minimum": 0}, "seq of the la
 
 
 def _limit(default: int) -> Param:
-    return Param("limit", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE}, f"how many at most; {default} if unset")
+    return Param(
+        "limit", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE}, f"how many at most; {default} if unset"
+    )
 
 
 _TASK_FILTERS: Final = (

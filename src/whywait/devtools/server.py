@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import uvicorn
 from starlette.applications import Starlette
@@ -115,7 +115,7 @@ class DevTools:
         while self._thread.is_alive():
             self._thread.join(0.5)
 
-    def __enter__(self) -> DevTools:
+    def __enter__(self) -> Self:
         """Use as a block that ends with the server."""
         return self
 
@@ -141,7 +141,7 @@ class DevTools:
             self._ready.set()
 
     async def _main(self) -> None:
-        feed = self._run.make_feed(self._kept)
+        self._feed = feed = self._run.make_feed(self._kept)
         reads = Reads(self._run, feed)
         self._closing = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -166,7 +166,7 @@ class DevTools:
         looking = asyncio.create_task(feed.run())
         serving = asyncio.create_task(server.serve([self._socket]))
         closing = asyncio.create_task(self._closing.wait())
-        while not server.started and not serving.done():
+        while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn gives no other sign
             await asyncio.sleep(0.005)
         self._ready.set()
         await asyncio.wait([serving, closing], return_when=asyncio.FIRST_COMPLETED)
