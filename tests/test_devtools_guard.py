@@ -27,16 +27,34 @@ def test_a_foreign_host_or_origin_is_refused_on_every_path_and_method(standing, 
     authority, tools = standing
     before = authority.last_seq
     local = f"127.0.0.1:{tools.port}"
-    for host in ("evil.example", f"evil.example:{tools.port}", "127.0.0.1", "127.0.0.1:1", "", f"127.0.0.1.evil:{tools.port}"):
+    for host in (
+        "evil.example",
+        f"evil.example:{tools.port}",
+        "127.0.0.1",
+        "127.0.0.1:1",
+        "",
+        f"127.0.0.1.evil:{tools.port}",
+    ):
         assert ask(tools, path, method, token=tools.token, host=host).status == 403
-    for origin in ("http://evil.example", "null", f"https://{local}", "http://127.0.0.1", f"http://{local}.evil.example"):
+    for origin in (
+        "http://evil.example",
+        "null",
+        f"https://{local}",
+        "http://127.0.0.1",
+        f"http://{local}.evil.example",
+    ):
         assert ask(tools, path, method, token=tools.token, Origin=origin).status == 403
     assert authority.last_seq == before
 
 
 def test_the_own_names_are_let_through(standing):
     _, tools = standing
-    for host in (f"127.0.0.1:{tools.port}", f"localhost:{tools.port}", f"LOCALHOST:{tools.port}", f"[::1]:{tools.port}"):
+    for host in (
+        f"127.0.0.1:{tools.port}",
+        f"localhost:{tools.port}",
+        f"LOCALHOST:{tools.port}",
+        f"[::1]:{tools.port}",
+    ):
         assert ask(tools, "/healthz", host=host, Origin=f"http://{host}").status == 200
 
 

@@ -224,7 +224,7 @@ class Authority:
         ``whywait top`` may call the run by; the started program if left out.
         """
         tools = open_devtools(self, port, control=control, host=host, expose=expose, hosts=hosts, name=name)
-        self._on_close.append(tools.close)
+        self._on_close.append(lambda: tools.close(run_is_over=True))
         if announce:
             tools.announce(file)
         return tools

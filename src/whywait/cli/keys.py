@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import sys
 from types import TracebackType
 from typing import Any, Final, Self
 
 _ARROWS: Final = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down"}
+_KEY: Final = re.compile(rb"\x1b[\[O][0-9;]*[A-Za-z~]|.", re.DOTALL)
 
 
 class Keys:
@@ -17,6 +19,7 @@ class Keys:
     def __init__(self) -> None:
         """Remember how the terminal was."""
         self._before: Any = None
+        self._pressed: list[bytes] = []
 
     def __enter__(self) -> Self:
         """Let single keys through; Ctrl-C stays what it is."""
@@ -48,10 +51,13 @@ class Keys:
         if self._before is None:
             select.select([], [], [], timeout_s)
             return ""
-        ready, _, _ = select.select([sys.stdin], [], [], timeout_s)
-        if not ready:
-            return ""
-        data = os.read(sys.stdin.fileno(), 32)
-        if not data:
-            return "q"  # nobody types any more
-        return _ARROWS.get(data, data[:1].decode("latin-1"))
+        if not self._pressed:
+            ready, _, _ = select.select([sys.stdin], [], [], timeout_s)
+            if not ready:
+                return ""
+            data = os.read(sys.stdin.fileno(), 1024)
+            if not data:
+                return "q"  # nobody types any more
+            self._pressed = _KEY.findall(data)
+        key = self._pressed.pop(0)
+        return _ARROWS.get(key, key.decode("latin-1"))

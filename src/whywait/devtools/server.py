@@ -81,6 +81,7 @@ class DevTools:
         if not local:
             log.warning(EXPOSED.format(host=host, port=self.port))
         self._beacon: Path | None = None
+        self._run_is_over = False
         self._failure: BaseException | None = None
         self._ready = threading.Event()
         self._closing: asyncio.Event | None = None
@@ -96,8 +97,9 @@ class DevTools:
         sys.stderr.flush()
         self._beacon = light(self.url, self._run.name, file)
 
-    def close(self) -> None:
-        """Tell the viewers that the run is over and stop serving. Idempotent."""
+    def close(self, *, run_is_over: bool = False) -> None:
+        """Stop serving, and tell the viewers if it is because the run is over. Idempotent."""
+        self._run_is_over = self._run_is_over or run_is_over
         loop, closing = self._loop, self._closing
         if loop is None or closing is None or not self._thread.is_alive():
             return
@@ -171,7 +173,8 @@ class DevTools:
         self._ready.set()
         await asyncio.wait([serving, closing], return_when=asyncio.FIRST_COMPLETED)
         looking.cancel()
-        feed.finish()
+        if self._run_is_over:
+            feed.finish()
         server.should_exit = True
         await serving
 
