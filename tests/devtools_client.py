@@ -100,7 +100,7 @@ class Gate:
 
     def __call__(self, *_):
         self.running.set()
-        assert self._open.wait(PATIENCE_S)
+        assert self._open.wait(3 * PATIENCE_S)
         return "secret result"
 
     def open(self):

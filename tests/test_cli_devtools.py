@@ -10,9 +10,9 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
+
 from devtools_client import Gate, get, served, until
 from terminal import Terminal
-
 from whywait.bridges.jsonl import JsonLines
 from whywait.cli import execute
 from whywait.devtools import beacon

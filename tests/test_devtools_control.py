@@ -3,9 +3,9 @@
 import threading
 
 import pytest
-from devtools_client import Gate, ask, get, served, until
 
 import whywait
+from devtools_client import Gate, ask, get, served, until
 from whywait.devtools.routes import ROUTES
 
 CONTROL = [route for route in ROUTES if route.control]

@@ -2,7 +2,6 @@
 
 import pytest
 import schemathesis
-from devtools_client import served
 from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
@@ -12,6 +11,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from devtools_client import served
 from whywait.devtools.routes import ROUTES
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]

@@ -4,8 +4,8 @@ import logging
 import socket
 
 import pytest
-from devtools_client import Gate, ask, get, served, until
 
+from devtools_client import Gate, ask, get, served, until
 from whywait import Authority, ConfigError
 from whywait.devtools import guard, protocol
 from whywait.devtools.routes import ROUTES

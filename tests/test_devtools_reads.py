@@ -1,8 +1,8 @@
 """The read API of DevTools: what it tells is what the authority knows, and no more."""
 
 import pytest
-from devtools_client import ask, get, served, until
 
+from devtools_client import ask, get, served, until
 from whywait import Infeasible, Retry
 from whywait.devtools.routes import ROUTES
 

@@ -4,7 +4,6 @@ import json
 import threading
 
 from devtools_client import Gate, Stream, ask, get, served, until
-
 from whywait import Authority, Retry
 from whywait.devtools.feed import Feed
 from whywait.devtools.table import ROW_FIELDS, TaskTable, picture

@@ -1,16 +1,17 @@
 """A real Chromium, driven by its own driver, and a run to look at."""
 
 import shutil
+import threading
 import time
 
 import pytest
-from devtools_client import served
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
+from devtools_client import served
 from whywait import Authority
 
-PATIENCE_S = 30
+PATIENCE_S = 20
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --hide-scrollbars --window-size=1280,900"
@@ -67,7 +68,8 @@ class Page:
         self.js(
             """const target = document.querySelector(arguments[1]);
                (document.activeElement !== document.body ? document.activeElement : target)
-                 .dispatchEvent(new KeyboardEvent("keydown", { key: arguments[0], bubbles: true, cancelable: true }))""",
+                 .dispatchEvent(
+                   new KeyboardEvent("keydown", { key: arguments[0], bubbles: true, cancelable: true }))""",
             key, selector,
         )  # fmt: skip
 
@@ -105,12 +107,28 @@ def page(driver):
     driver.get("about:blank")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def farm():
+    """The same for all tests that only look at it."""
+    yield from make_farm()
+
+
+@pytest.fixture
+def own_farm():
+    """One to change."""
+    yield from make_farm()
+
+
+def make_farm():
     """Two slots, one held: tasks that run, wait for vram, for a slot, for each other, have failed, are periodic."""
     with served(slots=2, vram="6GB", starvation_timeout=0.2) as (authority, tools, gate):
         fill(authority, gate)
         yield authority, tools, gate
+
+
+def broken(known):
+    known.wait(PATIENCE_S)
+    raise OSError
 
 
 def fill(authority: Authority, gate) -> None:
@@ -120,8 +138,10 @@ def fill(authority: Authority, gate) -> None:
     gate.running.wait(PATIENCE_S)
     upscale = render.submit(str.upper, "x", id="upscale", vram="4GB", priority="high")
     render.submit(str.lower, upscale, id="pack")
-    bad = batch.submit(int, "not a number", id="broken", retry=1)
+    known = threading.Event()
+    bad = batch.submit(broken, known, id="broken", retry=1)
     batch.submit(int, bad, id="victim")
+    known.set()
     bad.exception(PATIENCE_S)
     batch.submit(gate, id="hold-batch")
     for index in range(4):

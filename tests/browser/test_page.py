@@ -3,12 +3,14 @@
 import json
 
 import pytest
-from devtools_client import Gate, get, served
 
+from devtools_client import Gate, get, served
 from whywait import Authority
 from whywait.bridges.jsonl import JsonLines
 from whywait.devtools.saved import SavedRun
 from whywait.devtools.server import DevTools
+
+pytestmark = pytest.mark.browser
 
 VIEWS = ("lanes", "timeline", "graph", "budget", "periodics", "failures", "scopes")
 SHOWN = {
@@ -47,11 +49,11 @@ def test_the_why_of_a_waiting_task_names_its_holder_and_leads_there(farm, page):
     page.shows("submitted", "#panel .story")
     page.click("#panel .held .link", "train")
     page.shows("Running since", "#panel")
-    page.shows("1 wait for what it holds: upscale", "#panel")
+    page.shows("wait for what it holds: upscale", "#panel")
 
 
-def test_a_task_is_paused_resumed_and_cancelled_from_its_panel(farm, page):
-    authority, tools, _ = farm
+def test_a_task_is_paused_resumed_and_cancelled_from_its_panel(own_farm, page):
+    authority, tools, _ = own_farm
     page.open(tools.url)
     page.click(".pill", "upscale")
     page.click("#panel [data-act=pause]")
@@ -75,8 +77,8 @@ def test_without_the_token_the_page_only_shows(farm, page):
     assert page.js("return document.querySelectorAll('[data-act]').length") == 0
 
 
-def test_switching_a_periodic_takes_effect(farm, page):
-    authority, tools, _ = farm
+def test_switching_a_periodic_takes_effect(own_farm, page):
+    authority, tools, _ = own_farm
     page.open(tools.url)
     page.view("periodics")
     page.click(".switch[aria-checked=true]")
@@ -87,8 +89,8 @@ def test_switching_a_periodic_takes_effect(farm, page):
     assert [periodic.enabled for periodic in authority.snapshot().periodics] == [True]
 
 
-def test_a_scope_is_suspended_and_resumed(farm, page):
-    authority, tools, _ = farm
+def test_a_scope_is_suspended_and_resumed(own_farm, page):
+    authority, tools, _ = own_farm
     page.open(tools.url)
     page.view("scopes")
     page.click("[data-scope=batch][data-verb=suspend]")
@@ -98,8 +100,8 @@ def test_a_scope_is_suspended_and_resumed(farm, page):
     page.until("return !document.getElementById('main').innerText.includes('suspended')")
 
 
-def test_the_page_reconnects_after_the_server_was_gone(farm, page):
-    authority, tools, _ = farm
+def test_the_page_reconnects_after_the_server_was_gone(own_farm, page):
+    authority, tools, _ = own_farm
     page.open(tools.url)
     tools.close()
     page.shows("disconnected", ".status")
@@ -126,12 +128,12 @@ def test_the_end_of_the_run_is_told_from_a_lost_server(page):
     page.until("return document.querySelector('canvas').dataset.drawn === '1'")
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_a_view_with_nothing_to_show_says_so(page, view):
-    with served(slots=None) as (authority, tools, _):
+def test_a_view_with_nothing_to_show_says_so(page):
+    with served(slots=None) as (_, tools, _):
         page.open(tools.url)
-        page.view(view)
-        page.until("return document.querySelector('#main .empty, #main table, #main .gauge') !== null")
+        for view in VIEWS:
+            page.view(view)
+            page.until("return document.querySelector('#main .empty, #main table, #main .gauge') !== null")
         assert page.errors() == []
 
 
@@ -189,9 +191,9 @@ def test_ten_thousand_tasks_are_drawn_and_move(page):
         assert page.errors() == []
 
 
-def test_the_store_folds_events_as_the_server_does(farm, page):
+def test_the_store_folds_events_as_the_server_does(own_farm, page):
     """The rows of page/store.js equal those of devtools/table.py, from rows and events and from events alone."""
-    authority, tools, gate = farm
+    authority, tools, gate = own_farm
     page.open(tools.url)
     authority.submit(int, id="late").cancel()
     authority.set_periodic_enabled("batch/sample", False)
@@ -210,7 +212,8 @@ def test_the_store_folds_events_as_the_server_does(farm, page):
            import("/page/store.js").then(({ Store }) => {
              const fresh = new Store();
              for (const event of events) fresh.apply(event);
-             const rows = (store) => [...store.tasks.values()].map((task) => Object.fromEntries(fields.map((name) => [name, task[name]])));
+             const row = (task) => Object.fromEntries(fields.map((name) => [name, task[name]]));
+             const rows = (store) => [...store.tasks.values()].map(row);
              done([rows(whywait.store), rows(fresh)]);
            });""",
         events, fields,
@@ -287,8 +290,8 @@ def test_everything_is_reached_by_keys(farm, page):
     page.until("return document.getElementById('overlay').hidden")
 
 
-def test_freeze_holds_the_picture_while_the_run_goes_on(farm, page):
-    authority, tools, _ = farm
+def test_freeze_holds_the_picture_while_the_run_goes_on(own_farm, page):
+    authority, tools, _ = own_farm
     page.open(tools.url)
     page.press("f")
     page.shows("frozen", ".status")
@@ -316,9 +319,19 @@ def test_a_large_graph_is_folded_by_name(page):
         page.open(tools.url)
         page.view("graph")
         page.until("return document.querySelectorAll('g.node').length === 3")
-        page.shows("×200")
+        page.shows("\u00d7200")
         page.click("g.node[data-fold]")
         page.until("return document.querySelectorAll('g.node').length === 202")
+
+
+def drop(page, text):
+    """Let a file fall onto the page."""
+    page.js(
+        """const dataTransfer = new DataTransfer();
+           dataTransfer.items.add(new File([arguments[0]], "run.jsonl"));
+           document.dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }))""",
+        text,
+    )
 
 
 def record(path):
@@ -340,12 +353,7 @@ def test_a_saved_run_opens_in_the_same_page(page, tmp_path, how):
     with DevTools(SavedRun.from_file(path)) as tools:
         page.open(tools.url)
         if how == "dropped":
-            page.js(
-                """const data = new DataTransfer();
-                   data.items.add(new File([arguments[0]], "run.jsonl"));
-                   document.dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }))""",
-                path.read_text(),
-            )
+            drop(page, path.read_text())
         page.shows("saved run", ".status")
         page.view("timeline")
         page.until("return document.querySelector('canvas')?.dataset.drawn === '3'")
@@ -363,12 +371,7 @@ def test_a_file_that_is_no_run_is_refused_in_words(farm, page):
     _, tools, _ = farm
     page.open(tools.url)
     for text, said in (("", "empty"), ('{"a": 1}\nnope', "line 2 is not JSON"), (json.dumps([1, 2]), "no events")):
-        page.js(
-            """const data = new DataTransfer();
-               data.items.add(new File([arguments[0]], "x.jsonl"));
-               document.dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }))""",
-            text,
-        )
+        drop(page, text)
         page.shows(said, "#notice")
     page.shows("live", ".status")
 
