@@ -59,16 +59,20 @@ class Guard:
         """Handle one request."""
         if scope["type"] != "http":
             return
-        started = False
+        too_slow = False
 
         async def send_in_time(message: Message) -> None:
-            nonlocal started
+            nonlocal too_slow
             if message["type"] == "http.response.start":
-                started = True
                 own = {name for name, _ in message.get("headers", ())}
                 message["headers"] = [*message.get("headers", ()), *(pair for pair in HEADERS if pair[0] not in own)]
-            async with asyncio.timeout(SEND_TIMEOUT_S):
-                await send(message)
+            try:
+                async with asyncio.timeout(SEND_TIMEOUT_S):
+                    await send(message)
+            except TimeoutError:
+                too_slow = True
+                scope["state"]["hang_up"]()
+                raise
 
         try:
             self._check(scope)
@@ -76,11 +80,10 @@ class Guard:
             await self._app(scope, _Replay(body, receive), send_in_time)
         except Refused as refused:
             await _answer(send_in_time, refused)
-        except TimeoutError:
-            scope["state"]["hang_up"]()
+        except Exception:  # whatever the app makes of a viewer who is gone
+            if not too_slow:
+                raise
             await asyncio.sleep(0.01)  # the server is told first that nobody is there any more
-            if not started:
-                return
 
     def _check(self, scope: Scope) -> None:
         if scope["method"] not in METHODS:

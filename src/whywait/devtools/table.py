@@ -123,11 +123,9 @@ class TaskTable:
         row = self.rows.get(number)
         return None if row is None else self.attempts(row)[-1]
 
-    def resume_from(self, living: Iterable[Row]) -> None:
-        """Go on from pictures of all living tasks, after events were missed."""
-        found = set()
+    def resume_from(self, living: Iterable[Row], numbers: set[int]) -> None:
+        """Go on from pictures of living tasks, after events were missed; ``numbers`` are those of all that live."""
         for picture in living:
-            found.add(picture.number)
             known = self.rows.get(picture.number)
             if known is None:
                 self.rows[picture.number] = picture
@@ -136,7 +134,7 @@ class TaskTable:
             for name in _PICTURED:
                 setattr(known, name, getattr(picture, name) or getattr(known, name))
             known.held_by, known.paused_from = picture.held_by, picture.paused_from
-        for row in [row for row in self.living() if row.number not in found]:
+        for row in [row for row in self.living() if row.number not in numbers]:
             row.state, row.outcome, row.cause = TaskState.DISPOSED, UNSEEN, "its end was not seen"
             self._ended(row)
 
