@@ -9,6 +9,7 @@ import model
 from explained import check_why
 from invariants import check_invariants
 from whywait.errors import WhywaitError
+from whywait.kernel.events import Event
 from whywait.kernel.kernel import Kernel
 from whywait.kernel.lanes import Aging, Strict
 from whywait.kernel.model import Budget, Limits, Policy, Retry, Submission, make_demand
@@ -290,8 +291,8 @@ class Pair:
 
 def normalised(raw: tuple) -> tuple:
     """A raw event without its seq and its cause, and without what its kind says already."""
-    _, time_ns, kind, scope, number, name, _, details = raw
-    pairs = (("waits", details),) if isinstance(details, dict) else details or ()
+    _, time_ns, kind, scope, number, name, _, _ = raw
+    pairs = Event.of(raw).details or ()
     kept = {key: value for key, value in pairs if value not in (None, "ABORTED")}
     if "demand" in kept:
         kept["demand"] = dict(kept["demand"])

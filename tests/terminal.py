@@ -5,12 +5,13 @@ import os
 import pty
 import re
 import select
-import signal
 import struct
 import subprocess
 import sys
 import termios
 import time
+
+from program import clean_environment
 
 LONGEST_S = 60
 ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-Z\\-_]")
@@ -22,7 +23,7 @@ class Terminal:
     def __init__(self, *args, columns=80, rows=24, env=None, cwd=None):
         self.parent, child = pty.openpty()
         self.resize(columns, rows)
-        environment = {key: value for key, value in os.environ.items() if key not in {"COLUMNS", "LINES", "NO_COLOR"}}
+        environment = clean_environment("COLUMNS", "LINES", "NO_COLOR")
         environment |= {"TERM": "xterm-256color", **(env or {})}
         self.modes = termios.tcgetattr(child)
         self.program = subprocess.Popen(
@@ -81,7 +82,3 @@ class Terminal:
                 drawn += part
                 self.seen += part
         return drawn
-
-
-def signal_name(code):
-    return signal.Signals(code - 128).name

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from random import uniform
 from time import monotonic_ns
 from types import TracebackType
@@ -18,22 +20,22 @@ from whywait.context import signal_of
 from whywait.devtools import open_devtools
 from whywait.engines.base import Ended, Engine
 from whywait.engines.registry import Engines
-from whywait.errors import ForeignRef, StaleRef, UnknownScope, UnknownTask, WhywaitError
+from whywait.errors import ForeignRef, QueueFull, StaleRef, UnknownScope, UnknownTask, WhywaitError
 from whywait.explain import Why, in_words
 from whywait.handle import Handle
 from whywait.journal import Events, Journal
 from whywait.kernel.events import Event, RawEvent
-from whywait.kernel.kernel import Kernel
 from whywait.kernel.lanes import Order
-from whywait.kernel.model import Ref, Retry, Task
+from whywait.kernel.model import Ref, Retry, Submission, Task
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import Outcome, ScopeState, TaskState
-from whywait.locks import take
-from whywait.options import ScopeOptions
+from whywait.locks import take, wait_for
+from whywait.record import RecordingKernel, make_kernel
 from whywait.run_report import Report, kernel_account, make_report
-from whywait.scope import Scope, open_scope
+from whywait.scope import Scope, ScopeOptions, open_scope
 from whywait.settings import NS, UNSET, Given, Seconds, Settings, Size, Unset
+from whywait.work import Work, warn_of_drops
 
 if TYPE_CHECKING:
     from whywait.devtools.server import DevTools
@@ -43,8 +45,6 @@ log = logging.getLogger("whywait")
 _tokens = itertools.count(1)
 
 DEFAULT_SCOPE = "default"
-NAMED_DROPS = 5
-Work = tuple[list[Task], list[tuple[str, Task]], list[Handle[Any]]]  # started, requests, ended
 SUCCEEDED: Final[Ended] = (Outcome.SUCCESS, None, True)
 
 
@@ -77,8 +77,9 @@ class Authority:
         engine: str | Engine | None = None,
         inject: bool = False,
         events: int = 10_000,
+        record: str | Path | None = None,
     ) -> None:
-        """Settle the settings; no thread starts before it is needed."""
+        """Settle the settings; no thread starts before it is needed. ``record``: a file for all commands, to replay."""
         given = Given(
             slots=slots,
             cpu=cpu,
@@ -101,32 +102,24 @@ class Authority:
             inject=inject,
             events=events,
         )
-        self._begin(given.settle())
+        self._begin(given.settle(), record)
 
     @classmethod
     def from_env(cls) -> Self:
         """Make an authority from the environment variables ``WHYWAIT_*`` alone."""
         return cls()
 
-    def _begin(self, settings: Settings) -> None:
+    def _begin(self, settings: Settings, record: str | Path | None = None) -> None:
         self.settings = settings
         self.token = next(_tokens)  # tells its refs from other authorities'
         self.lock = threading.RLock()
         self._began_ns = monotonic_ns()
-        self.kernel = Kernel(
-            settings.limits,
-            settings.budget,
-            settings.order,
-            settings.policy,
-            backfill=settings.backfill,
-            pause_timeout_ns=round(settings.pause_timeout_s * NS),
-            starvation_timeout_ns=round(settings.starvation_timeout_s * NS),
-            jitter=_jitter,
-        )
+        self.kernel = make_kernel(settings, record, _jitter)
         self._journal = Journal(settings.events, self.kernel.emit_to)
         self._clock = Clock(self._tick)
         self._slots = self.kernel.root.slot_gate
-        self._pass_on = self.kernel.pass_on
+        self._settled = self.kernel.settled
+        self._enter, self._submit, self._pass_on = self.kernel.enter, self.kernel.submit, self.kernel.pass_on
         self._timers, self._expiries = self.kernel.timers, self.kernel.expiries
         self._watchers: list[tuple[Callable[[], bool], Callable[[], None]]] = []
         self._pause_waiters: dict[int, list[Callable[[], object]]] = {}
@@ -161,7 +154,7 @@ class Authority:
 
     def why(self, ref: Ref | str) -> Why:
         """Return why a task waits, or what it does, by its ref or id."""
-        return self.why_task(self._find(ref))
+        return self.get(ref).why()
 
     def snapshot(self) -> Snapshot:
         """Return an immutable picture of everything there is now."""
@@ -193,11 +186,8 @@ class Authority:
     def report(self) -> Report:
         """Return where the waiting of the run went, by cause and by holder, and how full slots and budget were."""
         with self.lock:
-            kernel = self.kernel
             raw, skipped = self._journal.since(0)
-            last_ns = raw[-1][1] if raw else self._began_ns
-            now = monotonic_ns() if any(scope.tasks for scope in kernel.scopes.values()) else last_ns
-            totals = kernel_account(kernel, now, self._began_ns, round(self.settings.starvation_timeout_s * NS))
+            totals = kernel_account(self.kernel, monotonic_ns(), self._began_ns, raw[-1][1] if raw else None)
         return make_report(totals, Events(raw), skipped)
 
     @property
@@ -269,10 +259,11 @@ class Authority:
             lambda now: kernel.set_periodic_enabled(now, kernel.find_periodic(id), enabled, immediately=immediately)
         )
 
-    def why_task(self, task: Task) -> Why:
-        """Return why a task waits, or what it does, or how its wait divided."""
+    def why_handle(self, handle: Handle[Any]) -> Why:
+        """Return why a task waits, or what it does, or how its whole wait divided, over all attempts."""
         with self.lock:
-            return in_words(self.kernel.why(monotonic_ns(), task))
+            why = self.kernel.why(monotonic_ns(), handle._task, handle._attempts or ())
+        return in_words(why)
 
     # The end
 
@@ -314,6 +305,8 @@ class Authority:
     def _close(self) -> None:
         self._clock.close()
         self.engines.close()
+        if isinstance(self.kernel, RecordingKernel):
+            self.kernel.close()
         while self._on_close:
             self._on_close.pop()()
 
@@ -321,25 +314,77 @@ class Authority:
 
     def command(self, act: Callable[[int], T]) -> T:
         """Run kernel commands under the lock, then dispatch and carry out what follows."""
-        if self.lock._is_owned():  # type: ignore[attr-defined]
+        lock, work = self.lock, Work()
+        if lock._is_owned():  # type: ignore[attr-defined]
             self.refuse_inside()
-        with self.lock:
+        try:
+            take(lock)
             now = monotonic_ns()
             result = act(now)
-            work = self._settle(self.kernel.dispatch(now))
-        self.carry_out(work)
+            self.settle(now, work)
+            lock.release()
+            self.carry_out(work)
+        except BaseException as error:
+            self.broken_off(error, work)
+            raise
         return result
 
     def refuse_inside(self) -> None:
         """Raise: this very thread holds the lock, so a finaliser has interrupted a command."""
         raise WhywaitError("called from inside the scheduler (a finaliser?): call it from another thread")
 
-    def after_submit(self, now: int) -> Work | None:
-        """Dispatch if a submission can have changed anything; to be called under the lock, carried out without it."""
+    def broken_off(self, error: BaseException, work: Work, handle: Handle[Any] | None = None) -> None:
+        """Clean up after a command that raised: a refusal has changed nothing, anything else may have come anywhere.
+
+        Who was to be submitted and has not started is not submitted; all else that was decided is carried out.
+        """
+        if self.lock._is_owned():  # type: ignore[attr-defined]
+            try:
+                if not isinstance(error, WhywaitError):
+                    self._repair(work, handle)
+            finally:
+                self.lock.release()
+        self.carry_out(work)
+        for engine, count in work.offered.items():
+            engine.look_again(count)
+
+    def _repair(self, work: Work, handle: Handle[Any] | None) -> None:
+        now = monotonic_ns()
         kernel = self.kernel
-        if self._slots.free <= 0 and not kernel.settled and self._nothing_sooner():
-            return None
-        return self._settle(kernel.dispatch(now))
+        kernel.repair(now, work.started)
+        if handle is not None:
+            for task in [task for scope in kernel.scopes.values() for task in scope.tasks.values()]:
+                if task.job is handle and task.pending:
+                    handle._task = task
+                    kernel.cancel(now, task)
+        self.settle(now, work)
+
+    def admit(self, handle: Handle[Any], scope: KernelScope, request: Submission | None) -> None:
+        """Submit the task of a handle: as the request says, or plainly; a refusal raises and leaves nothing behind."""
+        lock, work = self.lock, None
+        if lock._is_owned():  # type: ignore[attr-defined]
+            self.refuse_inside()
+        try:
+            if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
+                wait_for(lock)
+            now = monotonic_ns()
+            if request is not None:
+                handle._task = self._submit(now, *request)
+            else:  # the shortest way first; what it does not take, the long one takes or refuses
+                task = self._enter(now, scope, handle)
+                handle._task = self._submit(now, scope, job=handle) if task is None else task
+            if self._slots.free > 0 or self._settled or self._timers.heap or self._expiries.heap:
+                work = Work()
+                if self._slots.free > 0 or self._settled or not self._nothing_sooner():
+                    self.settle(now, work)
+            lock.release()
+            if work is not None:
+                self.carry_out(work)
+        except BaseException as error:
+            if isinstance(error, QueueFull):
+                log.warning("dropped: %s", error)
+            self.broken_off(error, work or Work(), handle)
+            raise
 
     def _nothing_sooner(self) -> bool:
         """Return whether no timer of the kernel is due before the clock looks."""
@@ -350,7 +395,7 @@ class Authority:
         """Report that a body has returned; return a task with which ``engine`` may go on in this thread."""
         lock, task = self.lock, handle._task
         if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
-            take(lock)
+            wait_for(lock)
         try:
             new = self._pass_on(monotonic_ns(), task)
             if new is not None:
@@ -388,10 +433,10 @@ class Authority:
         kernel = self.kernel
         work = None
         lock = self.lock
-        if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
-            take(lock)
+        take(lock)
         try:
-            retried, started = kernel.turn(monotonic_ns(), task, *outcome)
+            now = monotonic_ns()
+            retried, started = kernel.turn(now, task, *outcome)
             if retried is None:
                 if task.outcome != Outcome.SUCCESS:
                     handle.note_failure()
@@ -406,7 +451,8 @@ class Authority:
                 or (self._watchers and not task.scope.tasks)  # all conditions are of the form "nothing is left here"
                 or not self._nothing_sooner()
             ):
-                work = self._settle(started)
+                work = Work()
+                self.take_in(work)
         finally:
             lock.release()
         go_on = None
@@ -425,7 +471,6 @@ class Authority:
                     go_on = None
                 self._finished(handle)
         if work is not None:
-            started.clear()
             self.carry_out(work)
         elif self._journal.undelivered:
             self._journal.deliver()
@@ -437,7 +482,8 @@ class Authority:
         handle._args = ()
         if handle._bells is not None:
             for waiter in tuple(handle._bells):  # who gives up waiting takes its bell out of the list
-                waiter.release()
+                with contextlib.suppress(RuntimeError):  # it was rung when this was broken off
+                    waiter.release()
             handle._bells = None
         if handle._error is not None and handle._task.periodic is None:
             for kernel_scope in handle._task.scope.chain:
@@ -474,20 +520,24 @@ class Authority:
         with self.lock:
             self._watchers = [watcher for watcher in self._watchers if watcher[1] is not tell]
 
-    def _settle(self, started: list[Task]) -> Work:
-        """Take what the kernel decided, under the lock; it is carried out after."""
+    def settle(self, now: int, work: Work) -> None:
+        """Let the kernel dispatch, under the lock, and take what it has decided; it is carried out after."""
+        self.kernel.dispatch(now, work.started)
+        self.take_in(work)
+
+    def take_in(self, work: Work) -> None:
+        """Take what the kernel has decided but for what starts. Doing it twice does no harm."""
         kernel = self.kernel
-        requests, settled = kernel.requests[:], kernel.settled[:]
+        work.requests += kernel.requests
         kernel.requests.clear()
-        kernel.settled.clear()
-        handles = []
-        for task in settled:
+        handles = work.handles
+        for task in kernel.settled:
             handle = task.job
-            if handle is not None and task.outcome is not None and task.retried_as is None:
-                handle.note_failure()
+            if handle is not None:
+                handles.append(handle)
                 handle._done = True
                 task.job = None
-                handles.append(handle)
+        kernel.settled.clear()
         if self._watchers:
             waiting = []
             for condition, tell in self._watchers:
@@ -501,21 +551,25 @@ class Authority:
         deadline = kernel.next_deadline()
         if deadline is not None and deadline < self._clock.kernel_at_ns:
             self._clock.tick_at(deadline)
-        return started, requests, handles
 
     def carry_out(self, work: Work) -> None:
-        """Start, ask, and tell, outside the lock."""
-        started, requests, handles = work
-        for task in started:
-            task.job._engine.start(task.job)
-        for verb, task in requests:
+        """Start, ask, and tell, outside the lock; where it was broken off, it can be called again and goes on."""
+        if work.started:
+            work.begin()
+        for engine, handles in work.by_engine.items():
+            engine.start_all(handles)
+        while work.requests:
+            verb, task = work.requests[0]
             handle = task.job
             if handle is not None:
                 self._ask(verb, task, handle)
+            del work.requests[0]
+        handles = work.handles
         if handles:
-            _warn_of_drops([handle._task for handle in handles if handle._task.outcome == Outcome.REJECTED])
-        for handle in handles:
-            self._finished(handle)
+            warn_of_drops([handle._task for handle in handles if handle._task.outcome == Outcome.REJECTED])
+            for handle in handles:
+                self._finished(handle)
+            handles.clear()
         if self._journal.undelivered:
             self._journal.deliver()
 
@@ -577,12 +631,3 @@ class Authority:
 def _jitter() -> float:
     """Return a number from -1 to 1, another one each time."""
     return uniform(-1.0, 1.0)  # noqa: S311 - chance, no cipher
-
-
-def _warn_of_drops(tasks: list[Task]) -> None:
-    """Log who was dropped; one line however many they are."""
-    if len(tasks) == 1:
-        log.warning("task %s was dropped: %s", tasks[0].id, tasks[0].cause)
-    elif tasks:
-        first = ", ".join(f"{task.id} ({task.cause})" for task in tasks[:NAMED_DROPS])
-        log.warning("%d tasks were dropped, first %s", len(tasks), first)

@@ -216,7 +216,7 @@ class Handle(Generic[T]):
 
     def why(self) -> Why:
         """Return why the task waits, what it does, or how its wait divided."""
-        return self._authority.why_task(self._task)
+        return self._authority.why_handle(self)
 
     def __repr__(self) -> str:
         """Show id and state."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from unicodedata import combining, east_asian_width
 
+from whywait.explain import CAUSE_HEADS, CAUSE_LABELS
 from whywait.kernel.model import Priority
 from whywait.units import format_ms, format_size, printable
 
@@ -29,24 +30,6 @@ _QUANTILES: Final = ("p50", "p90", "p99", "max")
 _SIZES: Final = ("ram", "vram")
 _NAMES: Final = {
     value: name.lower() for name, value in vars(Priority).items() if name.isupper() and isinstance(value, int)
-}
-_CAUSE_LABELS: Final = {
-    "dependency": "dependencies",
-    "backoff": "backing off to retry",
-    "overlap": "earlier iterations",
-    "paused": "paused",
-    "slot": "a free slot",
-    "slot_higher": "slot, behind higher",
-    "scope_state": "the scope's state",
-    "scope_slots": "the scope's slots",
-    "held_back": "held back",
-}
-_CAUSE_HEADS: Final = {
-    "dependency": "deps",
-    "slot_higher": "higher",
-    "scope_state": "state",
-    "scope_slots": "scope",
-    "held_back": "held",
 }
 
 
@@ -203,7 +186,7 @@ def _causes(summary: Summary) -> list[str]:
         return ["Nobody waited."] if summary["tasks"] else []
     rows = [
         (
-            _cut(printable(_CAUSE_LABELS.get(cause, cause)), 20),
+            _cut(printable(CAUSE_LABELS.get(cause, cause)), 20),
             f"{_bar(ms / total)} {_percent(ms / total):>4}",
             format_ms(ms),
         )
@@ -336,7 +319,7 @@ def _by_cause(summaries: Sequence[Summary], heads: Sequence[Row]) -> list[str]:
         total = sum(causes.values())
         shares = (_percent(causes.get(cause, 0) / total) if total else "" for cause in shown)
         rows.append((*head, format_ms(total), *shares))
-    titles = ("order", "slots", "in all", *(_cut(printable(_CAUSE_HEADS.get(cause, cause)), 9) for cause in shown))
+    titles = ("order", "slots", "in all", *(_cut(printable(CAUSE_HEADS.get(cause, cause)), 9) for cause in shown))
     return ["Where the waiting went", *table(titles, rows)]
 
 

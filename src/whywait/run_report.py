@@ -139,15 +139,19 @@ class Account(Story):
 _BEFORE_READY: Final = frozenset({Wait.DEPENDENCY, Wait.BACKOFF})
 
 
-def kernel_account(kernel: Kernel, now: int, began_ns: int, starvation_timeout_ns: int) -> dict[str, Any]:
-    """Return the part of the report that the kernel has accounted for itself; to be called under the lock."""
+def kernel_account(kernel: Kernel, now: int, began_ns: int, last_ns: int | None = None) -> dict[str, Any]:
+    """Return the part of the report that the kernel has accounted for itself; to be called under the lock.
+
+    ``last_ns`` is when anything happened last: a run in which nothing is alive ended then.
+    """
     stats, dispatcher = kernel.stats, kernel.dispatcher
     alive = sum(len(scope.tasks) for scope in kernel.scopes.values())
+    if not alive and last_ns is not None:
+        now = last_ns
     outcomes = {outcome.lower(): count for outcome, count in stats.by_outcome.items()}
-    worst = {-told.minus_number: told for told in sorted(dispatcher.worst_starved)}
     rows = [
         {"id": told.id, "attempt": told.attempt, "priority": told.priority, "ms": in_ms(told.starved_ns)}
-        for told in sorted(worst.values(), reverse=True)
+        for told in sorted(dispatcher.worst_starved, reverse=True)
     ]
     return {
         "makespan_ms": in_ms(now - began_ns),
@@ -162,7 +166,7 @@ def kernel_account(kernel: Kernel, now: int, began_ns: int, starvation_timeout_n
         "waited_for_ms": {cause: in_ms(ns) for cause, ns in stats.waited_for_ns().items() if ns},
         "starved": {
             "tasks": dispatcher.starved_tasks,
-            "timeout_ms": in_ms(starvation_timeout_ns),
+            "timeout_ms": in_ms(kernel.starvation_timeout_ns),
             "past_timeout": stats.starved,
             "worst": rows,
         },

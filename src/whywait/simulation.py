@@ -12,7 +12,7 @@ from whywait.kernel.kernel import Kernel
 from whywait.kernel.lanes import Aging, Order, Strict
 from whywait.kernel.model import Budget, Limits, Policy, Retry, gate_order
 from whywait.tally import PlainTally, SimulationResult, Tally
-from whywait.units import NS_PER_S, parse_duration_ns, parse_size, shown
+from whywait.units import NS_PER_S, in_ms, parse_duration_ns, parse_size, shown
 from whywait.virtual import BEYOND_NS, LIMITS, PlainEngine, Progress, VirtualEngine, is_plain, make_policy
 from whywait.workload import Workload
 
@@ -76,7 +76,7 @@ class Simulation:
         if isinstance(order, Aging):
             run = {"order": "aging", "every_ms": order.every * 1000, "boost": order.boost, "cap": order.cap}
         run |= {"slots": config.get("slots"), "backfill": config.get("backfill", "greedy"), "seed": self._seed}
-        return run | {"from_ms": min(self._workload.at_ms, default=0)}
+        return run | {"from_ms": in_ms(min(self._workload.at_ms, default=0) * self._workload.unit_ns)}
 
 
 def _make_order(config: Mapping[str, Any]) -> Order:

@@ -255,11 +255,11 @@ class PlainTally(Tally):
     def start(self, now: int, tasks: list[Task]) -> None:
         """Take in what dispatch has started."""
         ms, add, ready_ns = self.ms, self._add, self.ready_ns
-        ids, at_ms = self._workload.ids, self._workload.at_ms
+        ids, at_ms, unit_ns = self._workload.ids, self._workload.at_ms, self._workload.unit_ns
         for task in tasks:
             job = task.job
             add((ms, "start", ids[job]))
-            ready_ns[task.priority].append(now - at_ms[job] * NS_PER_MS)
+            ready_ns[task.priority].append(now - at_ms[job] * unit_ns)
         self.starts += len(tasks)
         self.running += len(tasks)
         self.peak = max(self.peak, self.running)
@@ -290,7 +290,7 @@ class PlainTally(Tally):
             if refused
             else []
         )
-        self.slot_ns = (sum(workload.duration_ms) - sum(lost)) * NS_PER_MS
+        self.slot_ns = (sum(workload.duration_ms) - sum(lost)) * workload.unit_ns
 
     def _id(self, task: Task) -> str:
         name: str = self._workload.ids[task.job]

@@ -36,7 +36,7 @@ from whywait.fields import (
 )
 from whywait.files import parse_json, read_text
 from whywait.kernel.model import GENERATED_ID_PREFIX, Demand, Priority, make_demand
-from whywait.units import parse_size, shown
+from whywait.units import NS_PER_MS, parse_size, shown
 
 ALWAYS: Final = sys.maxsize  # attempts that fail when all of them do
 _MEMO: Final = 4096
@@ -172,6 +172,7 @@ class Workload:
         "after",
         "after_ended",
         "at_ms",
+        "attempts",
         "config",
         "duration_ms",
         "ids",
@@ -184,6 +185,7 @@ class Workload:
         "scopes",
         "source",
         "unique",
+        "unit_ns",
     )
 
     def __init__(self, data: Mapping[str, Any], source: str | None = None) -> None:
@@ -202,6 +204,8 @@ class Workload:
         self.scopes: dict[str, dict[str, Any]] = {}  # parents before children
         self.in_order = True  # whether at_ms never goes back
         self.unique = True  # whether no two tasks have the same id
+        self.unit_ns = NS_PER_MS  # what times are counted in: those of a recorded run in ns
+        self.attempts: dict[int, tuple[int, ...]] = {}  # task index -> durations, where attempts differ
         top = read_fields(_TOP, data, "", source)
         if "tasks" not in top:
             raise problem(source, "", '"tasks" is missing: expected a list of tasks')

@@ -19,6 +19,7 @@ from whywait.story import LaneStory, Story, TaskStory
 _SLOTS: Final = 1  # "processes" of the trace are the groups of its tracks
 _WAITS: Final = 2
 _COUNTERS: Final = 3
+_BUDGET: Final = "budget "
 _LANES: Final = 32  # with a counter each; the others share one
 _US: Final = 1000  # ns
 # The reserved colour names of the trace viewer; causes that are not here are budget gates.
@@ -140,15 +141,12 @@ class _Trace(Story):
 
     def _count(self, now: int) -> None:
         """Write down the counters that have changed by ``now``."""
-        used: dict[str, int] = {}
+        used = dict.fromkeys((name for name in self._shown if name.startswith(_BUDGET)), 0)
         for task in self.running.values():
             for name, amount in task.demand:
-                used[name] = used.get(name, 0) + amount
-        for name in self._shown.keys() - used.keys():
-            if name.startswith("budget "):
-                used[name.removeprefix("budget ")] = 0
+                used[_BUDGET + name] = used.get(_BUDGET + name, 0) + amount
         for name, amount in used.items():
-            self._counter(f"budget {name}", {"in use": amount}, now)
+            self._counter(name, {"in use": amount}, now)
         self._counter("slots", {"held": len(self.running)}, now)
         lanes: dict[str, int] = dict.fromkeys(self._shown.get("lanes", ()), 0)
         causes: dict[str, int] = dict.fromkeys(self._shown.get("waiting for", ()), 0)

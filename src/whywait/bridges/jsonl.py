@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from whywait.bridges.base import Bridge
 from whywait.errors import ConfigError
 from whywait.kernel.events import Event
 from whywait.units import shown
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("whywait.events")
 
 
-class JsonLines:
+class JsonLines(Bridge):
     """Writes every event of an authority to a file, one JSON object a line, until it is closed.
 
     It begins with the events that are remembered already. Where events are missing, a line ``{"skipped": n}`` says so.
@@ -32,45 +31,24 @@ class JsonLines:
         self.path = Path(path)
         self.error: OSError | None = None
         self._file = self.path.open("w", encoding="utf-8", newline="\n")
-        self._lock = threading.Lock()
-        self._last_seq = 0
-        with self._lock:
-            self._stop = authority.subscribe(self._write)
-            for event in authority.events():
-                self._line(event)
+        super().__init__(authority, from_the_beginning=True)
 
-    def close(self) -> None:
-        """Write no more and close the file."""
-        self._stop()
-        with self._lock:
-            try:
-                self._file.close()
-            except OSError as error:
-                self._give_up(error)
-
-    def __enter__(self) -> Self:
-        """Use as a block that closes the file."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Close the file."""
-        self.close()
-
-    def _write(self, event: Event) -> None:
-        with self._lock:
-            self._line(event)
-
-    def _line(self, event: Event) -> None:
-        if event.seq <= self._last_seq or self.error is not None or self._file.closed:
+    def take(self, event: Event, skipped: int) -> None:
+        """Write one event."""
+        if self.error is not None or self._file.closed:
             return
-        skipped = event.seq - self._last_seq - 1
-        self._last_seq = event.seq
         try:
             if skipped:
                 self._file.write(json.dumps({"skipped": skipped}) + "\n")
             self._file.write(json.dumps(event.to_dict(), ensure_ascii=False, separators=(",", ":")) + "\n")
+        except OSError as error:
+            self._give_up(error)
+
+    def close(self) -> None:
+        """Write what has happened up to now and close the file."""
+        super().close()
+        try:
+            self._file.close()
         except OSError as error:
             self._give_up(error)
 

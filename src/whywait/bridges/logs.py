@@ -7,15 +7,12 @@ ordinary course is DEBUG, reasons and scopes are INFO, what went wrong is WARNIN
 from __future__ import annotations
 
 import logging
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final
 
+from whywait.bridges.base import Bridge
 from whywait.explain import event_in_words
 from whywait.kernel.events import Event, Kind
 from whywait.kernel.state import Outcome
-
-if TYPE_CHECKING:
-    from whywait.authority import Authority
 
 _LOGGERS: Final = {
     prefix: logging.getLogger(f"whywait.{prefix.lower()}") for prefix in ("TASK", "LANE", "SCOPE", "PERIODIC")
@@ -25,26 +22,14 @@ _INFO: Final = frozenset({Kind.LANE_WAITS, Kind.TASK_PAUSED, Kind.TASK_RESUMED, 
 _WARNING: Final = frozenset({Kind.TASK_DROPPED, Kind.TASK_REJECTED, Kind.TASK_STARVED, Kind.PERIODIC_SKIPPED})
 
 
-class LogBridge:
-    """Logs the events of an authority until it is closed; each record carries its event as ``record.whywait``."""
+class LogBridge(Bridge):
+    """Logs the events of an authority from now on; each record carries its event as ``record.whywait``."""
 
-    def __init__(self, authority: Authority) -> None:
-        """Follow ``authority`` from now on."""
-        self._stop = authority.subscribe(log_event)
-
-    def close(self) -> None:
-        """Log no more."""
-        self._stop()
-
-    def __enter__(self) -> Self:
-        """Use as a block."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Log no more."""
-        self.close()
+    def take(self, event: Event, skipped: int) -> None:
+        """Log one event."""
+        if skipped:
+            _OTHERS.warning("%d events were skipped", skipped)
+        log_event(event)
 
 
 def log_event(event: Event) -> None:

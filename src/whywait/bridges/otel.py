@@ -7,13 +7,13 @@ divided is in the attributes: ``whywait.waited_ms`` and ``whywait.wait.<cause>_m
 from __future__ import annotations
 
 from time import monotonic_ns, time_ns
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import context, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, Status, StatusCode, Tracer
 
+from whywait.bridges.base import Bridge
 from whywait.explain import event_in_words
 from whywait.kernel.events import Event, Kind, RawEvent
 from whywait.kernel.state import Outcome
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _ENDS: Final = frozenset({Kind.TASK_FINISHED, Kind.TASK_CANCELLED, Kind.TASK_DROPPED})
 
 
-class SpanBridge:
+class SpanBridge(Bridge):
     """Makes a span of every task of an authority until it is closed; ``tracer`` defaults to the global provider's."""
 
     def __init__(self, authority: Authority, tracer: Tracer | None = None) -> None:
@@ -35,33 +35,25 @@ class SpanBridge:
         self._contexts: dict[int, Context] = {}  # of the submitters of living tasks
         self._ended: tuple[int, Context] | None = None  # the latest that ended: a retry follows at once
         self._to_epoch_ns = time_ns() - monotonic_ns()
-        self._stops = [authority.tap(self._note_context), authority.subscribe(self._follow)]
+        self._untap = authority.tap(self._note_context)
+        super().__init__(authority)
 
     def close(self) -> None:
         """Make no more spans; those of tasks that are still alive end here."""
-        for stop in self._stops:
-            stop()
+        self._untap()
+        super().close()
         for span in self._spans.values():
             span.end()
         self._spans.clear()
         self._contexts.clear()
-
-    def __enter__(self) -> Self:
-        """Use as a block."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Make no more spans."""
-        self.close()
 
     def _note_context(self, raw: RawEvent) -> None:
         """Remember the context of the submitter: this runs in its thread."""
         if raw[2] == Kind.TASK_SUBMITTED and raw[4] is not None:
             self._contexts[raw[4]] = context.get_current()
 
-    def _follow(self, event: Event) -> None:
+    def take(self, event: Event, skipped: int) -> None:  # noqa: ARG002 - a lost end leaves its span open until close
+        """Begin, mark or end a span."""
         number, kind, details = event.number, event.kind, dict(event.details or ())
         if number is None:
             return

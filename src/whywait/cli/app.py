@@ -21,7 +21,7 @@ def make_app() -> typer.Typer:
         help="A task runtime that always says whose permission a waiting task is waiting for.",
     )
     app.callback()(_options)
-    app.command("run", help=run.HELP)(run.run)
+    app.command("run", help=run.HELP, context_settings={"allow_extra_args": True})(run.run)
     app.command("check", help=check.HELP)(check.check)
     app.command("graph", help=graph.HELP)(graph.graph)
     app.command("simulate", help=simulate.HELP)(simulate.simulate)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from time import monotonic_ns
 from typing import Final, Self, TextIO
 
@@ -76,7 +77,7 @@ class LogLines:
 
     def _write(self, at_ns: int, word: str, text: str) -> None:
         at = format_ms(max(0, at_ns - self._run.began_ns) / NS_PER_MS)
-        with self._lock:
+        with self._lock, suppress(OSError, ValueError):  # the reader may have gone (`| head`): the run goes on
             self._stream.write(f"{at:>9}  {word:<8} {text}\n")
             self._stream.flush()
 

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, chdir, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Final, Protocol
@@ -19,6 +20,7 @@ from rich.console import Console
 from whywait.cli.live import LiveView, LogLines
 from whywait.cli.serve import devtools_hook
 from whywait.cli.shared import complete_tasks, parse_slots, print_text
+from whywait.settings import Given
 from whywait.simulation import Simulation
 from whywait.units import format_ms
 from whywait.workflow import Workflow, load
@@ -26,7 +28,7 @@ from whywait.workflow.outputs import routed
 from whywait.workflow.plan import levels, select, to_workload, without_duration
 from whywait.workflow.recording import Wanted, file_hooks, write_files
 from whywait.workflow.result import failures, succeeded, to_dict, to_text
-from whywait.workflow.run import Run
+from whywait.workflow.run import Run, authority_settings
 
 _STEP_S: Final = 0.1
 _FAILED: Final = 1
@@ -60,10 +62,10 @@ class _View(Protocol):
 
 
 def run(
+    ctx: typer.Context,
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="The workflow: .toml, .yaml or .json; - reads standard input.")
     ],
-    more: Annotated[list[str] | None, typer.Argument(hidden=True, autocompletion=complete_tasks)] = None,
     *,
     only: Annotated[
         list[str] | None,
@@ -88,43 +90,43 @@ def run(
         Path | None, typer.Option(metavar="FILE", help="Write a Chrome Trace, for ui.perfetto.dev.")
     ] = None,
     events: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all events as JSON Lines.")] = None,
-    record: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write what happened as a workload, for simulate.")
-    ] = None,
     devtools: Annotated[
         bool, typer.Option("--devtools", help="Serve a page that shows the run, until it is over; prints its address.")
     ] = False,
     port: Annotated[int, typer.Option(metavar="N", help="Serve --devtools on this port; 0 takes a free one.")] = 0,
+    record: Annotated[Path | None, typer.Option(metavar="FILE", help="Record the run, for simulate.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but what went wrong.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")] = False,
     debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,
 ) -> None:
     """Run the tasks of a workflow file."""
+    more = ctx.args  # --only takes one value; further ones that follow it arrive here
     if more and not only:
         raise typer.BadParameter(
             f"{more[0]!r} is one argument too many; to choose tasks use --only", param_hint="'FILE'"
         )
-    overrides = [*(sets or ()), *([] if slots is None else [f"slots={json.dumps(parse_slots(slots))}"])]
-    workflow = load(file, overrides)
+    workflow = load(file, sets or ())
+    if slots is not None:
+        workflow = replace(workflow, has_slots=True, slots=parse_slots(slots))
     if only:
-        workflow = select(workflow, [*only, *(more or ())])
+        workflow = select(workflow, [*only, *more])
     if dry_run:
         _show_plan(workflow, as_json=as_json)
         return
-    if not debug:
-        logging.getLogger("whywait").addHandler(logging.NullHandler())
-        logging.getLogger("whywait").propagate = False
     wanted = Wanted(*(None if path is None else path.resolve() for path in (trace, events, record)))
+    hooks = file_hooks(wanted)
+    if devtools:
+        hooks.append(devtools_hook(workflow.name, file, port=port))
     job = Run(
         workflow,
         logs=None if logs is None else logs.resolve(),
         keep_going=keep_going,
-        hooks=[*file_hooks(wanted), *([devtools_hook(workflow.name, file, port=port)] if devtools else [])],
-        authority_options={"events": max(10_000, 50 * len(workflow.tasks))},
+        hooks=hooks,
+        authority_options={"events": max(10_000, 50 * len(workflow.tasks)), "record": wanted.record},
     )
     signals = Signals()
     try:
-        carry_out(job, signals, is_silent=quiet or as_json)
+        carry_out(job, signals, is_silent=quiet or as_json, is_debugging=debug)
     finally:
         job.close()
         write_files(wanted, job)
@@ -142,11 +144,13 @@ def run(
     raise typer.Exit(code)
 
 
-def carry_out(job: Run, signals: Signals, *, is_silent: bool) -> None:
+def carry_out(job: Run, signals: Signals, *, is_silent: bool, is_debugging: bool = False) -> None:
     """Run a workflow to its end, showing it unless ``is_silent``, and heed the wishes to stop."""
     console = Console(highlight=False)
     with ExitStack() as stack:
         stack.enter_context(chdir(job.workflow.folder))
+        if not is_debugging:
+            stack.enter_context(_no_log_lines())
         view: _View | None = None
         if not is_silent:
             if console.is_terminal and not console.is_dumb_terminal:
@@ -154,6 +158,7 @@ def carry_out(job: Run, signals: Signals, *, is_silent: bool) -> None:
             else:
                 view = LogLines(job, sys.stdout)
         stack.enter_context(routed())
+        job.prepare()
         stack.enter_context(signals.caught())
         job.start()
         if isinstance(view, LiveView):
@@ -174,6 +179,18 @@ def carry_out(job: Run, signals: Signals, *, is_silent: bool) -> None:
                 break
 
 
+@contextmanager
+def _no_log_lines() -> Iterator[None]:
+    """Keep what the runtime logs (drops, say) out of the view, which tells the same."""
+    log = logging.getLogger("whywait")
+    before = log.disabled
+    log.disabled = True
+    try:
+        yield
+    finally:
+        log.disabled = before
+
+
 class Signals:
     """Counts the wishes to stop; the second is meant."""
 
@@ -189,7 +206,8 @@ class Signals:
     def caught(self) -> Iterator[None]:
         """Take signals for the time of the block."""
         taken = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
-        before = {number: signal.signal(number, self._take) for number in taken}
+        heard = [number for number in taken if signal.getsignal(number) != signal.SIG_IGN]  # nohup, & in a script
+        before = {number: signal.signal(number, self._take) for number in heard}
         try:
             yield
         finally:
@@ -202,7 +220,8 @@ def _show_plan(workflow: Workflow, *, as_json: bool) -> None:
     rows = levels(workflow)
     makespan_ms = None
     if not without_duration(workflow):
-        makespan_ms = Simulation(to_workload(workflow)).run().summary["makespan_ms"]
+        slots = Given(**authority_settings(workflow)).settle().limits.slots
+        makespan_ms = Simulation(to_workload(workflow), slots=slots).run().summary["makespan_ms"]
     if as_json:
         plan = [[task.id for task in row] for row in rows]
         sys.stdout.write(json.dumps({"workflow": workflow.name, "plan": plan, "predicted_ms": makespan_ms}) + "\n")

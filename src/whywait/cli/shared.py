@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from io import TextIOWrapper
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from whywait.errors import WhywaitError
+from whywait.workflow.documents import FORMATS
 
 
 def parse_slots(text: str) -> int | None:
@@ -28,8 +29,6 @@ def print_text(text: str) -> None:
         for line in text.splitlines():
             console.print(Text(line, style="bold" if line and not line.startswith((" ", "▸")) else ""))
         return
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a stream that knows no bars still gets the figures
     sys.stdout.write(text)
 
 
@@ -37,10 +36,17 @@ def complete_tasks(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the tasks of the file on the command line that begin like this, for the shell."""
     from whywait.workflow import load
 
-    file = ctx.params.get("file")
+    file = ctx.params.get("file") or _file_being_typed()
     try:
         tasks = load(file).tasks if file else ()
     except WhywaitError:
         return []
     names = dict.fromkeys(name for task in tasks for name in (task.name, task.id))
     return [name for name in names if name.startswith(incomplete)]
+
+
+def _file_being_typed() -> str | None:
+    """Return the file among the words from the shell; the parser misses it while an option lacks its value."""
+    words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    known = tuple(suffix for each in FORMATS for suffix in each.suffixes)
+    return next((word for word in words.split() if word.endswith(known)), None)

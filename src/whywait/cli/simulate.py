@@ -18,15 +18,19 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from whywait.cli.shared import parse_slots, print_text
+from whywait.errors import ConfigError
+from whywait.record import is_record
 from whywait.report import render, render_side_by_side
 from whywait.simulation import Simulation
 from whywait.tally import SimulationResult
+from whywait.units import parse_size
+from whywait.whatif import workload_of
 from whywait.workload import Workload
 
 _PATIENCE_S: Final = 1.0
 _STDIN: Final = "-"
 _WORKFLOWS: Final = (".toml", ".yaml", ".yml")
-_LARGEST_WORKFLOW: Final = 16_000_000  # bytes; a JSON file beyond it is a workload
+_LARGEST_WORKFLOW: Final = 4_000_000  # bytes; a JSON file beyond it is a workload
 
 # What --help says; \b keeps the lines of an example as they are.
 HELP: Final = """Run a workload in virtual time and tell who waits for what.
@@ -45,8 +49,12 @@ What if there were more slots, or no aging? Every combination, side by side:
   whywait simulate farm.json --order aging --order strict --slots 2 --slots 4
 
 \b
-A workflow file will do if its tasks have durations; so will what run --record wrote:
+A workflow file will do if its tasks have durations:
   whywait simulate flow.toml --slots 2 --slots 8
+
+\b
+What if a run that run --record (or Authority(record="run.rec")) recorded had had 12 GB of VRAM?
+  whywait simulate run.rec --vram 12GB
 
 Exit code: 0, or 2 if the workload or an option is malformed.
 """
@@ -63,7 +71,8 @@ def simulate(
     file: Annotated[
         str,
         typer.Argument(
-            metavar="FILE", help="A workload or record (JSON), or a workflow with durations; - reads standard input."
+            metavar="FILE",
+            help="A workload (JSON), a recorded run, or a workflow with durations; - reads standard input.",
         ),
     ],
     *,
@@ -78,6 +87,13 @@ def simulate(
         list[str] | None,
         typer.Option(metavar="N|none", help="Use so many slots instead of the file's; repeat to compare."),
     ] = None,
+    cpu: Annotated[str | None, typer.Option(metavar="N|none", help="Use this cpu limit instead of the file's.")] = None,
+    ram: Annotated[
+        str | None, typer.Option(metavar="SIZE|none", help="Use this ram limit instead of the file's.")
+    ] = None,
+    vram: Annotated[
+        str | None, typer.Option(metavar="SIZE|none", help="Use this vram limit instead of the file's.")
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Where the jitter of periodics starts from.")] = 0,
     debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `execute` looks for it
 ) -> None:
@@ -86,7 +102,8 @@ def simulate(
     counts: list[dict[str, Any]] = [{"slots": parse_slots(text)} for text in slots or ()] or [{}]
     gc.disable()  # this process does one thing and leaves; a million tasks are no garbage
     workload = _read(file)
-    choices = [{**first, **second} for first, second in product(orders, counts)]
+    budget = _parse_budget({"cpu": cpu, "ram": ram, "vram": vram})
+    choices = [{**first, **second, **budget} for first, second in product(orders, counts)]
     with _Bar(len(choices)) as bar:
         results = [
             Simulation(workload, seed=seed, progress=bar.for_run(run), **options).run()
@@ -100,6 +117,21 @@ def simulate(
         print_text(render(summaries[0], title) if len(summaries) == 1 else render_side_by_side(summaries, title))
 
 
+def _parse_budget(given: dict[str, str | None]) -> dict[str, int | None]:
+    budget: dict[str, int | None] = {}
+    for name, text in given.items():
+        if text is None:
+            continue
+        if text.lower() == "none":
+            budget[name] = None
+            continue
+        try:
+            budget[name] = parse_size(int(text) if text.isascii() and text.isdigit() else text)
+        except ConfigError as error:
+            raise typer.BadParameter(str(error), param_hint=f"'--{name}'") from None
+    return budget
+
+
 def _read(file: str) -> Workload:
     """Read a workload or a record; or a workflow, known by its suffix or by its tables, whose durations are known."""
     if file == _STDIN:
@@ -109,6 +141,8 @@ def _read(file: str) -> Workload:
         from whywait.workflow.plan import to_workload
 
         return Workload(to_workload(load(file)), file)
+    if is_record(file):
+        return workload_of(file)
     return Workload.from_file(file)
 
 

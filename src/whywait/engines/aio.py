@@ -12,11 +12,11 @@ import contextlib
 import threading
 from collections import deque
 from inspect import CORO_CREATED, getcoroutinestate, isawaitable
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from whywait.context import in_coroutine
-from whywait.engines.base import Engine
-from whywait.kernel.state import Cause, Outcome
+from whywait.engines.base import NEVER_RAN, Ended, Engine
 
 if TYPE_CHECKING:
     from whywait.handle import Handle
@@ -122,15 +122,17 @@ class AsyncioEngine(Engine):
         in_coroutine.set(handle)
         try:
             if handle.attention and handle.aborted:
-                outcome: tuple[str, str | None, bool] = (Outcome.ERROR, Cause.EXCEPTION, False)
+                outcome: Ended | None = NEVER_RAN
             else:
                 value = handle.call_here()
-                handle._value = await value if isawaitable(value) else value
-                outcome = (Outcome.SUCCESS, None, True)
+                is_awaitable = value.__class__ is CoroutineType or isawaitable(value)
+                handle._value = await value if is_awaitable else value
+                outcome = None
         except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
             outcome = handle.failed(error)
         del self._tasks[handle]
-        go_on = self.authority.ended(handle, outcome, self)
+        authority = self.authority
+        go_on = authority.succeeded(handle, self) if outcome is None else authority.ended(handle, outcome, self)
         if go_on is not None:
             self._begin(go_on)
 

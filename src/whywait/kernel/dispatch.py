@@ -5,8 +5,9 @@ Only this module moves lanes between heaps and benches and changes what gates ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from heapq import heappop, heappush, heapreplace
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop, heappush, heapreplace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from whywait.kernel.accounts import Epoch, ready_wait
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 WORST_STARVED: Final = 10
 
 _SWEEP_EMPTY_LANES: Final = 64
+_READY: Final = TaskState.READY  # a global is found faster than an attribute of a class, before Python 3.12
 
 
 class Starved(NamedTuple):
@@ -75,7 +77,7 @@ class Dispatcher:
     def enter(self, now: int, task: Task, lane: Lane, entry: int) -> None:
         """Make a task READY: it goes to the back of its lane. ``entry`` is newer than any before."""
         level = lane.level
-        task.state = TaskState.READY
+        task.state = _READY
         task.since = now
         task.entry = entry
         task.lane = lane
@@ -112,18 +114,29 @@ class Dispatcher:
                 self._forget_blocker(now)
             self.lane_emptied()
 
+    def clear(self, now: int, lane: Lane) -> None:
+        """Take all tasks out of a lane at once; their waits are charged already."""
+        if lane.items:
+            if lane.bench is not None:
+                self._off_bench(lane, lane.bench)
+                lane.epoch = Epoch(now, None, lane.level.segment, {})
+                self.changed[lane] = None
+            lane.clear()
+            if lane is self.blocker:
+                self._forget_blocker(now)
+            self.lane_emptied()
+
     # The decision
 
-    def fill(self, now: int) -> list[Task]:
-        """Start tasks in order until the slots are taken or nothing more may start; return them."""
-        started: list[Task] = []
+    def fill(self, now: int, started: list[Task]) -> None:
+        """Start tasks in order until the slots are taken or nothing more may start; append them to ``started``."""
         slots = self.slots
         while slots.free > 0:
             lane = self.next_lane(now)
             if lane is None:
                 if self.held or self.blocker is not None:
                     self._let_pass(now)
-                return started
+                return
             gate = self.closed_gate(lane)
             if lane.bench is not None:
                 if gate is None:
@@ -140,11 +153,10 @@ class Dispatcher:
             else:
                 self._unpark_openings(now)
                 self._hold_back(now, lane, gate)
-                return started
+                return
         self._unpark_openings(now)
         if self.held or self.blocker is not None:
             self._let_pass(now)
-        return started
 
     def closed_gate(self, lane: Lane) -> Gate | None:
         """Return the first closed gate of a lane, in the order in which gates are asked."""
@@ -215,6 +227,40 @@ class Dispatcher:
             return []
         self._top = top
         return self._switch_levels(now)
+
+    def rebuild(self, now: int, scopes: Iterable[Scope], ready: list[Task], holders: list[Task]) -> None:
+        """Make everything anew from the tasks there are: for a command that was broken off half-way."""
+        for gate in self.resources.values():
+            gate.reset()
+        for scope in scopes:
+            scope.slot_gate.reset()
+            scope.state_gate.benches.clear()
+        for level in self.levels:
+            level.heap.clear()
+            level.opening.clear()
+        for lane in self._lanes:
+            lane.epoch = self._next_epoch(now, lane, None)
+            lane.bench = lane.queued = None
+            lane.clear()
+        self.blocker = None
+        self._lanes = [lane for scope in scopes for lane in scope.lanes.values()]
+        self._empty_lanes = len(self._lanes)
+        for task in sorted(ready, key=attrgetter("entry")):
+            was_in, epoch, segment = task.lane, task.epoch, task.segment
+            if not task.entry:
+                self.count += 1
+            self.enter(task.since, task, self.lane_of(now, task), task.entry or self.count)
+            if was_in is task.lane:  # it was READY before
+                task.epoch, task.segment = epoch, segment
+        self.busy = 0
+        self._holders = [0] * (HIGHEST + 1)
+        for task in holders:
+            assert task.lane is not None, "a slot holder remembers its lane"
+            self._take(task, task.lane)
+        self.held = False
+        self._top = -1
+        self.settle(now)
+        self._switch_levels(now)
 
     # Looking
 
@@ -302,12 +348,11 @@ class Dispatcher:
         waited = now - since
         level = lane.level
         segment = level.segment
-        if task.segment is segment and task.epoch is lane.epoch and task.waits is None:
+        if task.segment is segment and task.epoch is lane.epoch and task.waited is None:
             # The common case, spelled out for speed: nothing has changed since it entered, and it waited for one
             # cause all the time (guarded by test_kernel_against_model.py, which compares every wait).
-            gate = lane.epoch.gate
             if waited:
-                task.waits = {segment.mode if gate is None else gate.name: waited}
+                task.waited = waited
             if segment.higher and waited:
                 self._note_starved(task, task.starved_ns + waited)
         elif waited:
@@ -320,11 +365,14 @@ class Dispatcher:
             self.promotions += self.order.promotions(level.priority, waited)
 
     def _note_starved(self, task: Task, starved_ns: int) -> None:
+        worst = self.worst_starved
         if not task.starved_ns:
             self.starved_tasks += 1
+        elif starved_ns > self._worst_floor:  # it was READY before, and may be among them already
+            worst[:] = [told for told in worst if told.minus_number != -task.number]
+            heapify(worst)
         task.starved_ns = starved_ns
         if starved_ns > self._worst_floor:
-            worst = self.worst_starved
             told = Starved(starved_ns, -task.number, task.id, task.attempt, task.priority)
             if len(worst) < WORST_STARVED:
                 heappush(worst, told)

@@ -12,7 +12,7 @@ from whywait.kernel.model import generated_id
 Details = tuple[tuple[str, Any], ...]
 
 # (seq, time_ns, kind, scope key, task number, task name, cause seq, details)
-# The details of a TASK_STARTED are the task's own account of its wait, so that telling it costs nothing.
+# The details of a TASK_STARTED are how the task waited, as a dict or as one (cause, ns): so telling it costs little.
 RawEvent = tuple[int, int, str, str, int | None, str | None, int | None, Any]
 
 
@@ -63,9 +63,10 @@ class Event(NamedTuple):
     def of(cls, raw: RawEvent) -> Event:
         """Return a raw event with names."""
         details = raw[7]
-        if isinstance(details, dict):
-            return cls(*raw[:7], (("waits", details),))
-        return cls(*raw[:7], details)
+        if raw[2] == Kind.TASK_STARTED and details is not None:
+            waits = details if isinstance(details, dict) else {details[0]: details[1]}
+            return cls(*raw[:7], (("waits", waits),))
+        return cls(*raw)
 
     @property
     def id(self) -> str | None:

@@ -16,13 +16,14 @@ from whywait.kernel import scopes, snapshot, why
 from whywait.kernel.events import Kind, RawEvent, outcome_details
 from whywait.kernel.lanes import Aging, Order
 from whywait.kernel.life import BACKOFF, PAUSE, RUN_TIMEOUT, Life
-from whywait.kernel.model import GENERATED_ID_PREFIX, Budget, Demand, Limits, Policy, Priority, Scope, Submission, Task
+from whywait.kernel.model import Budget, Demand, Limits, Policy, Priority, Scope, Submission, Task
 from whywait.kernel.periodic import Periodic
 from whywait.kernel.periodics import TICK
-from whywait.kernel.relay import Relay
+from whywait.kernel.repair import repair
+from whywait.kernel.shortcuts import Shortcuts
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.starvation import STARVE
-from whywait.kernel.state import OPEN_SCOPE_STATES, Cause, Outcome, ScopeState, TaskState, Wait, task_step
+from whywait.kernel.state import Cause, Outcome, ScopeState, TaskState, Wait, task_step
 from whywait.kernel.why import Why
 
 _DEFAULT_LIMITS = Limits()
@@ -67,10 +68,13 @@ class Kernel:
         self.requests = life.requests  # (verb, task) for the engines: abort, pause, resume
         self.settled = life.settled  # tasks that ended otherwise than by their own `ended`
         self.stats = life.stats
+        self.starvation_timeout_ns = starvation_timeout_ns
         self.dispatcher = life.dispatcher
         self.timers = life.timers
         self.expiries = life.expiries
-        self.pass_on = Relay(life).pass_on
+        shortcuts = Shortcuts(life)
+        self.enter = shortcuts.enter
+        self.pass_on = shortcuts.pass_on
 
     # Scopes
 
@@ -118,37 +122,13 @@ class Kernel:
         job: Any = None,  # noqa: ANN401 - opaque: belongs to whoever submits
     ) -> Task:
         """Take a task in, QUEUED or READY; a refusal raises and leaves everything as it was."""
-        lane = scope.lanes.get((priority, demand))
         if (
-            lane is None
-            or after
-            or after_ended
-            or scope.state not in OPEN_SCOPE_STATES
-            or self._life.suspended
-            or scope.limited
-            or scope.policy.max_wait_ns is not None
-            or policy is not None
-            or priority.__class__ is not int  # 50.0 and True would find the lanes of 50 and 1
-            or (name is not None and (not name or name in scope.ids or name[0] == GENERATED_ID_PREFIX))
-        ):
-            request = Submission(scope, name, priority, demand, tuple(after), tuple(after_ended), policy, job)
-            return self._submit_checked(now, request)
-        # Nothing is left to check: a lane exists only for a priority and a demand that were accepted before. Spelled
-        # out for speed; bench/kernel.py measures it and test_kernel_against_model.py compares both ways.
-        life, dispatcher = self._life, self.dispatcher
-        dispatcher.count = number = dispatcher.count + 1
-        task = Task(number, name, scope, priority, demand, scope.policy, job, now)
-        scope.tasks[number] = task
-        if name is not None:
-            scope.ids[name] = task
-        life.stats.submitted += 1
-        dispatcher.enter(now, task, lane, number)
-        life.seq = life.trigger = seq = life.seq + 1
-        if life.emit is not None:
-            life.emit((seq, now, Kind.TASK_SUBMITTED, scope.key, number, name, None, lane.details))
-        return task
-
-    def _submit_checked(self, now: int, request: Submission) -> Task:
+            priority.__class__ is int and not after and not after_ended
+        ):  # 50.0 and True would find the lanes of 50 and 1
+            task = self.enter(now, scope, job, (priority, demand), name, policy)
+            if task is not None:
+                return task
+        request = Submission(scope, name, priority, demand, tuple(after), tuple(after_ended), policy, job)
         life = self._life
         try:
             found = life.admission.check(request)
@@ -266,6 +246,7 @@ class Kernel:
                 life.event(now, Kind.TASK_PAUSE_ASKED, task, None)
         elif state == TaskState.READY:
             self.dispatcher.leave(now, task)
+            task.waited = task.waits  # in full: it will be READY again in another epoch and segment
             life.cancel_wait_timer(task, life.expiries)
             self._pause_pending(now, task)
         elif state == TaskState.QUEUED:
@@ -367,25 +348,40 @@ class Kernel:
                 life.periodics.tick(now, target)
         return changed
 
-    def dispatch(self, now: int) -> list[Task]:
-        """Decide what starts now: by order and gates, then drop who has waited too long, then once more."""
+    def dispatch(self, now: int, started: list[Task] | None = None) -> list[Task]:
+        """Decide what starts now: by order and gates, then drop who has waited too long, then once more.
+
+        Return what starts: appended to ``started``, if that is given, as soon as it is decided.
+        """
         life, dispatcher = self._life, self.dispatcher
-        started = dispatcher.fill(now)
-        if started:
-            self._started(now, started)
+        if started is None:
+            started = []
+        before = len(started)
+        dispatcher.fill(now, started)
+        if len(started) > before:
+            self._started(now, started[before:])
         if life.expiries.heap:
             expiry = life.expiries.next_at()
             if expiry is not None and expiry <= now:
                 self._expire(now)
-                more = dispatcher.fill(now)
-                self._started(now, more)
-                started += more
+                before = len(started)
+                dispatcher.fill(now, started)
+                self._started(now, started[before:])
         if dispatcher.top_moved:
             for level in dispatcher.settle(now):
                 life.starvation.arm(now, level)
         if dispatcher.changed:
             life.tell_lanes(now)
         return started
+
+    def repair(self, now: int, started: list[Task]) -> None:
+        """Bring everything back to order after a command was broken off by an exception that was not its own.
+
+        ``started`` is the list that dispatch was given, if it was; it gets to hold all whose start was decided.
+        """
+        unrecorded = repair(self._life, now, started)
+        self._started(now, unrecorded)
+        self.dispatch(now, started)
 
     def next_deadline(self) -> int | None:
         """Return when :meth:`fire` and :meth:`dispatch` have to be called at the latest."""
@@ -406,9 +402,9 @@ class Kernel:
         """Send the events from now on to ``emit``."""
         self._life.emit = emit
 
-    def why(self, now: int, task: Task) -> Why:
-        """Return why a task waits, or what it does, or how its wait divided; for any task, at any time."""
-        return why.explain(self._life, now, task)
+    def why(self, now: int, task: Task, earlier: Sequence[Task] = ()) -> Why:
+        """Return why a task waits, or what it does, or how its wait divided; ``earlier``: the attempts before it."""
+        return why.explain(self._life, now, task, earlier)
 
     def snapshot(self, now: int, scope: Scope | None = None) -> Snapshot:
         """Return an immutable picture of everything, or of one scope and what is below it."""
@@ -472,10 +468,11 @@ class Kernel:
             if timeout_ns is not None:
                 task.run_timer = life.timers.add(now + timeout_ns, RUN_TIMEOUT, task)
                 task.plain = False
-            life.stats.started(task.waits)
+            waits = task.waits
+            life.stats.started(waits)
             life.seq = task.started_seq = seq = life.seq + 1
             if emit is not None:
-                emit((seq, now, Kind.TASK_STARTED, scope.key, number, task.name, trigger, task.waits))
+                emit((seq, now, Kind.TASK_STARTED, scope.key, number, task.name, trigger, waits or None))
 
     def _expire(self, now: int) -> None:
         """Drop who is still READY at the end of its max_wait, in entry order."""

@@ -9,8 +9,8 @@ the best of at most 101 level heads, exact at every instant, however many tasks 
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heapreplace
 from operator import attrgetter
@@ -32,6 +32,7 @@ Needs = tuple[tuple["Gate", int], ...]
 _BLOCK_BITS: Final = 9
 TRIM: Final = 64
 _entry = attrgetter("entry")
+_since = attrgetter("since")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,10 @@ class Strict:
     def next_step(self, base: int, waited_ns: int) -> int | None:  # noqa: ARG002 - the signature of an order
         """Return None: nothing is ever lifted."""
         return None
+
+    def waited_for(self, base: int, effective: int) -> int | None:
+        """Return the waiting time from which on the priority is at least ``effective``, or None if it never is."""
+        return 0 if base >= effective else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,14 @@ class Aging:
         step = waited_ns // self.every_ns + 1
         at = step * self.every_ns
         return at if self.promotions(base, at) == step else None
+
+    def waited_for(self, base: int, effective: int) -> int | None:
+        """Return the waiting time from which on the priority is at least ``effective``, or None if it never is."""
+        if base >= effective:
+            return 0
+        if self.boost == 0 or (self.cap is not None and effective > self.cap):
+            return None
+        return -(-(effective - base) // self.boost) * self.every_ns
 
 
 Order = Strict | Aging
@@ -213,14 +226,25 @@ class Lane:
             self._gone_in.clear()
         return False
 
+    def clear(self) -> None:
+        """Remove all tasks."""
+        self.items = []
+        self.first_index = self._base = self.gone = 0
+        self._gone_in.clear()
+
     def before(self, entry: int) -> int:
         """Return how many tasks of the lane entered before ``entry``."""
         return self._living_before(bisect_left(self.items, entry, self.first_index, key=_entry))
 
-    def count_while(self, comes_first: Callable[[Any], bool]) -> int:
-        """Return how many tasks from the front satisfy a predicate that holds for a prefix of the lane."""
-        items = self.items
-        return self._living_before(bisect_left(items, True, self.first_index, key=lambda item: not comes_first(item)))  # noqa: FBT003 - the value searched for
+    def count_ahead(self, since: int, since_too: int, entry: int) -> int:
+        """Return how many tasks entered by ``since``, or by ``since_too`` and before ``entry``; from the front."""
+        items, first = self.items, self.first_index
+        last = items[-1]
+        if last.since <= since or (last.since <= since_too and last.entry < entry):
+            return len(self)
+        index = bisect_right(items, since, first, key=_since)
+        too = min(bisect_right(items, since_too, first, key=_since), bisect_left(items, entry, first, key=_entry))
+        return self._living_before(max(index, too))
 
     def since_entry(self, entry: int) -> Iterator[Task]:
         """Yield the tasks whose entry is at least ``entry``, in order."""

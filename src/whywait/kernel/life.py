@@ -30,7 +30,6 @@ BACKOFF: Final = "backoff"
 MAX_WAIT: Final = "max_wait"
 PAUSE: Final = "pause"
 
-
 _by_id = attrgetter("id")
 
 
@@ -184,12 +183,17 @@ class Life:
         dispatcher = self.dispatcher
         dispatcher.count = entry = dispatcher.count + 1
         dispatcher.enter(now, task, dispatcher.lane_of(now, task), entry)
-        max_wait_ns = task.policy.max_wait_ns
-        if max_wait_ns is not None:
-            task.wait_timer = self.expiries.add(now + max_wait_ns, MAX_WAIT, task)
-            task.plain = False
+        if task.policy.max_wait_ns is not None:
+            self.limit_wait(now, task)
         if task.starved_ns:
             self.starvation.task_returned(now, task)
+
+    def limit_wait(self, now: int, task: Task) -> None:
+        """Set the end of the max_wait of a task that becomes READY."""
+        max_wait_ns = task.policy.max_wait_ns
+        assert max_wait_ns is not None, "the caller has looked"
+        task.wait_timer = self.expiries.add(now + max_wait_ns, MAX_WAIT, task)
+        task.plain = False
 
     def wake(self, now: int, tasks: list[Task], cause: int | None) -> None:
         """Turn QUEUED tasks READY that nothing keeps any more, in id order."""
@@ -238,21 +242,51 @@ class Life:
             graph.unlink(task)
         kind = Kind.TASK_DROPPED if outcome == Outcome.REJECTED else Kind.TASK_CANCELLED
         details: Details = (("cause", cause),) if root is None else (("cause", cause), ("root", root))
-        if task.waits:
-            details += (("waits", task.waits),)
-            self.stats.ended_pending(task.waits)
+        if task.waited is not None:
+            details = self.with_waits(task, details)
         seq = self.event(now, kind, task, led_by, details)
         task.cause = cause
         if root is not None:
             task.root = root
-        self.unregister(now, task, outcome)
         self.settled.append(task)
+        self.unregister(now, task, outcome)
         return seq
+
+    def with_waits(self, task: Task, details: Details) -> Details:
+        """Count the wait of a task that ends without a start; return the details of its end with it."""
+        waits = task.waits
+        self.stats.ended_pending(waits)
+        return (*details, ("waits", waits)) if waits else details
+
+    def end_alone(self, now: int, task: Task, outcome: str, cause: str, details: Details, led_by: int | None) -> None:
+        """End a plain READY task that nobody awaits, in short; the caller takes it out of its lane."""
+        lane, scope, name, number = task.lane, task.scope, task.name, task.number
+        assert lane is not None, "a READY task is in a lane"
+        if now != task.since:
+            self.dispatcher.account(now, task, lane)
+        task.lane = None
+        task.state = TaskState.DISPOSED
+        task.since = now
+        task.outcome = outcome
+        task.cause = cause
+        self.settled.append(task)
+        del scope.tasks[number]
+        if name is not None:
+            scope.ids[name] = outcome
+        if scope.counted:
+            self.count_pending(task, -1)
+        self.stats.by_outcome[outcome] += 1
+        if task.waited is not None:
+            details = self.with_waits(task, details)
+        self.seq = seq = self.seq + 1
+        if self.emit is not None:
+            self.emit((seq, now, Kind.TASK_CANCELLED, scope.key, number, name, led_by, details))
 
     def end_with_dependents(self, now: int, task: Task, outcome: str, cause: str, led_by: int | None = None) -> None:
         """End a pending task and whoever depends on it."""
         seq = self.end_pending(now, task, outcome, cause, led_by=led_by)
-        self.propagate(now, [task], task.id, seq)
+        if task.successors is not None or not task.plain:
+            self.propagate(now, [task], task.id, seq)
 
     def propagate(self, now: int, ended: list[Task], root: str, led_by: int | None) -> None:
         """End all descendants of tasks that will not succeed, then wake whoever awaited the end of any."""
@@ -306,6 +340,7 @@ class Life:
         self.requests.append(("abort", task))
         seq = self.event(now, Kind.TASK_ABORT_ASKED, task, led_by, (("cause", cause),))
         task.abort = (outcome, cause, seq)
+        task.abort_since = now
         return seq
 
     def abort(self, now: int, task: Task, outcome: str, cause: str, led_by: int | None = None) -> None:

@@ -38,19 +38,18 @@ class Stats:
         self.unstarted_ns: defaultdict[str, int] = defaultdict(int)  # the same of tasks that ended without a start
         self.recent_waits_ns: deque[int] = deque(maxlen=RECENT)  # whole waits of the tasks started last
 
-    def started(self, waits: dict[str, int] | None) -> None:
+    def started(self, waits: dict[str, int]) -> None:
         """Count the wait of a task that starts."""
         total = 0
-        if waits is not None:
-            wait_ns = self.wait_ns
-            for cause, ns in waits.items():
-                wait_ns[cause] += ns
-                total += ns
+        wait_ns = self.wait_ns
+        for cause, ns in waits.items():
+            wait_ns[cause] += ns
+            total += ns
         self.recent_waits_ns.append(total)
 
-    def ended_pending(self, waits: dict[str, int] | None) -> None:
+    def ended_pending(self, waits: dict[str, int]) -> None:
         """Count the wait of a task that ended without a start."""
-        for cause, ns in (waits or {}).items():
+        for cause, ns in waits.items():
             self.unstarted_ns[cause] += ns
 
     def waited_for_ns(self) -> dict[str, int]:

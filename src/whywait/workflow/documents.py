@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from collections.abc import Callable
@@ -17,6 +18,10 @@ from whywait.workflow.problems import Locate, Path
 STDIN: Final = "-"
 _CONTENT: Final = "a workflow with tables such as [task.NAME]"
 _DEEPEST: Final = 40
+_LINES_OF: Final = 500_000  # characters; in a file that is larger, and no person's work, finding lines takes too long
+_LONG_KEY: Final = re.compile(
+    rf"""(?<![\w-])(?:[\w-]+|"[^"\n]*"|'[^'\n]*')(?:[ \t]*\.[ \t]*(?:[\w-]+|"[^"\n]*"|'[^'\n]*')){{{_DEEPEST}}}"""
+)
 
 
 class Document(NamedTuple):
@@ -50,6 +55,8 @@ def read_document(file: str) -> Document:
 
 
 def _parse_toml(text: str, source: str) -> tuple[Any, Locate]:
+    if _LONG_KEY.search(text):  # the parser would take the square of their length
+        raise ConfigError(f"{source}: is nested too deeply, by a key of many parts: expected {_CONTENT}")
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -86,7 +93,7 @@ def _lazily(find: Callable[[str], dict[Path, int]], text: str) -> Locate:
 
     def locate(path: Path) -> int | None:
         if not known:
-            known.append(locator(find(text)))
+            known.append(locator(find(text) if len(text) <= _LINES_OF else {}))
         return known[0](path)
 
     return locate
@@ -100,9 +107,9 @@ class _Format(NamedTuple):
 
 
 FORMATS: Final = (
-    _Format("TOML", (".toml",), 1_000_000, _parse_toml),
-    _Format("YAML", (".yaml", ".yml"), 2_000_000, _parse_yaml),
-    _Format("JSON", (".json",), 16_000_000, _parse_json),
+    _Format("TOML", (".toml",), 500_000, _parse_toml),
+    _Format("YAML", (".yaml", ".yml"), 1_000_000, _parse_yaml),
+    _Format("JSON", (".json",), 4_000_000, _parse_json),
 )
 
 

@@ -39,12 +39,12 @@ class WorkflowError(ConfigError):
             where = self.source if line is None else f"{self.source}:{line}"
             told.append(printable(": ".join(part for part in (where, place, message) if part)))
         if len(self.problems) > MOST:
-            told.append(f"{self.source}: and {len(self.problems) - MOST} more problems")
+            told.append(f"{self.source}: there are more; these are the first {MOST}")
         return told
 
 
 class Problems:
-    """Collects problems; the same one at the same place counts once."""
+    """Collects problems, up to what one message lists; the same one at the same place counts once."""
 
     def __init__(self, source: str, locate: Locate) -> None:
         """Start without any."""
@@ -57,6 +57,8 @@ class Problems:
         """Note that something is wrong at a place."""
         self.noted += 1
         self._found[Problem(self._locate(path), show_path(path), message)] = None
+        if len(self._found) > MOST:
+            self.raise_if_any()
 
     def check(self, path: Path, check: Callable[[Any], Any], value: object) -> Any:  # noqa: ANN401  what the check keeps
         """Return what a check makes of a value; note the problem and return None if it refuses."""

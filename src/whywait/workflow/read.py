@@ -27,6 +27,9 @@ Checked = dict[str, Any]
 _POLICY: Final = {"timeout": "timeout_ns", "retry": "retry", "max_wait": "max_wait_ns"}
 _SCOPE_LIMITS: Final = ("slots", "max_spawn", "queue_limit", "overflow", "when_busy")
 _COMMAND: Final = "command"
+_TAKEN: Final = "default"  # by every authority, for tasks that name no scope
+_MANY: Final = 2_000  # names
+_CYCLE: Final = 12  # tasks of a cycle that are named
 
 
 def load(file: str, overrides: Iterable[str] = ()) -> Workflow:
@@ -63,8 +66,9 @@ class _Reader:
         self._check_budget(budget)
         scheduler = self._fields(tables.SCHEDULER, self._top.get("scheduler", {}), ("scheduler",))
         self._read_scopes(self._top.get("scope") or {})
-        self._read_tasks(self._top.get("task") or {}, self._top.get("defaults") or {})
-        self._read_periodics(self._top.get("periodic") or {}, self._top.get("defaults") or {})
+        defaults = self._read_defaults(self._top.get("defaults") or {})
+        self._read_tasks(self._top.get("task") or {}, defaults)
+        self._read_periodics(self._top.get("periodic") or {}, defaults)
         if not self._top.get("task") and "task" not in self._document.data:
             self._problems.add((), "no tasks: expected at least one table [task.NAME]")
         elif not self._tasks and not self._problems.noted:
@@ -74,7 +78,8 @@ class _Reader:
         self._check_demands(budget)
         cycles = find_cycles({task.id: task.needs for task in self._tasks.values()})
         for cycle in cycles:
-            told = " -> ".join(cycle)
+            left_out = len(cycle) - _CYCLE
+            told = " -> ".join(cycle if left_out <= 1 else [*cycle[: _CYCLE - 2], f"({left_out} more)", *cycle[-2:]])
             self._problems.add((*self._paths[cycle[0]], "after"), f"the tasks wait for each other in a cycle: {told}")
         self._problems.raise_if_any()
         name = self._top.get("name") or _stem(self._document)
@@ -118,6 +123,8 @@ class _Reader:
         read: dict[str, Checked] = {}
         for key, data in scopes.items():
             self._problems.check(("scope", key), tables.task_name, key)
+            if key == _TAKEN:
+                self._problems.add(("scope", key), "the name is taken by the scope of tasks without one: use another")
             read[key] = self._fields(tables.SCOPE, data, ("scope", key))
         for key in read:
             chain = [key]
@@ -135,9 +142,16 @@ class _Reader:
                 if link not in self._scopes:
                     self._scopes[link] = _make_scope(link, read[link])
 
+    def _read_defaults(self, defaults: dict[str, Any]) -> dict[str, Any]:
+        """Check what can be checked without the values of a task; return what is known."""
+        plain = {key: value for key, value in defaults.items() if key not in tables.DEFAULTS or "{" not in str(value)}
+        self._fields(tables.DEFAULTS, plain, ("defaults",))
+        return {key: value for key, value in defaults.items() if key in tables.DEFAULTS}
+
     def _read_tasks(self, tasks: dict[str, Any], defaults: dict[str, Any]) -> None:
-        if not isinstance(defaults, dict):
-            return
+        if len(tasks) > MOST:
+            self._problems.add(("task",), f"there are {len(tasks):,} tasks: expected at most {MOST:,}")
+            self._problems.raise_if_any()
         for name, data in tasks.items():
             path: Path = ("task", name)
             self._problems.check(path, tables.task_name, name)
@@ -145,9 +159,10 @@ class _Reader:
             if not isinstance(data, dict):
                 self._problems.add(path, f"{shown(data)} is not a table with keys such as run, call, after")
                 continue
+            own = {key: value for key, value in data.items() if key != "foreach"}
             for label, values in self._combinations(data, path):
                 ident = name if label is None else f"{name}:{label}"
-                fields = self._one(tables.TASK, data, defaults, values, path)
+                fields = self._one(tables.TASK, own, defaults, values, path)
                 body = self._body(fields, path)
                 self._tasks[ident] = TaskSpec(
                     id=ident,
@@ -184,13 +199,11 @@ class _Reader:
         self, table: Fields, data: dict[str, Any], defaults: dict[str, Any], values: dict[str, Any], path: Path
     ) -> Checked:
         """Check one task of a matrix, with the defaults below it; what is wrong is noted and left out."""
-        merged = {key: value for key, value in defaults.items() if key in table or key not in tables.DEFAULTS}
+        merged = {key: value for key, value in defaults.items() if key in table}
         origins: dict[str, Path] = {key: ("defaults",) for key in merged if key not in data}
         merged |= data
         if isinstance(defaults.get("env"), dict) and isinstance(data.get("env"), dict):
             merged["env"] = {**defaults["env"], **data["env"]}
-        for key in [key for key in origins if key not in tables.DEFAULTS]:
-            self._problems.add(("defaults", key), f"unknown key{_hint(key, merged.pop(key), tables.DEFAULTS, ())}")
         if "call" in data and "engine" in origins and merged["engine"] == _COMMAND:
             del merged["engine"]
         if "run" in data and "engine" in origins:
@@ -203,7 +216,7 @@ class _Reader:
                 result = self._problems.check(where, lambda raw: substitute(raw, names), value)
                 if self._problems.noted > before:
                     del merged[key]
-                elif key != "foreach":
+                else:
                     merged[key] = result
         return self._fields(table, merged, path, origins)
 
@@ -263,8 +276,6 @@ class _Reader:
         return scope
 
     def _read_periodics(self, periodics: dict[str, Any], defaults: dict[str, Any]) -> None:
-        if not isinstance(defaults, dict):
-            return
         for name, data in periodics.items():
             path: Path = ("periodic", name)
             self._problems.check(path, tables.task_name, name)
@@ -273,8 +284,7 @@ class _Reader:
                 continue
             if name in self._by_name:
                 self._problems.add(path, f"{shown(name)} is the name of a task too: expected another name")
-            below = {key: value for key, value in defaults.items() if key in tables.PERIODIC}
-            fields = self._one(tables.PERIODIC, data, below, {}, path)
+            fields = self._one(tables.PERIODIC, data, defaults, {}, path)
             body = self._body(fields, path)
             if "every" not in data:
                 self._problems.add(path, '"every" is missing: expected for example every = "500ms"')
@@ -333,6 +343,8 @@ class _Reader:
             self._problems.add(where, f"{shown(reference)} is a periodic and never ends by itself: expected a task")
         else:
             known = [*self._by_name, *self._tasks]
+            if len(known) > _MANY and self._problems.noted:  # to compare with them all takes a moment: once is enough
+                known = []
             self._problems.add(where, unknown_name(reference, "a task of this file", known))
 
     def _check_budget(self, budget: Checked) -> None:

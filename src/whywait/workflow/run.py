@@ -1,27 +1,28 @@
 """Runs a workflow: opens its scopes, submits its tasks at one instant, and ends everything it started.
 
-:class:`Run` is what the command line drives: ``start``, ``wait`` in small steps, ``interrupt`` and ``kill`` for the
-first and the second Ctrl-C, ``close``. ``hooks`` are called with the authority before anything is submitted: that is
-where event writers and DevTools attach themselves; what they return is called when the run is over.
+:class:`Run` is what the command line drives: ``prepare``, ``start``, ``wait`` in steps, ``interrupt`` and ``kill`` for
+the first and the second Ctrl-C, ``close``. ``hooks`` are called with the authority before anything is submitted:
+that is where event writers and DevTools attach themselves; what they return is called when the run is over.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic_ns, sleep
 from typing import Any, Final
 
-from whywait.authority import Authority
+from whywait.authority import DEFAULT_SCOPE, Authority
 from whywait.errors import ConfigError, DisposeIncomplete, Rejected
 from whywait.handle import Handle
 from whywait.kernel.lanes import Aging, Order, Strict
 from whywait.kernel.state import Outcome
-from whywait.options import Call
 from whywait.scope import Scope
 from whywait.settings import NS
+from whywait.submission import Call, prepare
 from whywait.workflow.bodies import PROCESS, make_body
 from whywait.workflow.model import PeriodicSpec, ScopeSpec, TaskSpec, Workflow
 from whywait.workflow.outputs import Outputs, Sink, into
@@ -57,6 +58,8 @@ class Run:
         self.survivors: tuple[str, ...] = ()
         self._hooks = list(hooks)
         self._unhook: list[Callable[[], object]] = []
+        self._calls: list[tuple[TaskSpec, tuple[Call, Sink]]] = []
+        self._periodics: list[tuple[PeriodicSpec, Callable[..., Any], Sink]] = []
         self._scopes: dict[str | None, Scope] = {}
         self._left = 0
         self._lock = threading.Lock()
@@ -65,11 +68,14 @@ class Run:
 
     # The life of a run
 
+    def prepare(self) -> None:
+        """Import the functions and open the logs: what can go wrong before anything runs goes wrong here."""
+        self._calls = [(spec, self._call(spec)) for spec in self.workflow.tasks]
+        self._periodics = [(spec, *self._function(spec)) for spec in self.workflow.periodics]
+
     def start(self) -> None:
-        """Submit everything; tasks that can start do so at once."""
+        """Submit everything; tasks that can start do so at once. ``prepare`` comes first."""
         authority = self.authority
-        calls = [(spec, self._call(spec)) for spec in self.workflow.tasks]
-        periodics = [(spec, *self._function(spec)) for spec in self.workflow.periodics]
         self._open_scopes()
         for hook in self._hooks:
             undo = hook(authority)
@@ -77,9 +83,10 @@ class Run:
                 self._unhook.append(undo)
         self._unhook.append(authority.subscribe(self.progress.feed))
         self.began_ns = self.progress.began_ns = monotonic_ns()
-        for spec, function, sink in periodics:
+        for spec, function, sink in self._periodics:
             self._start_periodic(spec, function, sink)
-        self._submit(calls)
+        self._submit(self._calls)
+        self._calls.clear()
         with self._lock:
             self._left += len(self.handles)
         for handle in self.handles.values():
@@ -136,7 +143,9 @@ class Run:
     # Steps
 
     def _open_scopes(self) -> None:
-        top = self._scopes[None] = self.authority.scope(self.workflow.name, on_error=self.workflow.on_error)
+        name = self.workflow.name
+        key = f"{name} (workflow)" if name == DEFAULT_SCOPE else name  # the authority has a scope of that name already
+        top = self._scopes[None] = self.authority.scope(key, on_error=self.workflow.on_error)
         for spec in self.workflow.scopes:
             parent = self._scopes[spec.parent] if spec.parent else top
             self._scopes[spec.key] = parent.scope(spec.key, **_scope_options(spec))
@@ -170,8 +179,13 @@ class Run:
         """Submit all tasks at one instant, each after what it needs; one that is refused takes its dependents along."""
         prepared = []
         for spec, (call, sink) in calls:
+            scope = self._scopes[spec.scope]
             with into(sink):
-                prepared.append((spec, *self._scopes[spec.scope]._prepare(call)))
+                handle: Handle[Any] = Handle(
+                    self.authority, call.fn, call.args, copy_context(), scope._engine_for(call.fn)
+                )
+            request = prepare(self.authority, scope._kernel_scope, handle, call.args, call.options or {})
+            prepared.append((spec, handle, request))
         ended: dict[str, str] = {}  # tasks that never got in -> whose refusal it was
 
         def act(now: int) -> None:

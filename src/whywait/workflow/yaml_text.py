@@ -16,7 +16,7 @@ from whywait.units import shown
 from whywait.workflow.lines import Lines
 from whywait.workflow.problems import Path, show_path
 
-_MOST: Final = 200_000  # values in a file, with what its aliases stand for
+_MOST: Final = 100_000  # values in a file, with what its aliases stand for
 _DEEPEST: Final = 100
 _STANDARD: Final = "tag:yaml.org,2002:"
 _SCALARS: Final = tuple(_STANDARD + each for each in ("str", "int", "float", "bool", "null"))
@@ -146,6 +146,8 @@ class _Reader:
     def _scalar(self, event: Any) -> Any:  # noqa: ANN401  an event; a plain value
         self._count_up(1)
         tag = event.tag
+        if tag is None and not event.implicit[0]:
+            return event.value  # in quotes: a string
         if tag is None or tag == "!":
             tag = self._resolver.resolve(yaml.ScalarNode, event.value, event.implicit)
         if tag == f"{_STANDARD}merge":

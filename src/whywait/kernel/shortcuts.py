@@ -1,26 +1,37 @@
-"""The short way between two tasks: slot and budget pass from one that succeeded to the next of its lane.
+"""The short ways, which most tasks take: into a lane, and from one task to the next.
 
-Where all slots are taken, nobody waits for what the task held, and the next in order is of the same lane, nothing
-needs to be given back and taken again: the same decision, the same events and the same accounts as ``ended`` and
-``dispatch``, in a third of the time. All in one piece because every task of a busy authority passes here
-(``test_turn_equals_ended_and_dispatch`` and ``test_kernel_against_model.py`` compare both ways).
+Both decide, record and charge exactly like the long ways in :mod:`whywait.kernel.kernel`, for the case in which there
+is nothing to check or nothing to give back; otherwise they do nothing and say so. Each is in one piece because every
+task of a busy authority passes here (``bench/kernel.py`` measures them; ``test_kernel_against_model.py`` and
+``test_turn_equals_ended_and_dispatch`` compare both ways).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from whywait.kernel.events import SUCCESS_DETAILS, Kind
 from whywait.kernel.lanes import TRIM
+from whywait.kernel.model import GENERATED_ID_PREFIX, Demand, Policy, Priority, Task
 from whywait.kernel.state import Outcome, ScopeState, TaskState
 
 if TYPE_CHECKING:
     from whywait.kernel.life import Life
-    from whywait.kernel.model import Task
+    from whywait.kernel.model import Scope
+
+# A global is found faster than an attribute of a class, before Python 3.12.
+RUNNING: Final = TaskState.RUNNING
+DISPOSED: Final = TaskState.DISPOSED
+SCOPE_RUNS: Final = ScopeState.RUNNING
+SUCCESS: Final = Outcome.SUCCESS
+FINISHED: Final = Kind.TASK_FINISHED
+STARTED: Final = Kind.TASK_STARTED
+SUBMITTED: Final = Kind.TASK_SUBMITTED
+PLAIN: Final[tuple[int, Demand]] = (Priority.NORMAL, ())
 
 
-class Relay:
-    """Lets a task follow another without a detour through the gates."""
+class Shortcuts:
+    """Submits a plain task; lets a task follow another without a detour through the gates."""
 
     __slots__ = ("_dispatcher", "_expiries", "_levels", "_life", "_running", "_slots", "_soft", "_stats")
 
@@ -35,6 +46,44 @@ class Relay:
         self._running = life.running
         self._expiries = life.expiries
 
+    def enter(
+        self,
+        now: int,
+        scope: Scope,
+        job: Any,  # noqa: ANN401 - opaque: belongs to whoever submits
+        priority_and_demand: tuple[int, Demand] = PLAIN,
+        name: str | None = None,
+        policy: Policy | None = None,
+    ) -> Task | None:
+        """Take in a task that awaits no other; None: nothing is done, take the long way."""
+        lane = scope.lanes.get(priority_and_demand)
+        life = self._life
+        if policy is None:
+            policy = scope.policy
+        if (  # a lane exists only for a priority and a demand that were accepted before
+            lane is None
+            or scope.state != SCOPE_RUNS
+            or scope.limited
+            or life.suspended
+            or policy.max_wait_ns is not None
+            or (name is not None and (not name or name in scope.ids or name[0] == GENERATED_ID_PREFIX))
+        ):
+            return None
+        dispatcher = self._dispatcher
+        dispatcher.count = number = dispatcher.count + 1
+        priority, demand = priority_and_demand
+        task = Task(number, name, scope, priority, demand, policy, job, now)
+        scope.tasks[number] = task
+        if name is not None:
+            scope.ids[name] = task
+        self._stats.submitted += 1
+        dispatcher.enter(now, task, lane, number)
+        life.seq = life.trigger = seq = life.seq + 1
+        emit = life.emit
+        if emit is not None:
+            emit((seq, now, SUBMITTED, scope.key, number, name, None, lane.details))
+        return task
+
     def pass_on(self, now: int, task: Task) -> Task | None:  # noqa: C901, PLR0912, PLR0915 - in one piece for speed
         """End a task in success; return the one that starts in its place; None: nothing is done, take the long way."""
         lane, scope, dispatcher = task.lane, task.scope, self._dispatcher
@@ -45,8 +94,8 @@ class Relay:
             or lane.bench is not None
             or not task.plain
             or task.successors is not None
-            or task.state != TaskState.RUNNING
-            or scope.state != ScopeState.RUNNING
+            or task.state != RUNNING
+            or scope.state != SCOPE_RUNS
             or scope.counted
             or self._slots.free
             or self._expiries.heap
@@ -76,22 +125,26 @@ class Relay:
             if not items:
                 dispatcher.lane_emptied()
         segment, waited, stats = level.segment, now - new.since, self._stats
+        told: Any = None
         if (
             new.segment is segment
             and new.epoch is lane.epoch
-            and new.waits is None
+            and new.waited is None
             and not segment.higher
             and lane.epoch.gate is None
             and waited < dispatcher.step_ns
         ):
             if waited:
+                new.waited = waited
                 mode = segment.mode
-                new.waits = {mode: waited}
                 stats.wait_ns[mode] += waited
+                told = (mode, waited)
             stats.recent_waits_ns.append(waited)
         else:
             dispatcher.account(now, new, lane)
-            stats.started(new.waits)
+            waits = new.waits
+            stats.started(waits)
+            told = waits or None
         ran_ns = now - task.since
         self._slots.used_ns += ran_ns
         for gate, need in lane.needs:
@@ -100,13 +153,13 @@ class Relay:
         running = self._running
         del running[number], scope.tasks[number]
         task.lane = None
-        task.state = TaskState.DISPOSED
+        task.state = DISPOSED
         task.since = now
-        task.outcome = Outcome.SUCCESS
+        task.outcome = SUCCESS
         if name is not None:
-            scope.ids[name] = Outcome.SUCCESS
-        stats.by_outcome[Outcome.SUCCESS] += 1
-        new.state = TaskState.RUNNING
+            scope.ids[name] = SUCCESS
+        stats.by_outcome[SUCCESS] += 1
+        new.state = RUNNING
         new.since = now
         new_number = new.number
         running[new_number] = new
@@ -115,6 +168,6 @@ class Relay:
         emit = life.emit
         if emit is not None:
             key = scope.key
-            emit((seq, now, Kind.TASK_FINISHED, key, number, name, task.started_seq, SUCCESS_DETAILS))
-            emit((started_seq, now, Kind.TASK_STARTED, key, new_number, new.name, seq, new.waits))
+            emit((seq, now, FINISHED, key, number, name, task.started_seq, SUCCESS_DETAILS))
+            emit((started_seq, now, STARTED, key, new_number, new.name, seq, told))
         return new
