@@ -204,6 +204,19 @@ def test_a_saved_run_answers_like_a_living_one(tmp_path):
         assert len(events) == len(path.read_text().splitlines())
 
 
+def test_a_recorded_run_is_shown_like_its_events(tmp_path):
+    from whywait import Authority
+    from whywait.devtools.saved import SavedRun
+
+    with Authority(slots=1, record=tmp_path / "run.record") as authority:
+        authority.submit(int, id="first")
+        authority.submit(int, id="second").result(10)
+        authority.get_scope("default").wait()
+    run = SavedRun.from_file(tmp_path / "run.record")
+    feed = run.make_feed(1000)
+    assert [(row.id, row.outcome) for row in feed.table.rows.values()] == [("first", "SUCCESS"), ("second", "SUCCESS")]
+
+
 @pytest.mark.parametrize(("text", "said"), [("", "holds no events"), ('{"seq": 1}\nnonsense\n', "is not an event")])
 def test_a_file_that_is_no_saved_run_is_refused(tmp_path, text, said):
     from whywait import ConfigError

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from whywait.errors import ConfigError, WhywaitError
+from whywait.record import is_record
 
 if TYPE_CHECKING:
     from whywait.authority import Authority
@@ -99,13 +100,11 @@ def _is_workflow(file: str) -> bool:
     """Return whether a file is no record of a run: those begin with a line of JSON."""
     if Path(file).suffix in {".toml", ".yaml", ".yml"}:
         return True
+    if is_record(file):
+        return False
     with Path(file).open("rb") as beginning:
         line = beginning.readline(1_000_000).strip()
-    return not (
-        line.startswith(b"{")
-        and line.endswith(b"}")
-        and (b'"seq"' in line or b'"skipped"' in line or b"record" in line)
-    )
+    return not (line.startswith(b"{") and line.endswith(b"}") and (b'"seq"' in line or b'"skipped"' in line))
 
 
 def _need_devtools() -> None:

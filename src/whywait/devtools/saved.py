@@ -13,6 +13,7 @@ from whywait.devtools.table import Row
 from whywait.errors import ConfigError
 from whywait.kernel.events import Event
 from whywait.kernel.stats import Stats
+from whywait.record import Record, is_record
 from whywait.run_report import Account
 from whywait.units import in_ms
 
@@ -30,7 +31,7 @@ class SavedRun(Run):
     def from_file(cls, path: str | Path) -> SavedRun:
         """Read a file of events, or of a recorded run."""
         try:
-            events = list(read_events(path))
+            events = Record(path).replay() if is_record(path) else list(read_events(path))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: cannot be read: {error}") from None
         if not events:
