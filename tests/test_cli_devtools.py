@@ -48,8 +48,8 @@ def whywait(*args, code=0):
 
 def test_why_names_the_holder(farm):
     _, tools = farm
-    assert "held by train" in whywait("why", "second", "--url", tools.url)
-    assert "held by train" in whywait("why", "default/second")
+    assert "by train" in whywait("why", "second", "--url", tools.url)
+    assert "by train" in whywait("why", "default/second")
     answer = json.loads(whywait("why", "second", "--json", "--url", tools.base_url))
     assert answer["why"]["primary"] == "slot"
 
@@ -120,7 +120,7 @@ def test_top_on_a_terminal_takes_keys_and_leaves_it_clean(farm):
         press(terminal, b"j")
         press(terminal, b"\x1b[B")
         press(terminal, b"w")
-        terminal.until("second is READY")
+        terminal.until("second has waited")
         press(terminal, b"c")
         terminal.until("second: cancelled")
         press(terminal, b"q")
@@ -157,13 +157,13 @@ def test_run_devtools_serves_the_run_while_it_lasts(tmp_path):
     with spawn("run", str(flow), "--devtools", "--events", str(tmp_path / "run.jsonl")) as program:
         started(program)
         until(lambda: "second" in whywait("top", str(flow)))
-        assert "held by first" in whywait("why", "second")
+        assert "by first" in whywait("why", "second")
         whywait("cancel", "first")
         assert program.wait(60) == 1
     assert "no served run" in whywait("top", str(flow), code=2)
     with spawn("serve", str(tmp_path / "run.jsonl")) as server:
         text = whywait("why", "second", "--url", started(server))
-        assert "second has succeeded" in text
+        assert "second succeeded" in text
         server.send_signal(signal.SIGINT)
         assert server.wait(60) == 0
 
@@ -175,7 +175,7 @@ def test_serve_runs_a_workflow_and_stays(tmp_path):
         live = started(server)
         saved = started(server)
         assert saved.partition("#")[0] == live.partition("#")[0]
-        assert "has succeeded" in whywait("why", "only", "--url", saved)
+        assert "only succeeded" in whywait("why", "only", "--url", saved)
         server.send_signal(signal.SIGINT)
         assert server.wait(60) == 0
 

@@ -57,7 +57,7 @@ def test_a_finished_task_tells_how_its_wait_divided(farm):
     task = answer["task"]
     assert task["outcome"] == "SUCCESS"
     assert sum(task["waits"].values()) == task["started_ns"] - task["submitted_ns"]
-    assert "has succeeded" in answer["text"]
+    assert "upscale succeeded" in answer["text"]
     assert [event["kind"] for event in answer["story"]] == ["TASK_SUBMITTED", "TASK_STARTED", "TASK_FINISHED"]
 
 

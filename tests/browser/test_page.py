@@ -45,11 +45,13 @@ def test_the_why_of_a_waiting_task_names_its_holder_and_leads_there(farm, page):
     page.shows("Waits for vram", "#panel")
     page.shows("needs 4.0 GB, 1.5 GB of 6.0 GB free", "#panel")
     page.shows("held by train", "#panel")
-    page.shows("4.0 GB of vram are free", "#panel")
+    page.shows("2.5 GB more vram is free", "#panel")
     page.shows("submitted", "#panel .story")
     page.click("#panel .held .link", "train")
     page.shows("Running since", "#panel")
     page.shows("wait for what it holds: upscale", "#panel")
+    page.click(".line", "pack")
+    page.shows("waits for upscale ready, which waits for vram train", "#panel .held")
 
 
 def test_a_task_is_paused_resumed_and_cancelled_from_its_panel(own_farm, page):

@@ -247,6 +247,7 @@ def why_of_row(row: Row) -> Why:
     waited_ns = sum(row.waits.values())
     return in_words(
         kernel_why.Why(
+            now_ns=row.ended_ns or row.started_ns or row.submitted_ns or 0,
             id=row.id,
             scope=row.scope,
             number=row.number,

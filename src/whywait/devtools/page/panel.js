@@ -94,8 +94,12 @@ function reasonRow(store, reason) {
       blocking.length > 8 ? ` and ${count(blocking.length - 8)} more` : null) : null);
 }
 
-/** What a dependency itself waits for, one step on. */
+/** What a dependency itself waits for, step by step down to whoever holds things up. */
 function chainOf(store, other) {
+  if (other.chain?.length) {
+    return [h("span", { class: "quiet" }, ", which waits for "), other.chain.map((next, index) => [index ? ", " : "",
+      h("button", { type: "button", class: "link", "data-task": next.number }, next.id), chainOf(store, next)])];
+  }
   const task = store.latest(other.number);
   const reason = task ? store.reason(task) : null;
   if (!reason) return null;
