@@ -177,11 +177,11 @@ class Authority:
                 "starvation_promotions": kernel.dispatcher.promotions,
             }
 
-    def events(self, since: int = 0) -> Events:
-        """Return the remembered events with a seq above ``since``, oldest first; ``skipped`` says how many are lost."""
+    def events(self, since: int = 0, limit: int | None = None) -> Events:
+        """Return up to ``limit`` remembered events after ``since``, oldest first; ``skipped`` says how many are lost."""
         with self.lock:
             raw, skipped = self._journal.since(since)
-        return Events(raw, skipped)
+        return Events(raw if limit is None else raw[:limit], skipped)
 
     def report(self) -> Report:
         """Return where the waiting of the run went, by cause and by holder, and how full slots and budget were."""

@@ -2,8 +2,9 @@
 
 It never runs in a task's thread and never makes one wait for more than a short copy under the lock. It looks for news
 five times a second, less often if it finds more than ``PER_S`` events a second: a run at full speed keeps its
-processor. What is too much is counted, told to every viewer as "skipped N", and made good by a fresh look at the living
-tasks. In between it lets go of the interpreter, so that no task waits for it longer than a fraction of a millisecond.
+processor. What falls out of the authority's ring meanwhile is counted, told to every viewer as "skipped N", and made
+good by a fresh look at the living tasks. In between it lets go of the interpreter, so that no task waits for it longer
+than a fraction of a millisecond.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 PERIOD_S: Final = 0.2
 AT_ONCE: Final = 1_000  # events that are taken in whenever somebody asks
-PER_S: Final = 5_000  # events; where there are more, it rests, and what is more than MOST by then is skipped
-MOST: Final = 5_000
+MOST: Final = 5_000  # and then it rests, as long as anything runs
+PER_S: Final = 5_000  # events; where there are more, some fall out of the authority's ring in time and are skipped
 LIVING: Final = 20_000  # tasks that are looked at afresh
 SLICE: Final = 32  # events, after which the tasks' threads get the interpreter if they want it
 FRAMES: Final = 1_000  # events in one piece of a stream
@@ -73,17 +74,17 @@ class Feed:
 
     def catch_up(self) -> None:
         """Take in what has happened since the last time, unless that was so much that a rest is due."""
-        began = monotonic_ns()
         authority = self._authority
-        if authority is None or began < self._rest_until_ns or authority.last_seq == self.seq:
-            return
-        events: list[Event] = authority.events(max(self.seq, authority.last_seq - MOST))
-        if events and events[0].seq == self.seq + 1:
-            self.take(events)
-        else:
-            events = self._look_afresh(authority)
-        if len(events) > AT_ONCE:
-            self._rest_until_ns = began + len(events) * NS // PER_S
+        while authority is not None and monotonic_ns() >= self._rest_until_ns and authority.last_seq != self.seq:
+            events: list[Event] = authority.events(self.seq, limit=MOST)
+            if events and events[0].seq == self.seq + 1:
+                self.take(events)
+            else:
+                events = self._look_afresh(authority)
+            if authority.kernel.running:
+                if len(events) > AT_ONCE:
+                    self._rest_until_ns = monotonic_ns() + len(events) * NS // PER_S
+                return
 
     def take(self, events: list[Event]) -> None:
         """Take events in, in order; those of a saved run may have gaps."""
@@ -117,7 +118,8 @@ class Feed:
             if not len(living) % SLICE:
                 sleep(0)
         self.table.resume_from(sorted(living, key=attrgetter("number")), {task.number for task in tasks})
-        self._rest_until_ns = monotonic_ns() + len(tasks) * NS // PER_S
+        if authority.kernel.running:
+            self._rest_until_ns = monotonic_ns() + len(tasks) * NS // PER_S
         return events
 
     def finish(self) -> None:
