@@ -20,8 +20,8 @@ from whywait import Authority, Retry
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 FLAGS: Final = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --hide-scrollbars"
-WIDE: Final = (1280, 860)
-NARROW: Final = (400, 860)
+WIDE: Final = (1180, 760)
+NARROW: Final = (400, 760)
 
 
 def work(seconds: float) -> None:
@@ -80,7 +80,7 @@ def look(url: str) -> None:
         _size(browser, WIDE)
         browser.get(url)
         _picture(browser, "lanes", "document.querySelector('.pill[data-task]').click()")
-        for view in ("timeline", "graph", "budget", "failures"):
+        for view in ("timeline", "graph", "budget"):
             _picture(browser, view, f"document.querySelector('#tabs [data-view={view}]').click()")
         _size(browser, NARROW)
         narrow = "document.querySelector('[data-close]')?.click(); document.querySelector('[data-do=theme]').click();"

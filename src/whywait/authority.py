@@ -178,7 +178,7 @@ class Authority:
             }
 
     def events(self, since: int = 0, limit: int | None = None) -> Events:
-        """Return up to ``limit`` remembered events after ``since``, oldest first; ``skipped`` says how many are lost."""
+        """Return remembered events after ``since``, oldest first; their ``skipped`` says how many are lost."""
         with self.lock:
             raw, skipped = self._journal.since(since)
         return Events(raw if limit is None else raw[:limit], skipped)

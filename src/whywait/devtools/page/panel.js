@@ -49,7 +49,7 @@ function whySection(store, task, why, now) {
   const reason = why?.primary ?? store.reason(task);
   const reasons = why?.reasons ?? [];
   return h("section", { class: "answer" }, h("h3", null, "Why it waits"),
-    h("p", { class: "lead" }, "Waits for ", h("b", { style: { color: `var(${reasonVar(reason)})` } }, reasonText(reason)), ` since ${time(now - task.submitted_ns)}`,
+    h("p", { class: "lead" }, "Waits for ", h("b", { style: { color: `var(${reasonVar(reason)})` } }, reasonText(reason)), `, ${time(now - task.submitted_ns)} in all`,
       why?.starved ? h("span", { class: "warn" }, "starved") : null),
     h("ul", { class: "reasons" }, reasons.length ? reasons.map((one) => reasonRow(store, one)) : fallback(store, task, reason)),
     why?.position !== null && why?.position !== undefined ? h("p", { class: "quiet" }, why.position ? `${count(why.position)} ahead in its lane` : "first in its lane", ahead(why)) : null,

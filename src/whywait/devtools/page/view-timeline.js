@@ -21,7 +21,11 @@ export function render({ store }) {
     return [empty("Nothing has run yet", "Each task that starts gets a bar in the lane of its slot.")];
   }
   const causes = new Set();
-  for (const task of store.tasks.values()) for (const cause of Object.keys(task.waits)) causes.add(cause);
+  for (const task of store.tasks.values()) {
+    for (const cause of Object.keys(task.waits)) causes.add(cause);
+    const reason = store.reason(task);
+    if (reason) causes.add(reason);
+  }
   return [
     h("div", { class: "tools", "data-key": "tools" },
       [["in", "+", "zoom in"], ["out", "−", "zoom out"], ["fit", "all", "show the whole run"], ["follow", "follow", "keep the present in view"]].map(([verb, text, title]) =>
