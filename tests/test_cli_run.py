@@ -168,11 +168,12 @@ def test_dry_run_runs_nothing_and_predicts(flow, tmp_path):
 def test_a_python_error_is_told_with_its_output(flow, tmp_path):
     (tmp_path / "helper.py").write_text(HELPER)
     file = flow('[task.a]\ncall = "helper:fail"\nretry = 2\n')
-    done = whywait("run", file)
+    done = whywait("run", file, "--logs", tmp_path / "logs")
     assert done.code == 1
     assert "a  error (exception) in 3 attempts" in done.out
-    assert "ValueError: this is wrong" in done.out
+    assert "ValueError: this is wrong (helper.py, line 22)" in done.out
     assert "Traceback" not in done.out + done.err
+    assert "Traceback" in (tmp_path / "logs" / "a.log").read_text()
 
 
 def test_the_tail_of_the_output_is_shown_without_its_escapes(flow):

@@ -153,7 +153,8 @@ def test_totals_and_events_agree_in_random_runs(first):
             assert [row["ms"] for row in totals["starved"]["worst"]] == [ns / MS for ns in worst if ns]
             assert totals["starved"]["tasks"] == sum(task.starved_ns > 0 for task in pair.model.tasks)
         used = sum(task.ended_ns - task.started_ns for task in finished(pair))
-        assert pair.kernel.dispatcher.slots.used_ns == used
+        used += sum(pair.now - task.since for task in pair.kernel.running.values())
+        assert pair.kernel.dispatcher.slots.used_ns(pair.now) == used
         report = make_report(totals, [Event.of(raw) for raw in pair.raw_events], 0)
         assert str(report)
         json.dumps(report.to_dict())

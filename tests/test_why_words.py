@@ -68,6 +68,12 @@ def test_every_event_has_words(kind):
     assert re.search(r"\bx\b|\bscope s\b", told)
 
 
+def test_an_event_of_a_kind_that_is_new_is_told_by_its_name():
+    """V3: nothing is left without words."""
+    event = Event(1, 0, "STREAM_OPENED", "s", 1, "x", None, (("stream", "out"), ("limit", 8)))
+    assert event_in_words(event) == "x: stream opened (stream out, limit 8)"
+
+
 def test_slots():
     """V1: how many, and who has them for how long."""
     driver = Driver(kernel(2))

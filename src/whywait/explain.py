@@ -329,7 +329,10 @@ def event_in_words(event: Event) -> str:
     details = dict(event.details or ())
     subject = event.id or f"scope {event.scope or '(the authority)'}"
     words = _EVENTS.get(event.kind)
-    return words(subject, details) if words else f"{event.kind} {subject}"
+    if words is not None:
+        return words(subject, details)
+    told = ", ".join(f"{key} {value}" for key, value in details.items())
+    return f"{subject}: {event.kind.lower().replace('_', ' ')}" + (f" ({told})" if told else "")
 
 
 def _lane_words(subject: str, details: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from inspect import signature
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -27,10 +28,11 @@ log = logging.getLogger("whywait.record")
 
 MAGIC: Final = "whywait record"
 VERSION: Final = 1
-COMMANDS: Final = (
-    "open_scope", "mount", "suspend", "resume_scope", "dispose", "submit", "enter", "submit_many", "ended", "turn",
-    "pass_on", "parked", "pause", "resume", "cancel", "add_periodic", "set_periodic_enabled", "fire", "dispatch",
-)  # fmt: skip
+_NOT_RECORDED: Final = (
+    "why",
+    "snapshot",
+    "repair",
+)  # what takes the time and changes nothing, and what cannot be replayed
 _SHORTCUTS: Final = ("enter", "pass_on")  # which answer None where the long way has to be taken
 _JITTER: Final = "jitter"
 _RETRY_FIELDS: Final = ("times", "backoff", "factor", "max_backoff", "jitter")  # which errors: `ended` is told
@@ -55,7 +57,7 @@ class RecordingKernel(Kernel):
         super().__init__(jitter=recorded_jitter, **settings)
         self._numbers[self.root] = 0
         self._write({MAGIC: VERSION, **_header(settings)})
-        for name in COMMANDS:
+        for name in commands_of(self):
             setattr(self, name, self._recorded(name, getattr(self, name)))
 
     def close(self) -> None:
@@ -194,9 +196,10 @@ class _Player:
 
     def play(self) -> Iterator[Played]:
         kernel = self.kernel
+        known = commands_of(kernel)
         for line in self._record.commands:
             name, now, args, *rest = line
-            if name not in COMMANDS:
+            if name not in known:
                 raise ConfigError(f"{self._record.path}: {shown(name)} is not a command: is it of a later version?")
             kwargs = {key: self._decode(value) for key, value in (rest[0] if rest else {}).items()}
             played = Played(name, now, tuple(self._decode(value) for value in args), kwargs, kernel)
@@ -233,6 +236,13 @@ class _Player:
                 return Limits(**inner)
             return Submission(*(self._decode(field) for field in inner))
         return value
+
+
+def commands_of(kernel: Kernel) -> list[str]:
+    """Return the names of all commands: whatever takes the time first, but for questions."""
+    public = [name for name in dir(kernel) if not name.startswith("_") and callable(getattr(kernel, name))]
+    timed = [name for name in public if next(iter(signature(getattr(kernel, name)).parameters), "") == "now"]
+    return [name for name in timed if name not in _NOT_RECORDED]
 
 
 def make_kernel(settings: Settings, record: str | Path | None = None, jitter: Callable[[], float] = float) -> Kernel:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from whywait import report
 from whywait.kernel.events import Event
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from whywait.kernel.gates import Gate
     from whywait.kernel.kernel import Kernel
 
-_HOLDERS: Final = 10  # as many are named
 _NO_HOLDER: Final = frozenset({Wait.SCOPE_STATE})  # somebody's decision, not somebody's work
 
 
@@ -53,6 +52,8 @@ class Account(Story):
     gate a running total of waiting time per unit held, and a holder's part is what it held times what the total grew
     by meanwhile. A wait for dependencies is charged to the one that ended last.
     """
+
+    keeps_stretches: ClassVar[bool] = False
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         """Follow ``events``."""
@@ -160,8 +161,8 @@ def kernel_account(kernel: Kernel, now: int, began_ns: int, last_ns: int | None 
         "outcomes": {**outcomes, "pending": alive},
         "running": len(kernel.running),
         "utilisation": {
-            "slots": _use(dispatcher.slots, now, began_ns, kernel),
-            **{name: _use(gate, now, began_ns, kernel) for name, gate in kernel.resources.items()},
+            "slots": _use(dispatcher.slots, now, began_ns),
+            **{name: _use(gate, now, began_ns) for name, gate in kernel.resources.items()},
         },
         "waited_for_ms": {cause: in_ms(ns) for cause, ns in stats.waited_for_ns().items() if ns},
         "starved": {
@@ -176,14 +177,9 @@ def kernel_account(kernel: Kernel, now: int, began_ns: int, last_ns: int | None 
     }
 
 
-def _use(gate: Gate, now: int, began_ns: int, kernel: Kernel) -> dict[str, Any]:
-    used_ns, in_use = gate.used_ns, 0
-    for task in kernel.running.values():
-        assert task.lane is not None, "a slot holder remembers its lane"
-        need = 1 if gate is kernel.dispatcher.slots else task.lane.need(gate)
-        in_use += need
-        used_ns += need * (now - task.since)
-    return {**use_row(used_ns, now - began_ns, in_use, gate.limit), "now": in_use}
+def _use(gate: Gate, now: int, began_ns: int) -> dict[str, Any]:
+    in_use = gate.in_use
+    return {**use_row(gate.used_ns(now), now - began_ns, in_use, gate.limit), "now": in_use}
 
 
 def make_report(totals: dict[str, Any], events: Iterable[Event], skipped: int) -> Report:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from whywait.kernel.events import Event, Kind
 from whywait.kernel.lanes import wait_mode
-from whywait.kernel.model import HIGHEST, Demand, gate_order
+from whywait.kernel.model import HIGHEST, Demand
 from whywait.kernel.state import TaskState, Wait
 
 LaneKey = tuple[int, str, Demand]
@@ -119,6 +119,8 @@ class LaneStory:
 class Story:
     """Follows a run through its events."""
 
+    keeps_stretches: ClassVar[bool] = True  # whether anybody asks for the causes of a wait one after the other
+
     def __init__(self, events: Iterable[Event] = ()) -> None:
         """Begin with nothing and follow ``events``."""
         self.now: int | None = None  # the time of the latest event
@@ -150,6 +152,9 @@ class Story:
 
     def task_ended(self, task: TaskStory) -> None:
         """Take note that a task ended, with or without a start."""
+
+    def lane_counts(self, lane: LaneStory, change: int) -> None:
+        """Take note that a task more, or less, waits in a lane."""
 
     def refused(self, event: Event) -> None:
         """Take note of a submission that was refused."""
@@ -199,10 +204,6 @@ class Story:
         """Return the gates of which a task holds something while it runs, and how much."""
         gates = [(SLOT, 1), *((GateKey(name), amount) for name, amount in task.demand)]
         return gates + [(GateKey(Wait.SCOPE_SLOTS, scope), 1) for scope in self.scope_chain(task.scope)]
-
-    def wait_cause(self, lane: LaneStory) -> str:
-        """Return what the tasks of a lane wait for now."""
-        return self._mode(lane.key[0], self._modes[-1]) if lane.gate is None else lane.gate.name
 
     def stretches_of(self, task: TaskStory, now: int) -> list[Stretch]:
         """Return the whole wait of a task up to ``now``, in stretches with one cause each."""
@@ -312,13 +313,14 @@ class Story:
             lane = self.lanes[key] = LaneStory(key, now)
         lane.waiting += 1
         self.waiting[lane.gate or SLOT] += 1
+        self.lane_counts(lane, 1)
         task.lane = lane
         task.state = TaskState.READY
         task.since_ns = now
 
     def _leave(self, task: TaskStory, now: int) -> None:
         """End a stay in QUEUED, READY or PAUSED: what it waited for in it is known now."""
-        if now > task.since_ns:
+        if now > task.since_ns and self.keeps_stretches:
             task.stretches += self._stretches_since(task, now)
         task.since_ns = now
         lane = task.lane
@@ -326,6 +328,7 @@ class Story:
             task.lane = None
             lane.waiting -= 1
             self.waiting[lane.gate or SLOT] -= 1
+            self.lane_counts(lane, -1)
             self._tidy(lane)
 
     def _tidy(self, lane: LaneStory) -> None:
@@ -401,11 +404,6 @@ _HANDLERS: Final = {
     Kind.TASK_RESUMED: Story._resumed,  # noqa: SLF001
     Kind.TASK_ABORT_ASKED: Story._abort_asked,  # noqa: SLF001
 }
-
-
-def sort_gates(gates: Iterable[GateKey]) -> list[GateKey]:
-    """Return gates in the order in which a task is asked about them, slots first."""
-    return sorted(gates, key=lambda gate: (gate != SLOT, gate_order(gate.name), gate.scope))
 
 
 def _join(stretches: list[Stretch], cause: str, begin: int, end: int) -> None:

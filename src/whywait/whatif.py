@@ -8,7 +8,7 @@ as long as the others did on average.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from whywait.kernel.events import Event, RawEvent
 from whywait.kernel.lanes import Aging
@@ -24,6 +24,8 @@ _OPS: Final = ("cancel", "pause", "resume")
 
 class _Run(Story):
     """Follows a replayed run and keeps what a workload is made of."""
+
+    keeps_stretches: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()

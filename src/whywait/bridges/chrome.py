@@ -20,6 +20,7 @@ _SLOTS: Final = 1  # "processes" of the trace are the groups of its tracks
 _WAITS: Final = 2
 _COUNTERS: Final = 3
 _BUDGET: Final = "budget "
+_CAUSES: Final = "waiting for"
 _LANES: Final = 32  # with a counter each; the others share one
 _US: Final = 1000  # ns
 # The reserved colour names of the trace viewer; causes that are not here are budget gates.
@@ -60,6 +61,7 @@ class _Trace(Story):
         self._slot_of: dict[int, int] = {}
         self._shown: dict[str, dict[str, int]] = {}  # counter -> values last written
         self._slots_named: set[int] = set()
+        self._lanes: dict[str, int] = {}  # by name, how many wait there
         self._group(_SLOTS, "slots")
         self._group(_WAITS, "waiting")
         self._group(_COUNTERS, "counters")
@@ -95,6 +97,12 @@ class _Trace(Story):
         else:
             self._ran(task, now)
             heappush(self._free, self._slot_of.pop(task.number))
+
+    def lane_counts(self, lane: LaneStory, change: int) -> None:
+        name = _lane_name(lane)
+        if name not in self._lanes and len(self._lanes) >= _LANES:
+            name = "other lanes"
+        self._lanes[name] = self._lanes.get(name, 0) + change
 
     def refused(self, event: Event) -> None:
         cause = dict(event.details or ()).get("cause")
@@ -148,18 +156,12 @@ class _Trace(Story):
         for name, amount in used.items():
             self._counter(name, {"in use": amount}, now)
         self._counter("slots", {"held": len(self.running)}, now)
-        lanes: dict[str, int] = dict.fromkeys(self._shown.get("lanes", ()), 0)
-        causes: dict[str, int] = dict.fromkeys(self._shown.get("waiting for", ()), 0)
-        for lane in self.lanes.values():
-            if lane.waiting:
-                cause = self.wait_cause(lane)
-                causes[cause] = causes.get(cause, 0) + lane.waiting
-                name = _lane_name(lane)
-                if name not in lanes and len(lanes) >= _LANES:
-                    name = "other lanes"
-                lanes[name] = lanes.get(name, 0) + lane.waiting
-        self._counter("lanes", lanes, now)
-        self._counter("waiting for", causes, now)
+        self._counter("lanes", self._lanes.copy(), now)
+        causes = dict.fromkeys(self._shown.get(_CAUSES, ()), 0)
+        for gate, count in self.waiting.items():
+            if count or gate.name in causes:
+                causes[gate.name] = causes.get(gate.name, 0) + count
+        self._counter(_CAUSES, causes, now)
 
     def _counter(self, name: str, values: dict[str, int], now: int) -> None:
         if values and values != self._shown.get(name):

@@ -1,7 +1,8 @@
 """The run in the log: every state change through the standard ``logging``, and each reason once when it changes.
 
-Loggers: ``whywait.task``, ``whywait.lane`` (what READY tasks wait for), ``whywait.scope``, ``whywait.periodic``. The
-ordinary course is DEBUG, reasons and scopes are INFO, what went wrong is WARNING.
+Loggers: ``whywait.task``, ``whywait.lane`` (what READY tasks wait for), ``whywait.scope``, ``whywait.periodic``, and so
+on by the first word of the event's kind. The ordinary course is DEBUG, reasons and scopes are INFO, what went wrong is
+WARNING.
 """
 
 from __future__ import annotations
@@ -14,10 +15,7 @@ from whywait.explain import event_in_words
 from whywait.kernel.events import Event, Kind
 from whywait.kernel.state import Outcome
 
-_LOGGERS: Final = {
-    prefix: logging.getLogger(f"whywait.{prefix.lower()}") for prefix in ("TASK", "LANE", "SCOPE", "PERIODIC")
-}
-_OTHERS: Final = logging.getLogger("whywait.other")
+_SKIPPED: Final = logging.getLogger("whywait.events")
 _INFO: Final = frozenset({Kind.LANE_WAITS, Kind.TASK_PAUSED, Kind.TASK_RESUMED, Kind.TASK_RETRIED})
 _WARNING: Final = frozenset({Kind.TASK_DROPPED, Kind.TASK_REJECTED, Kind.TASK_STARVED, Kind.PERIODIC_SKIPPED})
 
@@ -28,14 +26,14 @@ class LogBridge(Bridge):
     def take(self, event: Event, skipped: int) -> None:
         """Log one event."""
         if skipped:
-            _OTHERS.warning("%d events were skipped", skipped)
+            _SKIPPED.warning("%d events were skipped", skipped)
         log_event(event)
 
 
 def log_event(event: Event) -> None:
     """Log one event."""
     prefix = event.kind.partition("_")[0]
-    logger = _LOGGERS.get(prefix, _OTHERS)
+    logger = logging.getLogger(f"whywait.{prefix.lower()}")
     level = _level(event, prefix)
     if logger.isEnabledFor(level):
         logger.log(level, "%s", event_in_words(event), extra={"whywait": event.to_dict()})

@@ -190,14 +190,14 @@ class Dispatcher:
         """Give back the slot and the budget of a task whose body has ended."""
         lane = task.lane
         assert lane is not None, "a slot holder remembers its lane"
-        ran_ns = now - task.since
-        self.slots.used_ns += ran_ns
         for gate, need in lane.needs:
             gate.free += need
-            gate.used_ns += need * ran_ns
+            gate.use_ns += need * now
             if gate.benches:
                 self.gate_moved(gate)
-        self.slots.free += 1
+        slots = self.slots
+        slots.free += 1
+        slots.use_ns += now
         self.busy -= 1
         priority = task.priority
         self._holders[priority] -= 1
@@ -231,9 +231,9 @@ class Dispatcher:
     def rebuild(self, now: int, scopes: Iterable[Scope], ready: list[Task], holders: list[Task]) -> None:
         """Make everything anew from the tasks there are: for a command that was broken off half-way."""
         for gate in self.resources.values():
-            gate.reset()
+            gate.reset(now)
         for scope in scopes:
-            scope.slot_gate.reset()
+            scope.slot_gate.reset(now)
             scope.state_gate.benches.clear()
         for level in self.levels:
             level.heap.clear()
@@ -256,7 +256,7 @@ class Dispatcher:
         self._holders = [0] * (HIGHEST + 1)
         for task in holders:
             assert task.lane is not None, "a slot holder remembers its lane"
-            self._take(task, task.lane)
+            self._take(now, task, task.lane)
         self.held = False
         self._top = -1
         self.settle(now)
@@ -323,19 +323,22 @@ class Dispatcher:
             lane.epoch = Epoch(now, None, lane.level.segment, {})
             self.changed[lane] = None
             self.lane_emptied()
-        self._take(task, lane)
+        self._take(now, task, lane)
         return task
 
     def _start(self, now: int, lane: Lane) -> Task:
         task = self._hand_over(now, lane)
-        self._take(task, lane)
+        self._take(now, task, lane)
         return task
 
-    def _take(self, task: Task, lane: Lane) -> None:
+    def _take(self, now: int, task: Task, lane: Lane) -> None:
         """Take slot and budget."""
         for gate, need in lane.needs:
             gate.free -= need
-        self.slots.free -= 1
+            gate.use_ns -= need * now
+        slots = self.slots
+        slots.free -= 1
+        slots.use_ns -= now
         self.busy += 1
         priority = task.priority
         self._holders[priority] += 1

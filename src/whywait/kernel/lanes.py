@@ -242,8 +242,10 @@ class Lane:
         last = items[-1]
         if last.since <= since or (last.since <= since_too and last.entry < entry):
             return len(self)
-        index = bisect_right(items, since, first, key=_since)
-        too = min(bisect_right(items, since_too, first, key=_since), bisect_left(items, entry, first, key=_entry))
+        index = bisect_right(items, since, first, key=_since) if items[first].since <= since else first
+        too = bisect_left(items, entry, first, key=_entry)
+        if too > index and items[too - 1].since > since_too:
+            too = bisect_right(items, since_too, first, key=_since)
         return self._living_before(max(index, too))
 
     def since_entry(self, entry: int) -> Iterator[Task]:

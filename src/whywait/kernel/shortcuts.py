@@ -145,10 +145,6 @@ class Shortcuts:
             waits = new.waits
             stats.started(waits)
             told = waits or None
-        ran_ns = now - task.since
-        self._slots.used_ns += ran_ns
-        for gate, need in lane.needs:
-            gate.used_ns += need * ran_ns
         number, name, life = task.number, task.name, self._life
         running = self._running
         del running[number], scope.tasks[number]

@@ -2,7 +2,7 @@
 
 ``Kernel.why`` works for any task in any state. A reason is a value of the closed set ``ReasonKind``; the primary one is
 what dispatch last found, which is also what the accounts charge (V7). Whatever could be long is bounded, so that an
-answer costs about as much as a dispatch, however many tasks there are; where something is left out, the answer says so.
+answer never takes long, however many tasks there are; where something is left out, the answer says so.
 """
 
 from __future__ import annotations

@@ -13,13 +13,14 @@ import re
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Final
 
-from whywait.errors import ConfigError
+from whywait.errors import ConfigError, WhywaitError
 from whywait.units import printable
 
 _KEPT: Final = 8192  # bytes of the tail
@@ -47,11 +48,19 @@ class Sink:
             self._tail += data
             if len(self._tail) > 2 * _KEPT:
                 del self._tail[:-_KEPT]
-            if self.path is not None:
-                with suppress(OSError):
-                    if self._file is None:
-                        self._file = self.path.open("ab", buffering=0)
-                    self._file.write(data)
+            self._log(data)
+
+    def write_log_only(self, text: str) -> None:
+        """Put a text into the file, if there is one, that is not the task's own output."""
+        with self._lock:
+            self._log(text.encode(errors="backslashreplace"))
+
+    def _log(self, data: bytes) -> None:
+        if self.path is not None:
+            with suppress(OSError):
+                if self._file is None:
+                    self._file = self.path.open("ab", buffering=0)
+                self._file.write(data)
 
     def lines(self, most: int) -> list[str]:
         """Return the last lines that are not empty, without what a terminal would obey."""
@@ -111,6 +120,11 @@ class Outputs:
         sink = self._sinks[ident] = Sink(path)
         sink.is_external = external
         return sink
+
+    def note_error(self, ident: str, error: BaseException) -> None:
+        """Put the traceback of what a function raised into its log."""
+        if not isinstance(error, WhywaitError) and self._folder is not None and ident in self._sinks:
+            self._sinks[ident].write_log_only("".join(traceback.format_exception(error)))
 
     def path_of(self, ident: str) -> Path | None:
         """Return where the log of a task stays after the run."""

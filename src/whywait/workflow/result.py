@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import Any, Final
 
 from whywait.errors import CommandFailed, TaskAborted, TaskDropped, TaskTimeout, WhywaitError
@@ -115,9 +117,15 @@ def _message(error: BaseException) -> str:
     elif isinstance(error, TaskTimeout | TaskDropped | TaskAborted):
         text = str(error).partition("): ")[2]  # outcome and cause have been told
     else:
-        text = str(error) if isinstance(error, WhywaitError) else f"{type(error).__name__}: {error}"
+        text = str(error) if isinstance(error, WhywaitError) else f"{type(error).__name__}: {error}{_place(error)}"
     text = printable(text.strip().replace("\n", " "))
     return text if len(text) <= _MESSAGE else f"{text[:_MESSAGE]}…"
+
+
+def _place(error: BaseException) -> str:
+    """Return where the error was raised: file and line of the innermost frame."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({PurePath(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
 def _outcome(task: TaskProgress) -> str:

@@ -238,7 +238,9 @@ class Run:
             )
 
     def _one_ended(self, handle: Handle[Any]) -> None:
-        handle.exception(0)  # looked at: the report tells it
+        error = handle.exception(0)  # looked at: the report tells it
+        if error is not None:
+            self.outputs.note_error(handle.id, error)
         with self._lock:
             self._left -= 1
             is_last = self._left == 0
