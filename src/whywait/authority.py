@@ -14,14 +14,14 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from whywait.clock import Clock
-from whywait.context import signal_of
 from whywait.engines.base import Engine
 from whywait.engines.registry import Engines
 from whywait.errors import ForeignRef, StaleRef, UnknownScope, UnknownTask, WhywaitError
 from whywait.explain import Why, in_words
 from whywait.handle import Handle
+from whywait.inside import inside_of
 from whywait.journal import Journal
-from whywait.kernel.events import Event
+from whywait.kernel.events import Event, Kind
 from whywait.kernel.kernel import Kernel
 from whywait.kernel.lanes import Order
 from whywait.kernel.model import Ref, Retry, Task
@@ -31,6 +31,8 @@ from whywait.kernel.state import Outcome, ScopeState, TaskState
 from whywait.options import ScopeOptions
 from whywait.scope import Scope, open_scope
 from whywait.settings import NS, UNSET, Given, Seconds, Settings, Size, Unset
+from whywait.signals import signal_of
+from whywait.streams import Stream, check_name
 
 T = TypeVar("T")
 log = logging.getLogger("whywait")
@@ -219,6 +221,40 @@ class Authority:
         """Return why a task waits, or what it does, or how its wait divided."""
         with self.lock:
             return in_words(self.kernel.why(monotonic_ns(), task))
+
+    # What running tasks use
+
+    def stream_of(self, handle: Handle[Any], name: str) -> Stream:
+        """Return a stream of a task, made at its first use; it ends with the task."""
+        check_name(name)
+        with self.lock:
+            streams = inside_of(handle).streams
+            stream: Stream | None = streams.get(name)
+            if stream is not None:
+                return stream
+            stream = streams[name] = Stream(handle.id, name)
+        handle.add_done_callback(lambda _: self._close_stream(handle, stream))
+        return stream
+
+    def open_stream(self, handle: Handle[Any], name: str, limit: int) -> Stream:
+        """Return a stream for a producer; the first one says how many chunks it may keep."""
+        stream = self.stream_of(handle, name)
+        if stream.open(limit):
+            self.note(handle, Kind.STREAM_OPENED, (("stream", name), ("limit", limit)))
+        return stream
+
+    def _close_stream(self, handle: Handle[Any], stream: Stream) -> None:
+        stream.close()
+        if stream.count:
+            self.note(handle, Kind.STREAM_CLOSED, (("stream", stream.name), ("chunks", stream.count)))
+
+    def note(self, handle: Handle[Any], kind: str, details: tuple[tuple[str, Any], ...]) -> None:
+        """Record an event of a handler, a worker or a stream."""
+        self.command(lambda now: self.kernel.note(now, handle._task, kind, details))
+
+    def interrupt(self, handle: Handle[Any]) -> None:
+        """Let the body of a task know at once that something of the task has failed."""
+        handle._engine.abort(handle)
 
     # The end
 
@@ -428,22 +464,28 @@ class Authority:
             self._journal.deliver()
 
     def _ask(self, verb: str, task: Task, handle: Handle[Any]) -> None:
-        signal = signal_of(handle)
+        """Let a body know what is wished of it.
+
+        What is passed on is what the kernel wishes now, not what it wished when it asked: requests are carried out
+        without the lock and may overtake each other.
+        """
+        with self.lock:
+            if task.outcome is not None or handle._task is not task:
+                return  # its body has ended meanwhile
+            signal = signal_of(handle)
+            is_paused = task.state == TaskState.PAUSED or task.pause_timer is not None
+            signal.follow(pause=is_paused, reason=task.abort[1] if task.abort else None)
+            handle.attention = True
+        signal.notify()
         engine = handle._engine
         if verb == "abort":
-            cause = task.abort[1] if task.abort else ""
-            signal.fire(cause)
-            handle.attention = True
             engine.abort(handle)
             grace_ns = round(self._grace_of(task.scope) * NS)
             if engine.can_kill or self.settings.inject:
                 self._clock.call_at(monotonic_ns() + grace_ns, lambda: self._kill(task, handle))
         elif verb == "pause":
-            signal.ask_pause()
-            handle.attention = True
             engine.pause(handle)
         else:
-            signal.let_go()
             engine.resume(handle)
 
     def _kill(self, task: Task, handle: Handle[Any]) -> None:

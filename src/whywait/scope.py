@@ -14,9 +14,8 @@ from time import monotonic_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
-from whywait.context import finish
 from whywait.errors import ConfigError, DisposeIncomplete, ForeignRef, QueueFull, UnknownTask
-from whywait.handle import Handle, refuse_on_loop
+from whywait.handle import Handle
 from whywait.kernel.model import Demand, Limits, Policy, Priority, Retry, Submission, Task, make_demand
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.state import OPEN_SCOPE_STATES, ScopeState
@@ -24,6 +23,7 @@ from whywait.options import Call, PeriodicOptions, ScopeOptions, TaskOptions, re
 from whywait.periodic import Periodic, Triggers
 from whywait.settings import UNSET, Seconds, Size, Unset, as_retry, duration_ns, optional_ns, seconds
 from whywait.units import parse_size
+from whywait.waiters import finish, refuse_on_loop
 
 if TYPE_CHECKING:
     from whywait.authority import Authority

@@ -14,9 +14,10 @@ from collections import deque
 from inspect import CORO_CREATED, getcoroutinestate, isawaitable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from whywait.context import in_coroutine
 from whywait.engines.base import Engine
+from whywait.inside import wrap_up_async
 from whywait.kernel.state import Cause, Outcome
+from whywait.signals import in_coroutine
 
 if TYPE_CHECKING:
     from whywait.handle import Handle
@@ -129,6 +130,8 @@ class AsyncioEngine(Engine):
                 outcome = (Outcome.SUCCESS, None, True)
         except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
             outcome = handle.failed(error)
+        if handle.attention:
+            outcome = await wrap_up_async(handle, outcome)
         del self._tasks[handle]
         go_on = self.authority.ended(handle, outcome, self)
         if go_on is not None:

@@ -25,9 +25,10 @@ from concurrent.futures.thread import BrokenThreadPool
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from whywait.context import in_thread
 from whywait.engines.thread import ThreadEngine, _Worker
+from whywait.inside import wrap_up
 from whywait.kernel.state import Cause, Outcome
+from whywait.signals import in_thread
 
 if TYPE_CHECKING:
     from whywait.authority import Authority
@@ -146,6 +147,8 @@ class PoolEngine(ThreadEngine):
         while handle is not None:
             in_thread.handle = handle
             outcome = NEVER_RAN if handle.attention and handle.aborted else run(handle, worker)
+            if handle.attention:
+                outcome = wrap_up(handle, outcome)
             in_thread.handle = None
             handle = ended(handle, outcome, self)
             if handle is None:  # now nothing of the task is left here

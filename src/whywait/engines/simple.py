@@ -12,9 +12,10 @@ from collections import deque
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from whywait.context import in_thread
 from whywait.engines.thread import IDLE_S, ThreadEngine, _Worker
+from whywait.inside import wrap_up
 from whywait.kernel.state import Cause, Outcome
+from whywait.signals import in_thread
 
 if TYPE_CHECKING:
     from whywait.handle import Handle
@@ -57,6 +58,8 @@ class SimpleEngine(ThreadEngine):
                 outcome: tuple[str, str | None, bool] = (Outcome.ERROR, Cause.EXCEPTION, False)
             else:
                 outcome = run(handle, worker)
+                if handle.attention:
+                    outcome = wrap_up(handle, outcome)
             in_thread.handle = worker.inbox = None
             authority.ended(handle, outcome)  # what may start now comes back through `start`, to the end of the queue
             del handle  # nothing of it stays here while the thread waits

@@ -14,10 +14,11 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from whywait.context import in_thread
 from whywait.engines.base import Engine
 from whywait.errors import TaskAborted
+from whywait.inside import wrap_up
 from whywait.kernel.state import Cause, Outcome
+from whywait.signals import in_thread
 
 if TYPE_CHECKING:
     from whywait.handle import Handle
@@ -112,6 +113,8 @@ class ThreadEngine(Engine):
                 outcome: tuple[str, str | None, bool] = (Outcome.ERROR, Cause.EXCEPTION, False)
             else:
                 outcome = run(handle, worker)
+                if handle.attention:
+                    outcome = wrap_up(handle, outcome)
             in_thread.handle = None
             try:
                 handle = ended(handle, outcome, self)
