@@ -252,6 +252,10 @@ class Authority:
         """Record an event of a handler, a worker or a stream."""
         self.command(lambda now: self.kernel.note(now, handle._task, kind, details))
 
+    def grace_of(self, handle: Handle[Any]) -> float:
+        """Return how many seconds what belongs to a task may take to end when it should."""
+        return self._grace_of(handle._task.scope)
+
     def interrupt(self, handle: Handle[Any]) -> None:
         """Let the body of a task know at once that something of the task has failed."""
         handle._engine.abort(handle)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 Wish = tuple[int, int, bool, str]  # task number, turn, whether to pause, why to abort (or nothing)
 
+GRACE_S: Final = 2.0  # the parent's own grace ends this process, and with it all that it has started
 _PROTOCOL: Final = pickle.HIGHEST_PROTOCOL
 
 
@@ -194,6 +195,10 @@ class Link:
         """Let the parent record an event."""
         if body is self._body and not self._forked:
             self.send(KIND_NOTE, dumps((kind, details)))
+
+    def grace_of(self, body: Body) -> float:  # noqa: ARG002 - the same for all
+        """Return how many seconds what belongs to a task may take to end when it should."""
+        return GRACE_S
 
     def interrupt(self, body: Body) -> None:
         """Let the body know at once that something of its task has failed."""

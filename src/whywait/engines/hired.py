@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from whywait.engines.answers import raised, returned
 from whywait.engines.frames import HIRED, KIND_PARKED, KIND_VALUE
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from whywait.crew import Crew, Member
     from whywait.handle import Handle
 
-GRACE_S: Final = 2.0  # how long a worker process may take to end when it should
-
 
 def hire(crew: Crew, handle: Handle[Any], fn: Callable[..., Any], args: tuple[Any, ...]) -> Member:
     """Start a worker of a task in a process of its own."""
@@ -31,8 +30,7 @@ def hire(crew: Crew, handle: Handle[Any], fn: Callable[..., Any], args: tuple[An
 def _look_after(crew: Crew, handle: Handle[Any], member: Member, parcel: tuple[bytes, bytes]) -> Any:  # noqa: ANN401 - what the function returned
     worker = WorkerProcess()
     signal = signal_of(handle)
-    killer = threading.Timer(GRACE_S, worker.kill, (handle,))
-    killer.daemon = True
+    killer = _Killer(handle._authority.grace_of(handle), lambda: worker.kill(handle))
 
     def tell() -> None:
         worker.tell(handle)
@@ -40,7 +38,7 @@ def _look_after(crew: Crew, handle: Handle[Any], member: Member, parcel: tuple[b
     signal.listen(tell)
     try:
         worker.begin(handle, number_of(handle))
-        crew.let_interrupt(member, lambda: _start_once(killer))
+        crew.let_interrupt(member, killer.start)
         worker.send(number_of(handle), label_of(handle), (0, parcel[0]), parcel[1], HIRED)
         while True:
             kind, payload = worker.receive()
@@ -65,9 +63,20 @@ def _look_after(crew: Crew, handle: Handle[Any], member: Member, parcel: tuple[b
     raise error
 
 
-def _start_once(killer: threading.Timer) -> None:
-    if not killer.is_alive() and not killer.finished.is_set():
+class _Killer:
+    """Kills a worker process that has not ended some time after it was asked to."""
+
+    def __init__(self, grace_s: float, kill: Callable[[], object]) -> None:
+        self._timer = threading.Timer(grace_s, kill)
+        self._timer.daemon = True
+        self._token: deque[None] = deque([None])  # there until it is started; whoever gets it starts it
+
+    def start(self) -> None:
         try:
-            killer.start()
-        except RuntimeError:  # it has been started
+            self._token.pop()
+        except IndexError:
             return
+        self._timer.start()
+
+    def cancel(self) -> None:
+        self._timer.cancel()
