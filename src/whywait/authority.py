@@ -29,6 +29,7 @@ from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import Outcome, ScopeState, TaskState
 from whywait.options import ScopeOptions
+from whywait.periodic import log_failure
 from whywait.scope import Scope, open_scope
 from whywait.settings import NS, UNSET, Given, Seconds, Settings, Size, Unset
 from whywait.signals import signal_of
@@ -387,8 +388,13 @@ class Authority:
             for waiter in tuple(handle._bells):  # who gives up waiting takes its bell out of the list
                 waiter.release()
             handle._bells = None
-        if handle._error is not None and handle._task.periodic is None:
-            for kernel_scope in handle._task.scope.chain:
+        if handle._error is not None:
+            if handle._task.periodic is not None:
+                log_failure(handle)
+                chain: tuple[KernelScope, ...] = ()
+            else:
+                chain = handle._task.scope.chain
+            for kernel_scope in chain:
                 scope = self.scopes.get(kernel_scope.key)
                 if scope is not None and scope.task_failed(handle._error):
                     handle._unseen.seen = True

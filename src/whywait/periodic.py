@@ -5,6 +5,7 @@ The kernel decides about ticks; here are only the things that user code sees of 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from time import monotonic_ns
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from whywait.kernel.periodic import Periodic as KernelPeriodic
 
 
+log = logging.getLogger("whywait")
+
+
 class Trigger(Handle[Any]):
     """The handle of one iteration."""
 
@@ -33,6 +37,12 @@ class Trigger(Handle[Any]):
         periodic = self._task.periodic
         if periodic is not None and self._error is not None:
             periodic.last_error = f"{type(self._error).__name__}: {self._error}"
+
+
+def log_failure(handle: Handle[Any]) -> None:
+    """Log what an iteration failed with: nobody has its handle, so nobody will look."""
+    handle._unseen.seen = True
+    log.error("task %s of a periodic failed: %r", handle.id, handle._error, exc_info=handle._error)
 
 
 class Triggers:

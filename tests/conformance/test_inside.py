@@ -11,6 +11,9 @@ from stage import LIMIT_S, until
 
 from whywait.errors import ConfigError, InvalidTransition, TaskAborted, TaskFailed
 
+# Worker processes take their time to start; where their parent is a thread, all engines do the same.
+HIRING = pytest.mark.parametrize("engine", ["thread", "process"])
+
 
 def events(authority, kind):
     return [dict(event.details) for event in authority.events() if event.kind == kind]
@@ -113,7 +116,7 @@ def test_workers_talk_to_each_other(authority, inner, process):
     assert [each["state"] for each in events(authority, "WORKER_ENDED")] == ["cancelled"] * 2
 
 
-@pytest.mark.parametrize("process", [False, True], ids=["thread", "process"])
+@pytest.mark.parametrize("process", [False, True], ids=["in_thread", "in_process"])
 def test_a_worker_ends_with_its_task(authority, inner, stage, process):
     """W1: when the body has ended it is asked to, and has when the task has."""
     handle = authority.submit(inner.hires, stage, inner_bodies.stays, process)
@@ -121,7 +124,7 @@ def test_a_worker_ends_with_its_task(authority, inner, stage, process):
     assert stage.lines("stays.left") == ["ended"]
 
 
-@pytest.mark.parametrize("process", [False, True], ids=["thread", "process"])
+@pytest.mark.parametrize("process", [False, True], ids=["in_thread", "in_process"])
 def test_a_worker_that_fails_fails_the_task(authority, inner, stage, process):
     """W1: with what it raised."""
     handle = authority.submit(inner.waits_for_worker, stage, inner_bodies.oops, process)
@@ -130,6 +133,7 @@ def test_a_worker_that_fails_fails_the_task(authority, inner, stage, process):
     assert (handle.outcome, handle.cause) == ("ERROR", "worker")
 
 
+@HIRING
 def test_a_worker_process_that_is_killed_fails_the_task(authority, inner, stage):
     """W1: the error says how it ended."""
     handle = authority.submit(inner.waits_for_worker, stage, inner_bodies.dies, True)
@@ -139,6 +143,7 @@ def test_a_worker_process_that_is_killed_fails_the_task(authority, inner, stage)
     assert handle.cause == "worker"
 
 
+@HIRING
 def test_a_worker_process_sees_the_reason(authority, inner, stage):
     """X3, W1: the abort of the task reaches it."""
     handle = authority.submit(inner.waits_for_worker, stage, inner_bodies.stays, True)
@@ -148,6 +153,7 @@ def test_a_worker_process_sees_the_reason(authority, inner, stage):
     assert stage.lines("stays.left") == ["cancelled"]
 
 
+@HIRING
 def test_a_worker_process_that_ignores_everything_is_killed(make, inner, stage):
     """W1, O5: none survives its task."""
     authority = make(grace=0.1)
@@ -158,6 +164,7 @@ def test_a_worker_process_that_ignores_everything_is_killed(make, inner, stage):
         os.kill(pid, 0)
 
 
+@HIRING
 def test_a_worker_process_puts_out_into_the_stream_of_its_task(authority, inner, stage):
     """W1, W3: across as many processes as there are."""
     handle = authority.submit(inner.hires, stage, inner_bodies.worker_emits, True)
@@ -231,6 +238,7 @@ def test_handlers_come_after_handlers_of_the_same_task_only(make):
     assert "not after 'x'" in str(error)
 
 
+@pytest.mark.parametrize("engine", ["process"])
 def test_a_worker_process_dies_with_the_process_of_its_task(make, inner, stage):
     """O5, W1: what a killed body has started goes with it."""
     authority = make(grace=0.1)
