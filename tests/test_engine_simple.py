@@ -6,7 +6,7 @@ import time
 import pytest
 
 from whywait.authority import Authority
-from whywait.engines import simple
+from whywait.engines.simple import SimpleEngine
 
 PATIENCE_S = 30  # how long anything may take on a loaded machine
 
@@ -82,7 +82,7 @@ def test_there_is_one_thread_whoever_submits():
 
 def test_the_thread_goes_when_it_is_not_needed_and_comes_back(monkeypatch):
     """S1: an idle thread ends; no task is lost in between, however it falls."""
-    monkeypatch.setattr(simple, "IDLE_S", 0.001)
+    monkeypatch.setattr(SimpleEngine, "idle_s", 0.001)
     with Authority(engine="simple") as authority:
         assert authority.submit(int).result(PATIENCE_S) == 0
         until(lambda: not threads_of_engine())

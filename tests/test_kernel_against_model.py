@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from commands import drive, make_settings
 from pair import MS_NS, Pair
 from strategies import Drawn, Seeded
-from whywait.kernel import benches, dispatch, graph, lanes, timers
+from whywait.kernel import benches, dispatch, graph, lanes, shortcuts, timers
 
 TESTS = Path(__file__).parent
 SEEDS = 400
@@ -50,7 +50,8 @@ def test_tiny_blocks(monkeypatch, first):
         (dispatch, "_SWEEP_EMPTY_LANES", 1),
         (graph, "_SLACK", 0),
         (lanes, "_BLOCK_BITS", 1),
-        (lanes, "_TRIM", 1),
+        (lanes, "TRIM", 1),
+        (shortcuts, "TRIM", 1),
         (timers, "_SLACK", 0),
     ):
         assert hasattr(module, limit)

@@ -39,7 +39,7 @@ def authority():
         ({"every": 1, "jitter": "x"}, "jitter 'x'"),
         ({"every": 1, "disable_after": 0}, "disable_after 0"),
         ({"every": 1, "priority": 101}, "101"),
-        ({"every": 1, "wrong": 1}, r"unknown periodic options \['wrong'\]"),
+        ({"every": 1, "after": ["x"]}, "a periodic has no dependencies"),
     ],
 )
 def test_settings_out_of_range_are_refused(authority, options, text):
@@ -47,6 +47,12 @@ def test_settings_out_of_range_are_refused(authority, options, text):
     with pytest.raises(ConfigError, match=text):
         authority.scope("s").periodic(print, **options)
     assert authority.snapshot().periodics == ()
+
+
+def test_an_unknown_option_is_refused(authority):
+    """R7: by its name."""
+    with pytest.raises(TypeError, match="a task has no option wrong"):
+        authority.scope("s").periodic(print, every=1, wrong=2)
 
 
 def test_a_handle_is_no_argument_of_a_periodic(authority):

@@ -300,10 +300,11 @@ def test_dispose_looks_at_the_tasks_of_the_scope_only(monkeypatch):
         driver.submit(None, scope=inside)
     touched = []
     life = driver.kernel._life
-    stop_waiting = life.stop_waiting
-    monkeypatch.setattr(
-        life, "stop_waiting", lambda now, task: touched.append(task.scope.key) or stop_waiting(now, task)
-    )
+    for step in ("end_alone", "end_pending"):
+        end = getattr(life, step)
+        monkeypatch.setattr(
+            life, step, lambda now, task, *rest, end=end: touched.append(task.scope.key) or end(now, task, *rest)
+        )
     driver.dispose(inside)
     assert touched == ["inside"] * 20
     assert len(driver.kernel.root.tasks) == 5000

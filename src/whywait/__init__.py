@@ -31,10 +31,10 @@ from whywait.explain import Why
 from whywait.handle import Handle
 from whywait.kernel.lanes import Aging, Strict
 from whywait.kernel.model import Priority, Ref, Retry
-from whywait.options import Call
 from whywait.periodic import Periodic
 from whywait.scope import Scope
 from whywait.simulation import Simulation, SimulationResult
+from whywait.submission import Call
 
 __all__ = [
     "Aging",

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from whywait.clock import Clock
-from whywait.engines.base import Engine
+from whywait.engines.base import SUCCEEDED, Ended, Engine
 from whywait.engines.registry import Engines
 from whywait.errors import ForeignRef, StaleRef, UnknownScope, UnknownTask, WhywaitError
 from whywait.explain import Why, in_words
@@ -28,9 +28,9 @@ from whywait.kernel.model import Ref, Retry, Task
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import Outcome, ScopeState, TaskState
-from whywait.options import ScopeOptions
+from whywait.locks import take
 from whywait.periodic import log_failure
-from whywait.scope import Scope, open_scope
+from whywait.scope import Scope, ScopeOptions, open_scope
 from whywait.settings import NS, UNSET, Given, Seconds, Settings, Size, Unset
 from whywait.signals import signal_of
 from whywait.streams import Stream, check_name
@@ -42,7 +42,6 @@ _tokens = itertools.count(1)
 DEFAULT_SCOPE = "default"
 NAMED_DROPS = 5
 Work = tuple[list[Task], list[tuple[str, Task]], list[Handle[Any]]]  # started, requests, ended
-Outcomes = tuple[str, str | None, bool]  # outcome, cause, may be retried
 
 
 class Authority:
@@ -122,6 +121,7 @@ class Authority:
         self._journal = Journal(settings.events, self.kernel.emit_to)
         self._clock = Clock(self._tick)
         self._slots = self.kernel.root.slot_gate
+        self._pass_on = self.kernel.pass_on
         self._timers, self._expiries = self.kernel.timers, self.kernel.expiries
         self._watchers: list[tuple[Callable[[], bool], Callable[[], None]]] = []
         self._pause_waiters: dict[int, list[Callable[[], object]]] = {}
@@ -319,17 +319,53 @@ class Authority:
         """Raise: this very thread holds the lock, so a finaliser has interrupted a command."""
         raise WhywaitError("called from inside the scheduler (a finaliser?): call it from another thread")
 
+    def may_act(self) -> bool:
+        """Return whether a submission can have changed anything beyond the queue."""
+        return self._slots.free > 0 or bool(self._timers.heap or self._expiries.heap or self.kernel.settled)
+
     def after_submit(self, now: int) -> Work | None:
-        """Dispatch if a submission can have changed anything; to be called under the lock, carried out without it."""
+        """Dispatch if a submission has changed anything; to be called under the lock, carried out without it."""
         kernel = self.kernel
-        if self._slots.free <= 0 and not self._timers.heap and not self._expiries.heap and not kernel.settled:
+        if self._slots.free <= 0 and not kernel.settled and self._nothing_sooner():
             return None
         return self._settle(kernel.dispatch(now))
 
-    def ended(  # noqa: C901, PLR0912 - one piece for speed: every task passes here
+    def _nothing_sooner(self) -> bool:
+        """Return whether no timer of the kernel is due before the clock looks."""
+        timers, expiries, at_ns = self._timers.heap, self._expiries.heap, self._clock.kernel_at_ns
+        return (not timers or timers[0][0] >= at_ns) and (not expiries or expiries[0][0] >= at_ns)
+
+    def succeeded(self, handle: Handle[Any], engine: Engine | None = None) -> Handle[Any] | None:
+        """Report that a body has returned; return a task with which ``engine`` may go on in this thread."""
+        lock, task = self.lock, handle._task
+        if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
+            take(lock)
+        try:
+            new = self._pass_on(monotonic_ns(), task)
+            if new is not None:
+                handle._done = True
+                task.job = None
+        finally:
+            lock.release()
+        if new is None:
+            return self.ended(handle, SUCCEEDED, engine)
+        handle._fn = handle._context = handle._kwargs = handle._signal = None
+        handle._args = ()
+        go_on: Handle[Any] | None = new.job
+        assert go_on is not None, "a living task has its handle"
+        if go_on._engine is not engine or handle._callbacks is not None:  # a slow callback must not hold it up
+            go_on._engine.start(go_on)
+            go_on = None
+        if handle._bells is not None or handle._callbacks is not None:
+            self._finished(handle)
+        if self._journal.undelivered:
+            self._journal.deliver()
+        return go_on
+
+    def ended(  # noqa: C901, PLR0912 - in one piece for speed
         self,
         handle: Handle[Any],
-        outcome: Outcomes,
+        outcome: Ended,
         engine: Engine | None = None,
         later: deque[Handle[Any]] | None = None,
     ) -> Handle[Any] | None:
@@ -340,7 +376,10 @@ class Authority:
         task = handle._task
         kernel = self.kernel
         work = None
-        with self.lock:
+        lock = self.lock
+        if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
+            take(lock)
+        try:
             retried, started = kernel.turn(monotonic_ns(), task, *outcome)
             if retried is None:
                 if task.outcome != Outcome.SUCCESS:
@@ -350,14 +389,17 @@ class Authority:
             else:
                 handle.retried(retried)
             if (
-                self._timers.heap
-                or self._expiries.heap
-                or kernel.settled
+                kernel.settled
                 or kernel.requests
                 or self._pause_waiters
-                or (self._watchers and not task.scope.tasks)  # all conditions are of the form "nothing is left here"
+                or (
+                    self._watchers and len(task.scope.tasks) <= task.scope.triggers
+                )  # all ask whether something is left
+                or not self._nothing_sooner()
             ):
                 work = self._settle(started)
+        finally:
+            lock.release()
         go_on = None
         for new in started:
             job = new.job
@@ -437,8 +479,7 @@ class Authority:
         handles = []
         for task in settled:
             handle = task.job
-            if handle is not None and task.outcome is not None and task.retried_as is None:
-                handle.note_failure()
+            if handle is not None:
                 handle._done = True
                 task.job = None
                 handles.append(handle)

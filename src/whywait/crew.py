@@ -47,6 +47,7 @@ class Member:
     def __init__(self, crew: Crew, kind: str, number: int, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Made by ``ctx.handler`` and ``ctx.spawn`` only."""
         self._crew = crew
+        self.inbox: Handle[Any] | None = crew.handle  # what `current()` finds on its thread
         self.kind = kind
         self.number = number  # counted within the task
         self.name: str = getattr(fn, "__qualname__", type(fn).__name__)
@@ -101,7 +102,7 @@ class Crew:
 
     def __init__(self, handle: Handle[Any], signal: AbortSignal) -> None:
         """Start with nobody; made at the first use."""
-        self._handle = handle
+        self.handle = handle
         self._signal = signal
         self.waiters = Waiters()
         self._loop = _loop_of_body(handle)
@@ -145,7 +146,7 @@ class Crew:
         with self.waiters.lock:
             self._signal.raise_if_aborted()
             if self._is_over:
-                raise InvalidTransition(f"task {self._handle.id} has ended: it takes no {kind} any more")
+                raise InvalidTransition(f"task {self.handle.id} has ended: it takes no {kind} any more")
             member = Member(self, kind, next(self._numbers), fn, args)
             self._alive[member] = None
             for each in before:
@@ -175,13 +176,13 @@ class Crew:
             assert self._loop is not None, "asked above"
             self._loop.call_soon_threadsafe(self._begin_on_loop, member, context=member._context)
             return
-        name = f"whywait-{member.kind}-{self._handle.id}-{member.number}"
+        name = f"whywait-{member.kind}-{self.handle.id}-{member.number}"
         target = member._context.run
         threading.Thread(target=target, args=(self._run, member, run), name=name, daemon=True).start()
 
     def _run(self, member: Member, run: Run) -> None:
         """Be the thread of a member."""
-        in_thread.handle, in_thread.member = self._handle, member
+        in_thread.worker = member
         value, error = None, None
         try:
             value = run(member)
@@ -189,7 +190,7 @@ class Crew:
                 value = asyncio.run(self._run_own_loop(member, value))
         except BaseException as raised:  # noqa: BLE001 - whatever it raises is its outcome
             error = raised
-        in_thread.handle = in_thread.member = None
+        in_thread.worker = None
         self._ended(member, value, error, had_thread=member.kind == HANDLER)
 
     async def _run_own_loop(self, member: Member, value: Any) -> Any:  # noqa: ANN401 - an awaitable, its result
@@ -246,10 +247,10 @@ class Crew:
                     ready.append(self._ready.popleft())
         self._note(_ENDED, member)
         if is_first:
-            ask_end(self._handle, member.kind)
-            self._handle._authority.interrupt(self._handle)
+            ask_end(self.handle, member.kind)
+            self.handle._authority.interrupt(self.handle)
         elif member.state == "failed":
-            log.error("%s %s of task %s failed too: %r", member.kind, member.name, self._handle.id, error)
+            log.error("%s %s of task %s failed too: %r", member.kind, member.name, self.handle.id, error)
         for each in ready:
             self._start(each)
         with self.waiters.lock:  # last of all: until here the task has not ended
@@ -283,7 +284,7 @@ class Crew:
             try:
                 interrupt()
             except RuntimeError:
-                log.debug("a loop of task %s was closed before it could be interrupted", self._handle.id)
+                log.debug("a loop of task %s was closed before it could be interrupted", self.handle.id)
         self.waiters.ring()
         for mailbox in tuple(self._mailboxes.values()):
             mailbox.waiters.ring()
@@ -292,8 +293,8 @@ class Crew:
 
     def wait_for(self, member: Member, timeout: float | None) -> None:
         """Block until a member has ended; who waits so in a handler takes no thread from the others."""
-        waiting = in_thread.member
-        gives_way = waiting is not None and waiting.kind == HANDLER and waiting._crew is self
+        waiting = in_thread.worker
+        gives_way = isinstance(waiting, Member) and waiting.kind == HANDLER and waiting._crew is self
         if gives_way:
             with self.waiters.lock:
                 self._threads -= 1
@@ -311,7 +312,7 @@ class Crew:
     def finish(self, *, failed: bool) -> Failure | None:
         """Wait in the body's thread until all have ended; return what failed, if anything did."""
         if failed:
-            ask_end(self._handle, FAILED)
+            ask_end(self.handle, FAILED)
         self._patiently(self._handlers_ended)
         self._stop_workers()
         self._patiently(self._all_ended)
@@ -321,7 +322,7 @@ class Crew:
     async def finish_async(self, *, failed: bool) -> Failure | None:
         """Do the same in a coroutine; being cancelled again interrupts the members again."""
         if failed:
-            ask_end(self._handle, FAILED)
+            ask_end(self.handle, FAILED)
         await self._patiently_async(self._handlers_ended)
         self._stop_workers()
         await self._patiently_async(self._all_ended)
@@ -356,13 +357,13 @@ class Crew:
         with self.waiters.lock:
             wanted = bool(self._alive)
         if wanted:
-            ask_end(self._handle, ENDED)
+            ask_end(self.handle, ENDED)
 
     def _note(self, kinds: dict[str, str], member: Member) -> None:
         details: tuple[tuple[str, Any], ...] = ((member.kind, member.number), ("name", member.name))
         if kinds is _ENDED:
             details = (*details, ("state", member.state))
-        self._handle._authority.note(self._handle, kinds[member.kind], details)
+        self.handle._authority.note(self.handle, kinds[member.kind], details)
 
 
 def _loop_of_body(handle: Handle[Any]) -> asyncio.AbstractEventLoop | None:

@@ -94,7 +94,7 @@ class Executor(ThreadPoolExecutor):
             pool.refuse()
         authority = self._authority
         context = None if self._own_threads else copy_context()
-        future = TaskFuture(authority, fn, args, context, self._engine)  # type: ignore[arg-type] # of the thread
+        future = TaskFuture(authority, fn, args, context, self._engine)
         if kwargs:
             future._kwargs = kwargs
         lock = authority.lock

@@ -152,12 +152,6 @@ class TaskFuture(Handle[T], Future[T]):
 
     # For the runtime
 
-    def call_body(self) -> T:
-        """Call the function in the thread's own context, its arguments as they are."""
-        fn, kwargs = self._fn, self._kwargs
-        result: T = fn(*self._args) if kwargs is None else fn(*self._args, **kwargs)
-        return result
-
     def body(self) -> tuple[Callable[..., T], tuple[Any, ...], dict[str, Any]]:
         """Return the function and its arguments as they are: a future among them is only a future."""
         return self._fn, self._args, self._kwargs or {}

@@ -64,7 +64,7 @@ class Handle(Generic[T]):
     _value: T
 
     def __init__(
-        self, authority: Authority, fn: Callable[..., T], args: tuple[Any, ...], context: Context, engine: Engine
+        self, authority: Authority, fn: Callable[..., T], args: tuple[Any, ...], context: Context | None, engine: Engine
     ) -> None:
         """Made by ``submit`` only."""
         self._authority = authority
@@ -246,10 +246,6 @@ class Handle(Generic[T]):
         task = self._task
         return task.holds_slot and task.abort is None
 
-    def call_body(self) -> T:
-        """Call the function in the context it was submitted in, handles among its arguments replaced by results."""
-        return self._context.run(self.call_here)  # type: ignore[no-any-return]
-
     def body(self) -> tuple[Callable[..., T], tuple[Any, ...], dict[str, Any]]:
         """Return the function and its arguments, handles among them replaced by results."""
         fn, kwargs = self._fn, self._kwargs
@@ -258,7 +254,7 @@ class Handle(Generic[T]):
         return fn, tuple(map(_resolved, self._args)), {key: _resolved(kwargs[key]) for key in kwargs}
 
     def call_here(self) -> Any:  # noqa: ANN401 - a coroutine or what a plain function returns
-        """Call the function like :meth:`call_body`, in the present context; a coroutine is the caller's to await."""
+        """Call the function in the present context; a coroutine is the caller's to await."""
         fn, kwargs = self._fn, self._kwargs
         if kwargs is None:
             return fn(*self._args)

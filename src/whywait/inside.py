@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from whywait.crew import Crew, Failure
+from whywait.engines.base import Ended
 from whywait.kernel.state import Outcome
 from whywait.signals import signal_of
 
 if TYPE_CHECKING:
     from whywait.handle import Handle
-
-Ended = tuple[str, str | None, bool]  # outcome, cause, may be retried
 
 
 class Inside:

@@ -6,19 +6,20 @@ The kernel decides about ticks; here are only the things that user code sees of 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from contextvars import copy_context
+from collections.abc import Mapping
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from whywait.errors import ConfigError
 from whywait.handle import Handle
-from whywait.kernel.model import Ref
+from whywait.kernel.model import Ref, Retry
 from whywait.kernel.snapshot import PeriodicView
+from whywait.settings import Seconds, Size, duration_ns
+from whywait.submission import prepare
 
 if TYPE_CHECKING:
     from whywait.authority import Authority
-    from whywait.engines.base import Engine
+    from whywait.kernel.model import Scope as KernelScope
     from whywait.kernel.model import Task
     from whywait.kernel.periodic import Periodic as KernelPeriodic
 
@@ -45,33 +46,76 @@ def log_failure(handle: Handle[Any]) -> None:
     log.error("task %s of a periodic failed: %r", handle.id, handle._error, exc_info=handle._error)
 
 
-class Triggers:
-    """Makes the handle of each iteration when the kernel ticks."""
+class PeriodicOptions(TypedDict, total=False):
+    """What a periodic may set; what is left out of the options of its tasks is inherited from its scope.
 
-    def __init__(
-        self,
-        authority: Authority,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any] | None,
-        engine: Engine,
-    ) -> None:
-        """Note what to call, and the context it is called in: the present one."""
-        if any(isinstance(value, Handle) for value in (*args, *(kwargs or {}).values())):
-            raise ConfigError("a periodic takes no handle as argument: submit a task that depends on it instead")
-        self._authority = authority
-        self._fn = fn
-        self._args = args
-        self._kwargs = dict(kwargs) if kwargs else None
-        self._engine = engine
-        self._context = copy_context()
+    ``overlap`` says what happens to a tick while the last iteration is still there: ``"skip"`` it (default),
+    ``"queue"`` one, or run up to ``max_parallel`` in ``"parallel"``. ``jitter`` (0 to 0.3 of the interval) moves
+    single ticks, never the grid. After ``disable_after`` failures in a row the periodic switches itself off.
+    """
 
-    def make(self, task: Task) -> Trigger:
-        """Return the handle of a task that the kernel has just made of a tick."""
-        handle = Trigger(self._authority, self._fn, self._args, self._context.copy(), self._engine)
-        handle._kwargs = self._kwargs
-        handle._task = task
-        return handle
+    overlap: str
+    max_parallel: int
+    jitter: float
+    enabled: bool
+    immediately: bool
+    disable_after: int | None
+    priority: int | str
+    kwargs: Mapping[str, Any] | None
+    cpu: int
+    ram: Size
+    vram: Size
+    resources: Mapping[str, Size] | None
+    timeout: Seconds | None
+    retry: int | Retry
+    max_wait: Seconds | None
+    engine: Any
+
+
+_OWN: Final = ("overlap", "max_parallel", "jitter", "enabled", "immediately", "disable_after")
+
+
+def add_periodic(
+    kernel_scope: KernelScope,
+    prototype: Handle[Any],
+    args: tuple[Any, ...],
+    every: Seconds,
+    name: str | None,
+    options: PeriodicOptions,
+) -> Periodic:
+    """Add a periodic whose iterations are copies of a handle that is never submitted itself."""
+    authority = prototype._authority
+    own: dict[str, Any] = {key: value for key, value in options.items() if key in _OWN}
+    of_tasks: Any = {key: value for key, value in options.items() if key not in _OWN}
+    request = prepare(authority, kernel_scope, prototype, args, of_tasks)
+    if request.after or request.after_ended:
+        raise ConfigError(
+            "a periodic has no dependencies and takes no handle as argument: its tasks start by the clock"
+        )
+    interval_ns = duration_ns("every", every)
+    periodic = authority.command(
+        lambda now: authority.kernel.add_periodic(
+            now,
+            kernel_scope,
+            interval_ns,
+            name,
+            priority=request.priority,
+            demand=request.demand,
+            policy=request.policy,
+            make_job=lambda task: _trigger(prototype, task),
+            **own,
+        )
+    )
+    return Periodic(authority, periodic)
+
+
+def _trigger(prototype: Handle[Any], task: Task) -> Trigger:
+    """Return the handle of a task that the kernel has just made of a tick."""
+    context = prototype._context.copy()  # iterations may overlap, and do not see what others set there
+    handle = Trigger(prototype._authority, prototype._fn, prototype._args, context, prototype._engine)
+    handle._kwargs = prototype._kwargs
+    handle._task = task
+    return handle
 
 
 class Periodic:

@@ -5,24 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextvars import copy_context
-from dataclasses import replace
 from inspect import CO_COROUTINE
 from threading import Lock
 from time import monotonic_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack
 
-from whywait.errors import ConfigError, DisposeIncomplete, ForeignRef, QueueFull, UnknownTask
+from whywait.errors import ConfigError, DisposeIncomplete, QueueFull
 from whywait.handle import Handle
-from whywait.kernel.model import Demand, Limits, Policy, Priority, Retry, Submission, Task, make_demand
+from whywait.kernel.model import Limits, Retry
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.state import OPEN_SCOPE_STATES, ScopeState
-from whywait.options import Call, PeriodicOptions, ScopeOptions, TaskOptions, refuse_unknown
-from whywait.periodic import Periodic, Triggers
-from whywait.settings import UNSET, Seconds, Size, Unset, as_retry, duration_ns, optional_ns, seconds
-from whywait.units import parse_size
+from whywait.locks import take
+from whywait.periodic import Periodic, PeriodicOptions, add_periodic
+from whywait.settings import UNSET, Seconds, seconds
+from whywait.submission import Call, TaskOptions, changed, prepare
 from whywait.waiters import finish, refuse_on_loop
 
 if TYPE_CHECKING:
@@ -34,6 +33,22 @@ T = TypeVar("T")
 log = logging.getLogger("whywait")
 
 KILL_S: Final = 5.0  # how long killed bodies may take to be gone
+
+
+class ScopeOptions(TypedDict, total=False):
+    """What a scope may set for itself; what is left out is inherited, None means explicitly none."""
+
+    slots: int | None
+    max_spawn: int | None
+    on_error: str
+    queue_limit: int | None
+    overflow: str
+    when_busy: str
+    max_wait: Seconds | None
+    retry: int | Retry
+    timeout: Seconds | None
+    engine: Any
+    grace: Seconds
 
 
 class Scope:
@@ -53,7 +68,8 @@ class Scope:
         self._kernel_scope = kernel_scope
         self._engine = engine
         self._on_error = on_error
-        self._for_coroutines: Engine | None = None
+        self._coroutine_engine: Engine | None = None
+        self._enter, self._submit = authority.kernel.enter, authority.kernel.submit
         self._errors: list[BaseException] = []
         self.grace_s = grace_s
 
@@ -69,59 +85,36 @@ class Scope:
 
     # Tasks
 
-    def submit(
-        self,
-        fn: Callable[..., T],
-        /,
-        *args: Any,  # noqa: ANN401 - the function's own
-        id: str | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-        after: Iterable[Any] = (),
-        after_ended: Iterable[Any] = (),
-        priority: int | str = Priority.NORMAL,
-        cpu: int = 0,
-        ram: Size = 0,
-        vram: Size = 0,
-        resources: Mapping[str, Size] | None = None,
-        timeout: Seconds | Unset | None = UNSET,
-        retry: int | Retry | Unset = UNSET,
-        max_wait: Seconds | Unset | None = UNSET,
-        engine: str | Engine | None = None,
-    ) -> Handle[T]:
+    def submit(self, fn: Callable[..., T], /, *args: Any, **options: Unpack[TaskOptions]) -> Handle[T]:  # noqa: ANN401 - the function's own
         """Submit a task; a refusal raises and leaves nothing behind.
 
+        The keywords are those of :class:`~whywait.submission.TaskOptions`; the function's own go into ``kwargs``.
         Handles among ``args`` and ``kwargs`` are dependencies and are replaced by their results.
         """
-        authority = self._authority
-        code = getattr(fn, "__code__", None)
-        if engine is None and code is not None:
-            carried_by = self._coroutine_engine() if code.co_flags & CO_COROUTINE else self._engine
-        else:
-            carried_by = authority.engines.choose(engine, self._engine, fn)
-        handle = Handle(authority, fn, args, copy_context(), carried_by)
-        if args or kwargs:
-            after = self._take_arguments(handle, args, kwargs, after)
-        if priority.__class__ is not int or not 0 <= priority <= 100:  # noqa: PLR2004 - the common case, told apart for speed
-            priority = Priority.parse(priority)
-        demand: Demand = _demand(cpu, ram, vram, resources) if cpu or ram or vram or resources else ()
-        policy = None
-        if timeout is not UNSET or retry is not UNSET or max_wait is not UNSET:
-            policy = _policy(self._kernel_scope.policy, timeout, retry, max_wait)
-        before = self._tasks(after) if after else ()
-        before_ended = self._tasks(after_ended) if after_ended else ()
-        lock = authority.lock
+        authority, kernel_scope = self._authority, self._kernel_scope
+        handle = Handle(authority, fn, args, copy_context(), self._engine_for(fn))
+        request = None
+        if options or (args and any(isinstance(value, Handle) for value in args)):
+            request = prepare(authority, kernel_scope, handle, args, options)
+        lock, work = authority.lock, None
         if lock._is_owned():  # type: ignore[attr-defined]
             authority.refuse_inside()
+        if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
+            take(lock)
         try:
-            with lock:
-                now = monotonic_ns()
-                handle._task = authority.kernel.submit(
-                    now, self._kernel_scope, id, priority, demand, before, before_ended, policy, handle
-                )
+            now = monotonic_ns()
+            if request is not None:
+                handle._task = self._submit(now, *request)
+            else:  # the shortest way first; what it does not take, the long one refuses or takes
+                task = self._enter(now, kernel_scope, handle)
+                handle._task = self._submit(now, kernel_scope, job=handle) if task is None else task
+            if authority.may_act():
                 work = authority.after_submit(now)
         except QueueFull as error:
             log.warning("dropped: %s", error)
             raise
+        finally:
+            lock.release()
         if work is not None:
             authority.carry_out(work)
         return handle
@@ -132,17 +125,17 @@ class Scope:
         Tasks may name each other in ``after`` in any order.
         """
         authority = self._authority
-        batch = [each if isinstance(each, Call) else Call(each) for each in calls]
         handles: list[Handle[Any]] = []
         requests = []
-        for index, call in enumerate(batch):
+        for index, each in enumerate(calls):
+            fn, args, options = each if isinstance(each, Call) else Call(each)
+            handle: Handle[Any] = Handle(authority, fn, args, copy_context(), self._engine_for(fn))
             try:
-                handle, request = self._prepare(call)
-            except ConfigError as error:
-                name = (call.options or {}).get("id") or f"number {index} of the batch"
+                requests.append(prepare(authority, self._kernel_scope, handle, args, options or {}))
+            except (ConfigError, TypeError) as error:
+                name = (options or {}).get("id") or f"number {index} of the batch"
                 raise ConfigError(f"task {name}: {error}") from None
             handles.append(handle)
-            requests.append(request)
 
         def act(now: int) -> None:
             for handle, task in zip(handles, authority.kernel.submit_many(now, requests), strict=True):
@@ -161,101 +154,29 @@ class Scope:
         /,
         *args: Any,  # noqa: ANN401 - the function's own
         every: Seconds,
-        overlap: str = "skip",
-        max_parallel: int = 1,
-        jitter: float = 0.0,
-        enabled: bool = True,
-        immediately: bool = False,
-        priority: int | str = Priority.NORMAL,
-        disable_after: int | None = None,
         id: str | None = None,
         **options: Unpack[PeriodicOptions],
     ) -> Periodic:
         """Call ``fn(*args)`` at a fixed rate for the life of this scope; each time as an ordinary task.
 
-        ``overlap`` says what happens to a tick while the last iteration is still there: ``"skip"`` it, ``"queue"``
-        one, or run up to ``max_parallel`` in ``"parallel"``. ``jitter`` (0 to 0.3 of the interval) shifts single
-        ticks, never the grid. After ``disable_after`` failures in a row it switches itself off.
+        The keywords are those of :class:`~whywait.periodic.PeriodicOptions`; the function's own go into ``kwargs``.
         """
-        refuse_unknown("periodic", options, PeriodicOptions)
-        get: Any = options.get
-        authority, kernel_scope = self._authority, self._kernel_scope
-        engine = authority.engines.choose(get("engine"), self._engine, fn)
-        triggers = Triggers(authority, fn, args, get("kwargs"), engine)
-        settings: dict[str, Any] = {
-            "overlap": overlap,
-            "max_parallel": max_parallel,
-            "jitter": jitter,
-            "enabled": enabled,
-            "immediately": immediately,
-            "priority": Priority.parse(priority),
-            "demand": _demand(get("cpu", 0), get("ram", 0), get("vram", 0), get("resources")),
-            "policy": _policy(kernel_scope.policy, get("timeout", UNSET), get("retry", UNSET), get("max_wait", UNSET)),
-            "disable_after": disable_after,
-            "make_job": triggers.make,
-        }
-        interval_ns = duration_ns("every", every)
-        kernel = authority.kernel
-        periodic = authority.command(lambda now: kernel.add_periodic(now, kernel_scope, interval_ns, id, **settings))
-        return Periodic(authority, periodic)
+        prototype: Handle[Any] = Handle(self._authority, fn, args, copy_context(), self._engine_for(fn))
+        return add_periodic(self._kernel_scope, prototype, args, every, id, options)
 
-    def _prepare(self, call: Call) -> tuple[Handle[Any], Submission]:
-        options: dict[str, Any] = dict(call.options or {})
-        refuse_unknown("task", options, TaskOptions)
-        get = options.get
-        engine = self._authority.engines.choose(get("engine"), self._engine, call.fn)
-        handle: Handle[Any] = Handle(self._authority, call.fn, call.args, copy_context(), engine)
-        after: Any = get("after", ())
-        if call.args or get("kwargs"):
-            after = self._take_arguments(handle, call.args, get("kwargs"), after)
-        sizes: Any = (get("cpu", 0), get("ram", 0), get("vram", 0), get("resources"))
-        policy = None
-        if options.keys() & {"timeout", "retry", "max_wait"}:
-            given: Any = (get("timeout", UNSET), get("retry", UNSET), get("max_wait", UNSET))
-            policy = _policy(self._kernel_scope.policy, *given)
-        return handle, Submission(
-            self._kernel_scope,
-            get("id"),
-            Priority.parse(get("priority", Priority.NORMAL)),
-            _demand(*sizes),
-            self._tasks(after),
-            self._tasks(get("after_ended", ())),
-            policy,
-            handle,
-        )
+    def _engine_for(self, fn: Callable[..., Any]) -> Engine:
+        """Return who carries a function out that names no engine."""
+        code = getattr(fn, "__code__", None)
+        if code is None:
+            return self._authority.engines.choose(self._engine, fn)
+        return self._for_coroutines() if code.co_flags & CO_COROUTINE else self._engine
 
-    def _coroutine_engine(self) -> Engine:
-        """Return who carries coroutine functions out that name no engine; looked up once."""
-        if self._for_coroutines is None:
+    def _for_coroutines(self) -> Engine:
+        """Return who carries coroutine functions out; looked up once."""
+        if self._coroutine_engine is None:
             default = self._engine
-            self._for_coroutines = default if default.runs_coroutines else self._authority.engines.get("asyncio")
-        return self._for_coroutines
-
-    def _take_arguments(
-        self, handle: Handle[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, after: Iterable[Any]
-    ) -> Iterable[Any]:
-        """Note keyword arguments; handles among all arguments become dependencies."""
-        given = [*args, *kwargs.values()] if kwargs else args
-        awaited = [value for value in given if isinstance(value, Handle)]
-        if kwargs or awaited:
-            handle._kwargs = dict(kwargs or {})
-        return [*after, *awaited] if awaited else after
-
-    def _tasks(self, dependencies: Iterable[Any]) -> tuple[Task | str, ...]:
-        """Turn handles, refs and ids into what the kernel takes."""
-        return tuple(self._task(dependency) for dependency in dependencies)
-
-    def _task(self, dependency: Any) -> Task | str:  # noqa: ANN401 - checked here
-        if isinstance(dependency, Handle):
-            if dependency._authority is not self._authority:
-                raise ForeignRef(f"{dependency!r} belongs to another authority: it cannot be awaited here")
-            return dependency._task
-        if isinstance(dependency, str):
-            return dependency
-        try:
-            return self._authority.get(dependency)._task
-        except AttributeError:
-            raise UnknownTask(f"a dependency is a handle, a ref or an id, not {dependency!r}") from None
+            self._coroutine_engine = default if default.runs_coroutines else self._authority.engines.get("asyncio")
+        return self._coroutine_engine
 
     # Life
 
@@ -454,7 +375,9 @@ class Scope:
 
 def open_scope(authority: Authority, parent: Scope | None, key: str, options: ScopeOptions) -> Scope:
     """Open a scope below ``parent``, or below the authority itself."""
-    refuse_unknown("scope", options, ScopeOptions)
+    unknown = options.keys() - ScopeOptions.__annotations__.keys()
+    if unknown:
+        raise ConfigError(f"unknown scope options {sorted(unknown)}: use {', '.join(ScopeOptions.__annotations__)}")
     kernel = authority.kernel
     above = parent._kernel_scope if parent is not None else kernel.root
     on_error = options.get("on_error", "continue")
@@ -467,7 +390,7 @@ def open_scope(authority: Authority, parent: Scope | None, key: str, options: Sc
         when_busy=options.get("when_busy", above.limits.when_busy),
         max_spawn=options.get("max_spawn"),
     )
-    policy = _policy(
+    policy = changed(
         above.policy, options.get("timeout", UNSET), options.get("retry", UNSET), options.get("max_wait", UNSET)
     )
     default = parent._engine if parent is not None else authority.engines.default
@@ -480,21 +403,3 @@ def open_scope(authority: Authority, parent: Scope | None, key: str, options: Sc
     )
     authority.scopes[key] = scope
     return scope
-
-
-def _policy(
-    base: Policy, timeout: Seconds | Unset | None, retry: int | Retry | Unset, max_wait: Seconds | Unset | None
-) -> Policy:
-    """Return a policy with what was given; the rest comes from ``base``."""
-    if not isinstance(timeout, Unset):
-        base = replace(base, timeout_ns=optional_ns("timeout", timeout))
-    if not isinstance(retry, Unset):
-        base = replace(base, retry=as_retry(retry))
-    if not isinstance(max_wait, Unset):
-        base = replace(base, max_wait_ns=optional_ns("max_wait", max_wait))
-    return base
-
-
-def _demand(cpu: int, ram: Size, vram: Size, resources: Mapping[str, Size] | None) -> Demand:
-    named = {name: parse_size(amount) for name, amount in resources.items()} if resources else None
-    return make_demand(cpu, parse_size(ram), parse_size(vram), named)

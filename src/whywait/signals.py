@@ -7,13 +7,12 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from whywait.errors import TaskAborted
 from whywait.waiters import ringer
 
 if TYPE_CHECKING:
-    from whywait.crew import Member
     from whywait.handle import Handle
 
 
@@ -96,11 +95,21 @@ class AbortSignal:
                     await waiter
 
 
-class _Current(threading.local):
-    """The handle whose body this thread runs."""
+class _Working(Protocol):
+    """Something that works off tasks, or is a part of one, on one thread."""
 
-    handle: Handle[Any] | None = None
-    member: Member | None = None  # ... and which handler or worker of it, if any
+    inbox: Handle[Any] | None
+
+
+class _Current(threading.local):
+    """What works on this thread, if anything; its inbox is the task whose body runs."""
+
+    worker: _Working | None = None
+
+    @property
+    def handle(self) -> Handle[Any] | None:
+        """The handle whose body this thread runs."""
+        return None if self.worker is None else self.worker.inbox
 
 
 in_thread = _Current()

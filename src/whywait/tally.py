@@ -164,7 +164,7 @@ class Tally:
     def settle(self, tasks: list[Task]) -> None:
         """Take in tasks that ended while they were pending."""
         for task in tasks:
-            for cause, ns in (task.waits or {}).items():
+            for cause, ns in task.waits.items():
                 self.unstarted_ns[cause] = self.unstarted_ns.get(cause, 0) + ns
             if task.starved_ns:
                 self._note_starved(task)

@@ -49,10 +49,10 @@ def test_foreground_work_goes_on_unhindered(wide, body, stage):
     with wide.scope("s", on_error="abort") as scope:
         bad = scope.periodic(body.fail, "periodic", every="2ms", id="bad")
         scope.periodic(body.note, stage, "tick", every="3ms")
-        step = scope.submit(body.value, 0)
+        step = line = scope.submit(body.value, 0)
         for number in range(20):
             step = scope.submit(body.add, step, 1, kwargs={"third": number})
-            scope.submit(body.line, stage, "order", str(number), after=[step])
+            line = scope.submit(body.line, stage, "order", str(number), after=[step, line])
         assert step.result(LIMIT_S) == 20 + sum(range(20))
         until(lambda: bad.status().run_count)
     assert scope.state == "DISPOSED"

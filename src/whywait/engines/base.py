@@ -10,11 +10,17 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from whywait.kernel.state import Outcome
 
 if TYPE_CHECKING:
     from whywait.authority import Authority
     from whywait.handle import Handle
+
+
+Ended = tuple[str, str | None, bool]  # outcome, cause, may be retried
+SUCCEEDED: Final[Ended] = (Outcome.SUCCESS, None, True)
 
 
 class Engine(ABC):

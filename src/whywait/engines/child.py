@@ -155,7 +155,7 @@ class Link:
         self._results = results
         self._control = control
         self._fds = (tasks, results, control, life)
-        self._body: Body | None = None
+        self.inbox: Body | None = None  # of the task that runs
         self._early: Wish | None = None  # came before its task
         self._functions: dict[int, Callable[..., Any]] = {}
         self._forked = False
@@ -167,6 +167,7 @@ class Link:
 
     def serve(self) -> None:
         """Run one task after the other until the parent closes the pipe."""
+        in_thread.worker = self  # type: ignore[assignment] # a body stands for a handle
         while True:
             try:
                 kind, answer = self._run(self._reader.read()[1])
@@ -184,16 +185,16 @@ class Link:
 
     def parked(self, body: Body) -> None:
         """Tell the parent that the body has parked."""
-        if body is self._body and not self._forked:
+        if body is self.inbox and not self._forked:
             self.send(KIND_PARKED, PARK.pack(body.turn))
 
     def runs(self, body: Body) -> bool:
         """Return whether a body is the one that runs."""
-        return body is self._body
+        return body is self.inbox
 
     def note(self, body: Body, kind: str, details: tuple[tuple[str, Any], ...]) -> None:
         """Let the parent record an event."""
-        if body is self._body and not self._forked:
+        if body is self.inbox and not self._forked:
             self.send(KIND_NOTE, dumps((kind, details)))
 
     def grace_of(self, body: Body) -> float:  # noqa: ARG002 - the same for all
@@ -212,7 +213,7 @@ class Link:
         """Return a stream of the task, as far as it is here."""
         check_name(name)
         with self.lock:
-            if body is not self._body:
+            if body is not self.inbox:
                 raise InvalidTransition(f"task {body.id} has ended: its stream {name!r} takes nothing more")
             streams = inside_of(body).streams  # type: ignore[arg-type] # stands for a handle
             if name not in streams:
@@ -277,14 +278,14 @@ class Link:
 
     def _begin(self, body: Body) -> None:
         with self.lock:
-            self._body = in_thread.handle = body  # type: ignore[assignment] # stands for a handle
+            self.inbox = body
             if self._early is not None and self._early[0] == body.number:
                 self._apply(body, self._early)
             self._early = None
 
     def _end(self) -> None:
         with self.lock:
-            self._body = in_thread.handle = None
+            self.inbox = None
 
     def send(self, kind: int, payload: bytes) -> None:
         """Send a frame to the parent."""
@@ -307,7 +308,7 @@ class Link:
 
     def _hear(self, wish: Wish) -> None:
         with self.lock:
-            body = self._body
+            body = self.inbox
             if body is None or body.number != wish[0]:
                 self._early = wish
                 return
@@ -317,7 +318,7 @@ class Link:
     def _hear_more(self, verb: str, number: int, *words: str) -> None:
         """Take in room in a stream, or a part of an answer."""
         with self.lock:
-            body = self._body
+            body = self.inbox
             if body is None or body.number != number:
                 return
             streams = inside_of(body).streams  # type: ignore[arg-type] # stands for a handle

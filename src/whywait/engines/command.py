@@ -280,18 +280,16 @@ class CommandEngine(ThreadEngine):
         super().close()
         self._watch.close()
 
-    def run(self, handle: Handle[Any], worker: object) -> Ended:  # noqa: ARG002 - nothing of its own
-        """Run the command to its end; return outcome, cause and whether it may be retried."""
-        try:
-            return self._run(handle)
-        except CommandFailed as failure:
-            return Outcome.ERROR, Cause.EXIT_CODE, handle.failed(failure)[2]
-        except BaseException as error:  # noqa: BLE001 - the thread has to go on, whatever it is
-            failed = TaskFailed(f"task {handle.id}: its command could not be run: {error}")
-            failed.__cause__ = error
-            return handle.failed(failed)
+    def failed(self, handle: Handle[Any], error: BaseException) -> Ended:
+        """Tell a command that failed from one that could not be run."""
+        if isinstance(error, CommandFailed):
+            return Outcome.ERROR, Cause.EXIT_CODE, handle.failed(error)[2]
+        failed = TaskFailed(f"task {handle.id}: its command could not be run: {error}")
+        failed.__cause__ = error
+        return handle.failed(failed)
 
-    def _run(self, handle: Handle[Any]) -> Ended:
+    def call(self, handle: Handle[Any]) -> None:
+        """Run the command to its end and keep its result."""
         command, more = _command_of(handle)
         self._watch.begin()
         running = _Running(_launch(command, more), command.limit)
@@ -312,7 +310,6 @@ class CommandEngine(ThreadEngine):
         if code:
             _complain(command, result)
         handle._value = result
-        return Outcome.SUCCESS, None, True
 
     def _follow(self, handle: Handle[Any]) -> None:
         running = self._running.get(handle)

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from whywait.engines.answers import raised, returned
-from whywait.engines.base import Engine
+from whywait.engines.base import Ended, Engine
 from whywait.engines.frames import KIND_PARKED, KIND_VALUE
 from whywait.engines.messages import forget_streams, take_message
 from whywait.engines.pickling import Functions, dumps, require_cloudpickle
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("whywait")
 
 IDLE_S: Final = 30.0  # workers that nobody needed for so long end
-Ended = tuple[str, str | None, bool]  # outcome, cause, may be retried
 Parcel = tuple[int, bytes, tuple[int, bytes], bytes]  # task number, label, function, arguments
 ABORTED: Final = (Outcome.ERROR, Cause.EXCEPTION, False)  # the kernel knows better
 

@@ -80,10 +80,8 @@ class Engines:
                 made.use_loop(self._loop)
         return made
 
-    def choose(self, engine: str | Engine | None, default: Engine, fn: Callable[..., Any]) -> Engine:
-        """Return who carries a function out: the given engine, that of commands or coroutines, else the default."""
-        if engine is not None:
-            return self.get(engine)
+    def choose(self, default: Engine, fn: Callable[..., Any]) -> Engine:
+        """Return who carries a function out that names no engine: that of commands or coroutines, else the default."""
         if isinstance(fn, Command):
             return default if default.name == "command" else self.get("command")
         if iscoroutinefunction(fn) and not default.runs_coroutines:

@@ -1,20 +1,28 @@
 """The thread engine: worker threads that report a task and take the next one in one step.
 
-A task is handed to exactly one thread: an idle one, else a new one. Nothing queues here and nothing is counted, so
-there is no wake-up to lose; the kernel's slots bound the number of threads. The thread that became idle last is
-used first, and one that nobody needed for a while ends.
+A task that is started goes into a queue and is promised to a thread: to one that sleeps (``_sleeping`` has an entry
+for each to which nothing is promised), else to a new one. A thread that has nothing to do looks into the queue before
+it goes to sleep, and may take what was promised to another. So a burst of short tasks is done by those that are
+awake, no wake-up is lost, and the kernel's slots bound the number of threads. One that nobody needed for a while ends.
+
+There is no lock that a finaliser could meet: everything is done by single operations of ``deque`` and
+``SimpleQueue``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
-import logging
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Callable
+from contextvars import Context
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
-from whywait.engines.base import Engine
+from whywait.engines.base import SUCCEEDED, Ended, Engine
 from whywait.errors import TaskAborted
 from whywait.inside import wrap_up
 from whywait.kernel.state import Cause, Outcome
@@ -23,19 +31,19 @@ from whywait.signals import in_thread
 if TYPE_CHECKING:
     from whywait.handle import Handle
 
-log = logging.getLogger("whywait")
+T = TypeVar("T")
 
-IDLE_S: Final = 30.0
+_OURS: Final = ("whywait", "whywait.engines")
+NEVER_RAN: Final[Ended] = (Outcome.ERROR, Cause.EXCEPTION, False)
 
 
-class _Worker:
-    """One thread; ``inbox`` is set before ``bell`` rings."""
+class Worker:
+    """One thread, and the handle of the task whose body it runs."""
 
-    __slots__ = ("bell", "inbox", "thread")
+    __slots__ = ("inbox", "thread")
 
     def __init__(self) -> None:
-        self.bell = threading.Lock()
-        self.bell.acquire()
+        """Have no task yet."""
         self.inbox: Handle[Any] | None = None
         self.thread: threading.Thread
 
@@ -45,29 +53,31 @@ class ThreadEngine(Engine):
 
     name: ClassVar[str] = "thread"
     can_kill: ClassVar[bool] = False
+    idle_s: ClassVar[float | None] = 30.0  # after this long without a task a thread ends; None: it stays
+    goes_on: ClassVar[bool] = True  # a thread that ends a task takes the one that starts in its place
+    call: Callable[[Handle[Any]], object] | None = None  # runs a body and keeps its value; None: it is simply called
 
     _names = itertools.count(1)
 
     def __init__(self) -> None:
         """Start without any thread; they come with the tasks."""
-        self._idle: deque[_Worker] = deque()
-        self._workers: set[_Worker] = set()
+        self._queue: SimpleQueue[Handle[Any] | None] = SimpleQueue()  # None: end
+        self._sleeping: deque[None] = deque()
+        self._workers: set[Worker] = set()
         self._closed = False
 
+    @property
+    def threads(self) -> set[threading.Thread]:
+        """The threads there are."""
+        return {worker.thread for worker in list(self._workers)}
+
     def start(self, handle: Handle[Any]) -> None:
-        """Hand the task to an idle thread or to a new one."""
+        """Hand the task to a thread that sleeps, to a new one, or to the first that comes."""
+        self._queue.put(handle)
         try:
-            worker = self._idle.pop()
+            self._sleeping.pop()
         except IndexError:
-            worker = _Worker()
-            worker.inbox = handle
-            name = f"whywait-{self.name}-{next(self._names)}"
-            worker.thread = threading.Thread(target=self._work, args=(worker,), name=name, daemon=True)
-            self._workers.add(worker)
-            worker.thread.start()
-        else:
-            worker.inbox = handle
-            worker.bell.release()
+            self.come_for_queue()
 
     def abort(self, handle: Handle[Any]) -> None:
         """Do nothing more: the body sees its signal."""
@@ -82,69 +92,121 @@ class ThreadEngine(Engine):
     def close(self) -> None:
         """Let the idle threads end; a busy one ends after its task."""
         self._closed = True
-        while self._idle:
-            try:
-                worker = self._idle.pop()
-            except IndexError:
-                break
-            worker.bell.release()
-        for worker in list(self._workers):
-            if worker.thread is not threading.current_thread():
-                worker.thread.join(timeout=1.0)
+        self._queue.put(None)
+        for thread in self.threads:
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join(timeout=1.0)
 
-    def run(self, handle: Handle[Any], worker: _Worker) -> tuple[str, str | None, bool]:  # noqa: ARG002 - for subclasses
-        """Run the body; return outcome, cause and whether the error may be retried."""
+    # For engines built on this one
+
+    def new_name(self) -> str | None:
+        """Return the name of a thread that may be made; None: there are as many as there may be."""
+        return f"whywait-{self.name}-{next(self._names)}"
+
+    def name_is_free(self, name: str) -> None:
+        """Take back the name of a thread that has ended, or that the system refused."""
+
+    def come_for_queue(self) -> None:
+        """Make a thread for what is in the queue, if there may be one more."""
+        name = self.new_name()
+        if name is None:
+            return
+        worker = Worker()
+        worker.thread = threading.Thread(target=self._live, args=(worker,), name=name, daemon=True)
+        self._workers.add(worker)
         try:
-            if handle._kwargs is None:
-                handle._value = handle._context.run(handle._fn, *handle._args)
-            else:
-                handle._value = handle.call_body()
-        except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
-            return handle.failed(error)
-        return Outcome.SUCCESS, None, True
+            worker.thread.start()
+        except RuntimeError as error:  # the system gives no more threads
+            self._workers.discard(worker)
+            if not self._workers:  # nobody else will come for the task
+                self._give_up(error)
+            self.name_is_free(name)
 
-    def _work(self, worker: _Worker) -> None:
-        ended = self.authority.ended
-        run = self.run
-        handle = worker.inbox
+    def failed(self, handle: Handle[Any], error: BaseException) -> Ended:
+        """Keep what the body raised; return how it has ended."""
+        return handle.failed(error)
+
+    def work(self, worker: Worker) -> None:
+        """Do tasks until there is nothing more to do."""
+        ended, succeeded = self.authority.ended, self.authority.succeeded
+        engine = self if self.goes_on else None
+        in_thread.worker = worker
+        handle = self._sleep()
         while handle is not None:
-            worker.inbox = in_thread.handle = handle
+            worker.inbox = handle
             if handle.attention and handle.aborted:
-                outcome: tuple[str, str | None, bool] = (Outcome.ERROR, Cause.EXCEPTION, False)
+                handle = ended(handle, NEVER_RAN, engine)
             else:
-                outcome = run(handle, worker)
-                if handle.attention:
-                    outcome = wrap_up(handle, outcome)
-            in_thread.handle = None
-            try:
-                handle = ended(handle, outcome, self)
-            except TaskAborted:  # injected by kill() a moment too late for the body: the report is still due
-                assert worker.inbox is not None, "the worker has a task"
-                handle = ended(worker.inbox, outcome, self)
-            if handle is None:
+                try:  # the body is called right here: between it and an error's traceback is nothing of the task
+                    if self.call is not None:
+                        self.call(handle)
+                    elif handle._kwargs is None and handle._context is not None:
+                        handle._value = handle._context.run(handle._fn, *handle._args)
+                    else:
+                        handle._value = _call(handle._context, *handle.body())
+                except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
+                    error.__traceback__ = _within_body(error.__traceback__)
+                    outcome = self.failed(handle, error)
+                    handle = ended(handle, wrap_up(handle, outcome) if handle.attention else outcome, engine)
+                else:
+                    if handle.attention:  # there may be more of the task than its body
+                        handle = ended(handle, wrap_up(handle, SUCCEEDED), engine)
+                    else:
+                        handle = succeeded(handle, engine)
+            if handle is None:  # now nothing of the task is left here
                 worker.inbox = None
-                handle = self._wait(worker)
-        self._workers.discard(worker)
-        self.worker_ends(worker)
+                handle = self._next()
 
-    def _wait(self, worker: _Worker) -> Handle[Any] | None:
-        """Wait for the next task; None: end."""
-        self._idle.append(worker)
-        while not self._closed:
-            if worker.bell.acquire(timeout=IDLE_S):
-                return worker.inbox
-            try:
-                self._idle.remove(worker)
-            except ValueError:  # somebody has just taken it
-                worker.bell.acquire()
-                return worker.inbox
-            return None
+    # Threads
+
+    def _give_up(self, error: RuntimeError) -> None:
+        with contextlib.suppress(Empty):
+            handle = self._queue.get_nowait()
+            if handle is not None:
+                handle._error = error
+                self.authority.ended(handle, NEVER_RAN)
+
+    def _live(self, worker: Worker) -> None:
+        """Be a thread."""
         try:
-            self._idle.remove(worker)
-        except ValueError:
-            worker.bell.acquire()
-            return worker.inbox
-        return None
+            self.work(worker)
+        finally:
+            self._workers.discard(worker)
+            self.name_is_free(worker.thread.name)
 
-    def worker_ends(self, worker: _Worker) -> None:
-        """Release what a worker has besides its thread; for engines built on this one."""
+    def _next(self) -> Handle[Any] | None:
+        """Return a task that is in the queue, or sleep until there is one; None: end."""
+        try:
+            handle = self._queue.get_nowait()
+        except Empty:
+            self._sleeping.append(None)
+            return self._sleep()
+        self._sleeping.append(None)  # whoever this was promised to sleeps on, and nothing is promised to it
+        return self._and_for_all(handle)
+
+    def _sleep(self) -> Handle[Any] | None:
+        while True:
+            try:
+                return self._and_for_all(self._queue.get(timeout=self.idle_s))
+            except Empty:
+                with contextlib.suppress(IndexError):  # it fails if something was just promised to a sleeper
+                    self._sleeping.pop()
+                    return None
+
+    def _and_for_all(self, handle: Handle[Any] | None) -> Handle[Any] | None:
+        """Leave the word that ends a thread for the others, too."""
+        if handle is None:
+            self._queue.put(None)
+        return handle
+
+
+def _call(context: Context | None, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+    """Call a function in a context, or in the thread's own."""
+    return fn(*args, **kwargs) if context is None else context.run(fn, *args, **kwargs)
+
+
+def _within_body(traceback: TracebackType | None) -> TracebackType | None:
+    """Return the part of a traceback that begins with the body."""
+    while traceback is not None and traceback.tb_frame.f_globals.get("__package__") in _OURS:
+        traceback = traceback.tb_next
+    return traceback

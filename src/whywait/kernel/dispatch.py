@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from whywait.kernel.model import Demand, Scope, Task
 
 _SWEEP_EMPTY_LANES: Final = 64
+_READY: Final = TaskState.READY  # a global is found faster than an attribute of a class, before Python 3.12
 
 
 class Dispatcher:
@@ -37,8 +38,8 @@ class Dispatcher:
         self.on_unwatched: Callable[[int, Lane, int], None] = _ignore  # starvation has to look at the lane again
         self._greedy = greedy
         self._strict = isinstance(order, Strict)
-        self._step_ns = order.next_step(0, 0) or UNLIMITED  # a shorter wait has gained nothing
-        self._soft = [gate for gate in resources.values() if gate.soft]
+        self.step_ns = order.next_step(0, 0) or UNLIMITED  # a shorter wait has gained nothing
+        self.soft = [gate for gate in resources.values() if gate.soft]
         self._level_of: list[Level | None] = [None] * (HIGHEST + 1)
         self.count = 0  # numbers tasks and entries alike, so that both grow together
         self._holders = [0] * (HIGHEST + 1)  # slot holders by priority
@@ -59,7 +60,7 @@ class Dispatcher:
     def enter(self, now: int, task: Task, lane: Lane, entry: int) -> None:
         """Make a task READY: it goes to the back of its lane. ``entry`` is newer than any before."""
         level = lane.level
-        task.state = TaskState.READY
+        task.state = _READY
         task.since = now
         task.entry = entry
         task.lane = lane
@@ -79,7 +80,7 @@ class Dispatcher:
         """Take a READY task out of its lane without starting it."""
         lane = task.lane
         assert lane is not None, "a READY task is in a lane"
-        self._account(now, task, lane)
+        self.account(now, task, lane)
         was_head = lane.remove(task)
         task.lane = None
         bench = lane.bench
@@ -93,7 +94,18 @@ class Dispatcher:
         if not lane.items:
             if lane is self.blocker:
                 self._forget_blocker(now)
-            self._lane_emptied()
+            self.lane_emptied()
+
+    def clear(self, now: int, lane: Lane) -> None:
+        """Take all tasks out of a lane at once; their waits are charged already."""
+        if lane.items:
+            if lane.bench is not None:
+                self._off_bench(lane, lane.bench)
+                lane.epoch = Epoch(now, None, lane.level.segment, {})
+            lane.clear()
+            if lane is self.blocker:
+                self._forget_blocker(now)
+            self.lane_emptied()
 
     # The decision
 
@@ -102,7 +114,7 @@ class Dispatcher:
         started: list[Task] = []
         slots = self.slots
         while slots.free > 0:
-            lane = self._next_lane(now)
+            lane = self.next_lane(now)
             if lane is None:
                 if self.held or self.blocker is not None:
                     self._let_pass(now)
@@ -138,27 +150,8 @@ class Dispatcher:
                 return gate
         return None
 
-    def may_hand_over(self, now: int, lane: Lane) -> bool:
-        """Return whether the next task to start is of this lane and nobody else is let in by what it holds."""
-        if self.slots.free or not lane.items or lane.bench is not None or self.blocker is not None:
-            return False
-        for gate, _ in lane.needs:
-            if gate.benches or gate.free < 0:  # overdrawn: what comes back is not enough for the next one
-                return False
-        for gate in self._soft:
-            if gate.benches:
-                return False
-        level = lane.level
-        if len(self.levels) == 1 and not level.opening:
-            key, first = level.heap[0]
-            return first is lane and key == lane.head_entry  # not so if the item is stale: then the long way decides
-        return self._next_lane(now) is lane
-
-    def hand_over(self, now: int, lane: Lane) -> Task:
-        """Mark the next task of a lane RUNNING; slot and budget are there already or are taken by the caller.
-
-        The lane is on top of its level's heap: ``first`` said so.
-        """
+    def _hand_over(self, now: int, lane: Lane) -> Task:
+        """Mark the next task of a lane RUNNING that is on top of its level's heap; the caller takes slot and budget."""
         task = lane.shift()
         if lane.items:
             lane.queued = entry = lane.head_entry
@@ -166,13 +159,13 @@ class Dispatcher:
         else:
             lane.queued = None
             heappop(lane.level.heap)
-            self._lane_emptied()
+            self.lane_emptied()
         self._mark_running(now, task, lane)
         return task
 
     def _mark_running(self, now: int, task: Task, lane: Lane) -> None:
         if now != task.since:
-            self._account(now, task, lane)
+            self.account(now, task, lane)
         task.state = TaskState.RUNNING
         task.since = now
 
@@ -192,7 +185,7 @@ class Dispatcher:
             self.top_moved = True
         task.lane = None
         if self.busy == 0:
-            for gate in self._soft:
+            for gate in self.soft:
                 self.gate_moved(gate)
 
     def gate_moved(self, gate: Gate) -> None:
@@ -240,7 +233,8 @@ class Dispatcher:
 
     # Steps of the decision
 
-    def _next_lane(self, now: int) -> Lane | None:
+    def next_lane(self, now: int) -> Lane | None:
+        """Return the lane whose head comes first in the order, of those that are not parked."""
         nobody_runs = self.busy == 0
         best = best_effective = None
         for level in self.levels:
@@ -273,12 +267,12 @@ class Dispatcher:
             self._back_into_heap(now, lane)
         else:
             lane.epoch = Epoch(now, None, lane.level.segment, {})
-            self._lane_emptied()
+            self.lane_emptied()
         self._take(task, lane)
         return task
 
     def _start(self, now: int, lane: Lane) -> Task:
-        task = self.hand_over(now, lane)
+        task = self._hand_over(now, lane)
         self._take(task, lane)
         return task
 
@@ -293,18 +287,17 @@ class Dispatcher:
         if priority > self._top:
             self.top_moved = True
 
-    def _account(self, now: int, task: Task, lane: Lane) -> None:
+    def account(self, now: int, task: Task, lane: Lane) -> None:
         """Charge the READY stay that ends now."""
         since = task.since
         waited = now - since
         level = lane.level
         segment = level.segment
-        if task.segment is segment and task.epoch is lane.epoch and task.waits is None:
+        if task.segment is segment and task.epoch is lane.epoch and task.waited is None:
             # The common case, spelled out for speed: nothing has changed since it entered, and it waited for one
             # cause all the time (guarded by test_kernel_against_model.py, which compares every wait).
-            gate = lane.epoch.gate
             if waited:
-                task.waits = {segment.mode if gate is None else gate.name: waited}
+                task.waited = waited
             if segment.higher:
                 task.starved_ns += waited
         elif waited:
@@ -313,7 +306,7 @@ class Dispatcher:
                 task.add_wait(cause, ns)
             if starved:
                 task.starved_ns = starved
-        if waited >= self._step_ns:
+        if waited >= self.step_ns:
             self.promotions += self.order.promotions(level.priority, waited)
 
     def _park(self, now: int, lane: Lane, gate: Gate) -> None:
@@ -413,7 +406,7 @@ class Dispatcher:
         self._empty_lanes += 1
         return lane
 
-    def _lane_emptied(self) -> None:
+    def lane_emptied(self) -> None:
         """Forget empty lanes once they are the majority, so that ever new demands leave nothing behind."""
         self._empty_lanes += 1
         if self._empty_lanes > _SWEEP_EMPTY_LANES and self._empty_lanes * 2 > len(self._lanes):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from whywait.kernel.state import TaskState
+
 # (seq, time_ns, kind, scope key, task number, task name, cause seq, details)
 RawEvent = tuple[int, int, str, str, int | None, str | None, int | None, tuple[tuple[str, Any], ...] | None]
 
@@ -80,6 +82,8 @@ def outcome_details(outcome: str, cause: str | None) -> tuple[tuple[str, Any], .
     return details
 
 
+READY_DETAILS: Final = (("state", TaskState.READY),)
+QUEUED_DETAILS: Final = (("state", TaskState.QUEUED),)
 SUCCESS_DETAILS: Final = (("outcome", "SUCCESS"),)
 
 _OUTCOMES: dict[tuple[str, str | None], tuple[tuple[str, Any], ...]] = {("SUCCESS", None): SUCCESS_DETAILS}

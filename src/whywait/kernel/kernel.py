@@ -13,15 +13,16 @@ from typing import Any
 
 from whywait.errors import ConfigError, InvalidTransition, QueueFull, Rejected, UnknownTask
 from whywait.kernel import scopes, snapshot, why
-from whywait.kernel.events import SUCCESS_DETAILS, Kind, RawEvent, outcome_details
+from whywait.kernel.events import Kind, RawEvent, outcome_details
 from whywait.kernel.lanes import Aging, Order
-from whywait.kernel.life import BACKOFF, PAUSE, READY_DETAILS, RUN_TIMEOUT, Details, Life
-from whywait.kernel.model import GENERATED_ID_PREFIX, Budget, Demand, Limits, Policy, Priority, Scope, Submission, Task
+from whywait.kernel.life import BACKOFF, PAUSE, RUN_TIMEOUT, Details, Life
+from whywait.kernel.model import Budget, Demand, Limits, Policy, Priority, Scope, Submission, Task
 from whywait.kernel.periodic import Periodic
 from whywait.kernel.periodics import TICK
+from whywait.kernel.shortcuts import Shortcuts
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.starvation import STARVE
-from whywait.kernel.state import OPEN_SCOPE_STATES, Cause, Outcome, ScopeState, TaskState, Wait, task_step
+from whywait.kernel.state import Cause, Outcome, ScopeState, TaskState, Wait, task_step
 from whywait.kernel.why import Why
 
 _DEFAULT_LIMITS = Limits()
@@ -69,6 +70,9 @@ class Kernel:
         self.dispatcher = life.dispatcher
         self.timers = life.timers
         self.expiries = life.expiries
+        shortcuts = Shortcuts(life)
+        self.enter = shortcuts.enter
+        self.pass_on = shortcuts.pass_on
 
     # Scopes
 
@@ -116,37 +120,13 @@ class Kernel:
         job: Any = None,  # noqa: ANN401 - opaque: belongs to whoever submits
     ) -> Task:
         """Take a task in, QUEUED or READY; a refusal raises and leaves everything as it was."""
-        lane = scope.lanes.get((priority, demand))
         if (
-            lane is None
-            or after
-            or after_ended
-            or scope.state not in OPEN_SCOPE_STATES
-            or self._life.suspended
-            or scope.limited
-            or scope.policy.max_wait_ns is not None
-            or policy is not None
-            or priority.__class__ is not int  # 50.0 and True would find the lanes of 50 and 1
-            or (name is not None and (not name or name in scope.ids or name[0] == GENERATED_ID_PREFIX))
-        ):
-            request = Submission(scope, name, priority, demand, tuple(after), tuple(after_ended), policy, job)
-            return self._submit_checked(now, request)
-        # Nothing is left to check: a lane exists only for a priority and a demand that were accepted before. Spelled
-        # out for speed; bench/kernel.py measures it and test_kernel_against_model.py compares both ways.
-        life, dispatcher = self._life, self.dispatcher
-        dispatcher.count = number = dispatcher.count + 1
-        task = Task(number, name, scope, priority, demand, scope.policy, job, now)
-        scope.tasks[number] = task
-        if name is not None:
-            scope.ids[name] = task
-        life.stats.submitted += 1
-        dispatcher.enter(now, task, lane, number)
-        life.seq = life.trigger = seq = life.seq + 1
-        if life.emit is not None:
-            life.emit((seq, now, Kind.TASK_SUBMITTED, scope.key, number, name, None, READY_DETAILS))
-        return task
-
-    def _submit_checked(self, now: int, request: Submission) -> Task:
+            priority.__class__ is int and not after and not after_ended
+        ):  # 50.0 and True would find the lanes of 50 and 1
+            task = self.enter(now, scope, job, (priority, demand), name, policy)
+            if task is not None:
+                return task
+        request = Submission(scope, name, priority, demand, tuple(after), tuple(after_ended), policy, job)
         life = self._life
         try:
             found = life.admission.check(request)
@@ -236,52 +216,12 @@ class Kernel:
         cause: str | None = None,
         retryable: bool = True,  # noqa: FBT001, FBT002 - the hot path
     ) -> tuple[Task | None, list[Task]]:
-        """Do :meth:`ended` and then :meth:`dispatch`: what a worker does between two tasks.
-
-        Where all slots are taken, nobody waits for what the task held, and the next in order is of the same lane,
-        slot and budget pass from one to the other without being given back in between: the same decision and the
-        same events in a third of the time (guarded by ``test_turn_equals_ended_and_dispatch``).
-        """
-        life, dispatcher = self._life, self.dispatcher
-        lane, scope = task.lane, task.scope
-        if (
-            lane is None
-            or outcome != Outcome.SUCCESS
-            or not task.plain
-            or task.successors is not None
-            or task.state != TaskState.RUNNING
-            or scope.state != ScopeState.RUNNING
-            or scope.counted
-            or life.expiries.heap
-            or not dispatcher.may_hand_over(now, lane)
-        ):
-            return self.ended(now, task, outcome, cause, retryable), self.dispatch(now)
-        number, name = task.number, task.name
-        new = dispatcher.hand_over(now, lane)
-        del life.running[number], scope.tasks[number]
-        task.lane = None
-        task.state = TaskState.DISPOSED
-        task.since = now
-        task.outcome = outcome
-        if name is not None:
-            scope.ids[name] = outcome
-        life.stats.by_outcome[outcome] += 1
-        life.seq = life.trigger = seq = life.seq + 1
-        emit = life.emit
-        if emit is not None:
-            emit((seq, now, Kind.TASK_FINISHED, scope.key, number, name, task.started_seq, SUCCESS_DETAILS))
-        started = [new]
-        if not new.plain or new.policy.timeout_ns is not None:
-            scope.running -= 1
-            self._started(now, started)
-            return None, started
-        number = new.number
-        life.running[number] = new
-        life.stats.started(new.waits)
-        life.seq = new.started_seq = started_seq = seq + 1
-        if emit is not None:
-            emit((started_seq, now, Kind.TASK_STARTED, scope.key, number, new.name, seq, None))
-        return None, started
+        """Do :meth:`ended` and then :meth:`dispatch`: what a worker does between two tasks."""
+        if outcome == Outcome.SUCCESS:
+            new = self.pass_on(now, task)
+            if new is not None:
+                return None, [new]
+        return self.ended(now, task, outcome, cause, retryable), self.dispatch(now)
 
     def parked(self, now: int, task: Task) -> None:
         """Record that a body has parked at a checkpoint."""
@@ -314,6 +254,7 @@ class Kernel:
                 life.event(now, Kind.TASK_PAUSE_ASKED, task, None)
         elif state == TaskState.READY:
             self.dispatcher.leave(now, task)
+            task.waited = task.waits  # in full: it will be READY again in another epoch and segment
             life.cancel_wait_timer(task, life.expiries)
             self._pause_pending(now, task)
         elif state == TaskState.QUEUED:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Needs = tuple[tuple["Gate", int], ...]
 
 _BLOCK_BITS: Final = 9
-_TRIM: Final = 64
+TRIM: Final = 64
 _entry = attrgetter("entry")
 
 
@@ -114,13 +114,13 @@ class Lane:
 
     __slots__ = (
         "_base",
-        "_gone",
         "_gone_in",
         "bench",
         "bench_key",
         "demand",
         "epoch",
         "first_index",
+        "gone",
         "items",
         "level",
         "needs",
@@ -147,12 +147,12 @@ class Lane:
         self.items: list[Any] = []  # tasks and _Gone; None before the head
         self.first_index = 0
         self._base = 0  # how many items were cut off in front of _items[0]
-        self._gone = 0
+        self.gone = 0
         self._gone_in: dict[int, int] = {}  # block of absolute positions -> how many _Gone it has
 
     def __len__(self) -> int:
         """Return how many tasks wait in the lane."""
-        return len(self.items) - self.first_index - self._gone
+        return len(self.items) - self.first_index - self.gone
 
     @property
     def head(self) -> Task | None:
@@ -184,11 +184,11 @@ class Lane:
         items[index] = None
         index += 1
         self.first_index = index
-        if self._gone:
+        if self.gone:
             self._skip_gone()
             index = self.first_index
-        if index >= len(items) or (index > _TRIM and index * 2 > len(items)):
-            self._trim()
+        if index >= len(items) or (index > TRIM and index * 2 > len(items)):
+            self.trim()
         return task
 
     def remove(self, task: Task) -> bool:
@@ -200,13 +200,19 @@ class Lane:
         index = bisect_left(items, task.entry, self.first_index, key=_entry)
         items[index] = _Gone(task)
         block = self._base + index >> _BLOCK_BITS
-        self._gone += 1
+        self.gone += 1
         self._gone_in[block] = self._gone_in.get(block, 0) + 1
-        if self._gone >= _TRIM and self._gone * 2 > len(items) - self.first_index:
+        if self.gone >= TRIM and self.gone * 2 > len(items) - self.first_index:
             self.items = [item for item in items[self.first_index :] if type(item) is not _Gone]
-            self.first_index = self._base = self._gone = 0
+            self.first_index = self._base = self.gone = 0
             self._gone_in.clear()
         return False
+
+    def clear(self) -> None:
+        """Remove all tasks."""
+        self.items = []
+        self.first_index = self._base = self.gone = 0
+        self._gone_in.clear()
 
     def before(self, entry: int) -> int:
         """Return how many tasks of the lane entered before ``entry``."""
@@ -231,7 +237,7 @@ class Lane:
 
     def _living_before(self, index: int) -> int:
         living = index - self.first_index
-        if self._gone:
+        if self.gone:
             block = self._base + index >> _BLOCK_BITS
             living -= sum(count for number, count in self._gone_in.items() if number < block)
             start = max((block << _BLOCK_BITS) - self._base, self.first_index)
@@ -249,9 +255,10 @@ class Lane:
                 del self._gone_in[block]
             items[self.first_index] = None
             self.first_index += 1
-            self._gone -= 1
+            self.gone -= 1
 
-    def _trim(self) -> None:
+    def trim(self) -> None:
+        """Cut off what lies before the head."""
         del self.items[: self.first_index]
         self._base += self.first_index
         self.first_index = 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from whywait.kernel import graph
 from whywait.kernel.admission import NO_DEPENDENCIES, Admission, Dependencies
 from whywait.kernel.dispatch import Dispatcher
-from whywait.kernel.events import Kind, RawEvent
+from whywait.kernel.events import QUEUED_DETAILS, READY_DETAILS, Kind, RawEvent
 from whywait.kernel.gates import Gate
 from whywait.kernel.model import Budget, Limits, Policy, Scope, Submission, Task, gate_order
 from whywait.kernel.periodics import Periodics
@@ -31,9 +31,6 @@ RUN_TIMEOUT: Final = "run_timeout"
 BACKOFF: Final = "backoff"
 MAX_WAIT: Final = "max_wait"
 PAUSE: Final = "pause"
-
-READY_DETAILS: Final = (("state", TaskState.READY),)
-QUEUED_DETAILS: Final = (("state", TaskState.QUEUED),)
 
 _by_id = attrgetter("id")
 
@@ -225,10 +222,33 @@ class Life:
         self.settled.append(task)
         return seq
 
+    def end_alone(self, now: int, task: Task, outcome: str, cause: str, details: Details, led_by: int | None) -> None:
+        """End a plain READY task that nobody awaits, in short; the caller takes it out of its lane."""
+        lane, scope, name, number = task.lane, task.scope, task.name, task.number
+        assert lane is not None, "a READY task is in a lane"
+        if now != task.since:
+            self.dispatcher.account(now, task, lane)
+        task.lane = None
+        task.state = TaskState.DISPOSED
+        task.since = now
+        task.outcome = outcome
+        task.cause = cause
+        del scope.tasks[number]
+        if name is not None:
+            scope.ids[name] = outcome
+        if scope.counted:
+            self.count_pending(task, -1)
+        self.stats.by_outcome[outcome] += 1
+        self.seq = seq = self.seq + 1
+        if self.emit is not None:
+            self.emit((seq, now, Kind.TASK_CANCELLED, scope.key, number, name, led_by, details))
+        self.settled.append(task)
+
     def end_with_dependents(self, now: int, task: Task, outcome: str, cause: str, led_by: int | None = None) -> None:
         """End a pending task and whoever depends on it."""
         seq = self.end_pending(now, task, outcome, cause, led_by=led_by)
-        self.propagate(now, [task], task.id, seq)
+        if task.successors is not None or not task.plain:
+            self.propagate(now, [task], task.id, seq)
 
     def propagate(self, now: int, ended: list[Task], root: str, led_by: int | None) -> None:
         """End all descendants of tasks that will not succeed, then wake whoever awaited the end of any."""

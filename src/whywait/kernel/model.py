@@ -162,6 +162,9 @@ def gate_order(name: str) -> tuple[int, str]:
     return (_WELL_KNOWN.index(name), "") if name in _WELL_KNOWN else (len(_WELL_KNOWN), name)
 
 
+_QUEUED: Final = TaskState.QUEUED  # a global is found faster than an attribute of a class, before Python 3.12
+
+
 class Task:
     """One execution: one number, one priority, one outcome. A retry is another Task.
 
@@ -172,6 +175,7 @@ class Task:
     __slots__ = (
         "__dict__",
         "after",
+        "cause",
         "demand",
         "entry",
         "epoch",
@@ -190,7 +194,7 @@ class Task:
         "state",
         "successors",
         "unmet",
-        "waits",
+        "waited",
     )
 
     number: int
@@ -207,14 +211,14 @@ class Task:
     segment: Segment | None  # the level's account when the task became READY
     epoch: Epoch | None  # the lane's account when the task became READY
     outcome: str | None
-    waits: dict[str, int] | None  # wait cause -> ns, up to `since`
+    cause: str | None  # the code beside the outcome
+    waited: dict[str, int] | int | None  # see `waits`; a number: ns, all of it for what `epoch` and `segment` say
     after: list[Task] | None  # success is awaited
     successors: list[Task] | None  # tasks that await this one's success
     unmet: int  # how many things keep a QUEUED task from READY
     started_seq: int  # seq of the TASK_STARTED event
     plain: bool  # none of the timers, periodic and ended_successors below is set: the hot path asks only this
 
-    cause: str | None = None
     root: str | None = None  # id of the task whose end ended this one
     attempt: int = 1
     retried_as: Task | None = None
@@ -252,10 +256,11 @@ class Task:
         self.policy = policy
         self.job = job
         self.since = now
-        self.state = TaskState.QUEUED
+        self.state = _QUEUED
         self.plain = True
         self.entry = self.unmet = self.started_seq = 0
-        self.lane = self.segment = self.epoch = self.outcome = self.waits = self.after = self.successors = None
+        self.lane = self.segment = self.epoch = self.waited = self.after = self.successors = None
+        self.outcome = self.cause = None
 
     @property
     def id(self) -> str:
@@ -285,14 +290,22 @@ class Task:
             task = task.retried_as
         return task
 
+    @property
+    def waits(self) -> dict[str, int]:
+        """How the task has waited so far, up to ``since``: wait cause -> ns."""
+        waited = self.waited
+        if not isinstance(waited, int):
+            return dict(waited or ())
+        assert self.epoch is not None, "it has been READY"
+        assert self.segment is not None, "it has been READY"
+        gate = self.epoch.gate
+        return {self.segment.mode if gate is None else gate.name: waited}
+
     def add_wait(self, cause: str, ns: int) -> None:
         """Add waiting time under a cause."""
         if ns:
-            waits = self.waits
-            if waits is None:
-                self.waits = {cause: ns}
-            else:
-                waits[cause] = waits.get(cause, 0) + ns
+            waits = self.waited = self.waits
+            waits[cause] = waits.get(cause, 0) + ns
 
     def __repr__(self) -> str:
         """Show id, scope and state."""

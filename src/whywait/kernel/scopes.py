@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from whywait.errors import ConfigError, InvalidTransition, ScopeClosed, ScopeExists
 from whywait.kernel import graph
 from whywait.kernel.events import Kind
 from whywait.kernel.model import Limits, Policy, Scope, Task
-from whywait.kernel.state import Cause, Outcome, ScopeState, scope_step
+from whywait.kernel.state import Cause, Outcome, ScopeState, TaskState, scope_step
 
 if TYPE_CHECKING:
     from whywait.kernel.life import Life
 
+DISPOSED_DETAILS: Final = (("cause", Cause.SCOPE_DISPOSED),)
 _CLOSED = -1  # what a state gate has free while the scope lets nothing start
 
 
@@ -87,20 +88,22 @@ def dispose(life: Life, now: int, scope: Scope) -> None:
 
 
 def _end_tasks(life: Life, now: int, scope: Scope, led_by: int | None) -> list[Task]:
-    """Abort what runs, end what is pending; return all of it."""
-    tasks = list(scope.tasks.values())
-    for task in sorted((task for task in tasks if task.holds_slot), key=_by_start):
+    """Abort what runs, end what is pending; return those that others may depend on."""
+    for task in [task for task in life.running.values() if task.scope is scope]:
         if task.abort is None:
             life.ask_abort(now, task, Outcome.ABORTED, Cause.SCOPE_DISPOSED, led_by)
-    for task in tasks:
+    others = []
+    for task in list(scope.tasks.values()):
+        if task.state == TaskState.READY and task.plain and task.successors is None:
+            life.end_alone(now, task, Outcome.ABORTED, Cause.SCOPE_DISPOSED, DISPOSED_DETAILS, led_by)
+            continue
+        others.append(task)
         if task.pending:
             life.end_pending(now, task, Outcome.ABORTED, Cause.SCOPE_DISPOSED, led_by=led_by)
-    return tasks
+    for lane in list(scope.lanes.values()):
+        life.dispatcher.clear(now, lane)
+    return others
 
 
 def _depth(scope: Scope) -> int:
     return len(scope.chain)
-
-
-def _by_start(task: Task) -> int:
-    return task.started_seq

@@ -27,14 +27,13 @@ class Stats:
         self.wait_ns: defaultdict[str, int] = defaultdict(int)  # by wait cause, of tasks that have started
         self.recent_waits_ns: deque[int] = deque(maxlen=RECENT)  # whole waits of the tasks started last
 
-    def started(self, waits: dict[str, int] | None) -> None:
+    def started(self, waits: dict[str, int]) -> None:
         """Count the wait of a task that starts."""
         total = 0
-        if waits is not None:
-            wait_ns = self.wait_ns
-            for cause, ns in waits.items():
-                wait_ns[cause] += ns
-                total += ns
+        wait_ns = self.wait_ns
+        for cause, ns in waits.items():
+            wait_ns[cause] += ns
+            total += ns
         self.recent_waits_ns.append(total)
 
     def count_drop(self, cause: str) -> None:

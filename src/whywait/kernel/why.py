@@ -133,7 +133,7 @@ class Why:
 
 def explain(life: Life, now: int, task: Task) -> Why:
     """Return why a task is not running, or what it does, or how its wait divided."""
-    facts: dict[str, Any] = {"breakdown": dict(task.waits or {}), "starved_ns": life.dispatcher.starved(now, task)}
+    facts: dict[str, Any] = {"breakdown": task.waits, "starved_ns": life.dispatcher.starved(now, task)}
     if task.state == TaskState.READY:
         facts.update(_ready(life, now, task))
     elif task.pending:
@@ -160,7 +160,7 @@ def explain(life: Life, now: int, task: Task) -> Why:
 def _ready(life: Life, now: int, task: Task) -> dict[str, Any]:
     dispatcher, lane = life.dispatcher, task.lane
     assert lane is not None, "a READY task is in a lane"
-    breakdown = dict(task.waits or {})
+    breakdown = task.waits
     for cause, ns in dispatcher.ready_wait(now, task).items():
         breakdown[cause] = breakdown.get(cause, 0) + ns
     waited = now - task.since
@@ -250,7 +250,7 @@ def _ahead(life: Life, now: int, task: Task) -> tuple[Ahead, ...]:
 def _not_ready(now: int, task: Task) -> dict[str, Any]:
     paused = task.state == TaskState.PAUSED
     primary = waits_for(task) or Wait.DEPENDENCY
-    breakdown = dict(task.waits or {})
+    breakdown = task.waits
     if now != task.since:
         breakdown[primary] = breakdown.get(primary, 0) + now - task.since
     reasons = []

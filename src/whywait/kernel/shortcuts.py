@@ -1,0 +1,164 @@
+"""The short ways, which most tasks take: into a lane, and from one task to the next.
+
+Both decide, record and charge exactly like the long ways in :mod:`whywait.kernel.kernel`, for the case in which there
+is nothing to check or nothing to give back; otherwise they do nothing and say so. Each is in one piece because every
+task of a busy authority passes here (``bench/kernel.py`` measures them; ``test_kernel_against_model.py`` and
+``test_turn_equals_ended_and_dispatch`` compare both ways).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from whywait.kernel.events import READY_DETAILS, SUCCESS_DETAILS, Kind
+from whywait.kernel.lanes import TRIM
+from whywait.kernel.model import GENERATED_ID_PREFIX, Demand, Policy, Priority, Task
+from whywait.kernel.state import Outcome, ScopeState, TaskState
+
+if TYPE_CHECKING:
+    from whywait.kernel.life import Life
+    from whywait.kernel.model import Scope
+
+# A global is found faster than an attribute of a class, before Python 3.12.
+RUNNING: Final = TaskState.RUNNING
+DISPOSED: Final = TaskState.DISPOSED
+SCOPE_RUNS: Final = ScopeState.RUNNING
+SUCCESS: Final = Outcome.SUCCESS
+FINISHED: Final = Kind.TASK_FINISHED
+STARTED: Final = Kind.TASK_STARTED
+SUBMITTED: Final = Kind.TASK_SUBMITTED
+PLAIN: Final[tuple[int, Demand]] = (Priority.NORMAL, ())
+
+
+class Shortcuts:
+    """Submits a plain task; lets a task follow another without a detour through the gates."""
+
+    __slots__ = ("_dispatcher", "_expiries", "_levels", "_life", "_running", "_slots", "_soft", "_stats")
+
+    def __init__(self, life: Life) -> None:
+        """Work on a kernel's state."""
+        self._life = life
+        self._dispatcher = dispatcher = life.dispatcher
+        self._slots = dispatcher.slots
+        self._levels = dispatcher.levels
+        self._soft = dispatcher.soft
+        self._stats = life.stats
+        self._running = life.running
+        self._expiries = life.expiries
+
+    def enter(
+        self,
+        now: int,
+        scope: Scope,
+        job: Any,  # noqa: ANN401 - opaque: belongs to whoever submits
+        priority_and_demand: tuple[int, Demand] = PLAIN,
+        name: str | None = None,
+        policy: Policy | None = None,
+    ) -> Task | None:
+        """Take in a task that awaits no other; None: nothing is done, take the long way."""
+        lane = scope.lanes.get(priority_and_demand)
+        life = self._life
+        if policy is None:
+            policy = scope.policy
+        if (  # a lane exists only for a priority and a demand that were accepted before
+            lane is None
+            or scope.state != SCOPE_RUNS
+            or scope.limited
+            or life.suspended
+            or policy.max_wait_ns is not None
+            or (name is not None and (not name or name in scope.ids or name[0] == GENERATED_ID_PREFIX))
+        ):
+            return None
+        dispatcher = self._dispatcher
+        dispatcher.count = number = dispatcher.count + 1
+        priority, demand = priority_and_demand
+        task = Task(number, name, scope, priority, demand, policy, job, now)
+        scope.tasks[number] = task
+        if name is not None:
+            scope.ids[name] = task
+        self._stats.submitted += 1
+        dispatcher.enter(now, task, lane, number)
+        life.seq = life.trigger = seq = life.seq + 1
+        emit = life.emit
+        if emit is not None:
+            emit((seq, now, SUBMITTED, scope.key, number, name, None, READY_DETAILS))
+        return task
+
+    def pass_on(self, now: int, task: Task) -> Task | None:  # noqa: C901, PLR0912 - in one piece for speed
+        """End a task in success; return the one that starts in its place; None: nothing is done, take the long way."""
+        lane, scope, dispatcher = task.lane, task.scope, self._dispatcher
+        if (
+            lane is None
+            or not lane.items
+            or lane.gone
+            or lane.bench is not None
+            or not task.plain
+            or task.successors is not None
+            or task.state != RUNNING
+            or scope.state != SCOPE_RUNS
+            or scope.counted
+            or self._slots.free
+            or self._expiries.heap
+            or dispatcher.blocker is not None
+        ):
+            return None
+        for gate, _ in lane.needs:
+            if gate.benches or gate.free < 0:  # overdrawn: what comes back is not enough for the next one
+                return None
+        for gate in self._soft:
+            if gate.benches:
+                return None
+        level = lane.level
+        heap = level.heap
+        is_alone = len(heap) == 1 and len(self._levels) == 1 and not level.opening and heap[0][1] is lane
+        if not is_alone and dispatcher.next_lane(now) is not lane:
+            return None
+        items, index = lane.items, lane.first_index
+        new: Task = items[index]
+        if not new.plain or new.policy.timeout_ns is not None:
+            return None
+        # The lane keeps its place in the heap: a key there may be too small, and the lane may be empty.
+        items[index] = None
+        lane.first_index = index = index + 1
+        if index >= len(items) or (index > TRIM and index * 2 > len(items)):
+            lane.trim()
+            if not items:
+                dispatcher.lane_emptied()
+        segment, waited, stats = level.segment, now - new.since, self._stats
+        if (
+            new.segment is segment
+            and new.epoch is lane.epoch
+            and new.waited is None
+            and not segment.higher
+            and lane.epoch.gate is None
+            and waited < dispatcher.step_ns
+        ):
+            if waited:
+                new.waited = waited
+                stats.wait_ns[segment.mode] += waited
+            stats.recent_waits_ns.append(waited)
+        else:
+            dispatcher.account(now, new, lane)
+            stats.started(new.waits)
+        number, name, life = task.number, task.name, self._life
+        running = self._running
+        del running[number], scope.tasks[number]
+        task.lane = None
+        task.state = DISPOSED
+        task.since = now
+        task.outcome = SUCCESS
+        if name is not None:
+            scope.ids[name] = SUCCESS
+        stats.by_outcome[SUCCESS] += 1
+        new.state = RUNNING
+        new.since = now
+        new_number = new.number
+        running[new_number] = new
+        life.trigger = seq = life.seq + 1
+        life.seq = new.started_seq = started_seq = seq + 1
+        emit = life.emit
+        if emit is not None:
+            key = scope.key
+            emit((seq, now, FINISHED, key, number, name, task.started_seq, SUCCESS_DETAILS))
+            emit((started_seq, now, STARTED, key, new_number, new.name, seq, None))
+        return new

@@ -1,0 +1,139 @@
+"""What ``submit`` takes: from the arguments as the user wrote them to what the kernel takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
+
+from whywait.errors import ConfigError, ForeignRef, UnknownTask
+from whywait.handle import Handle
+from whywait.kernel.model import HIGHEST, LOWEST, Demand, Policy, Priority, Ref, Retry, Submission, Task, make_demand
+from whywait.settings import UNSET, Seconds, Size, Unset, as_retry, optional_ns
+from whywait.units import parse_size
+
+if TYPE_CHECKING:
+    from whywait.authority import Authority
+    from whywait.kernel.model import Scope as KernelScope
+
+
+class TaskOptions(TypedDict, total=False):
+    """What a task may set for itself; what is left out is inherited from its scope."""
+
+    id: str | None
+    kwargs: Mapping[str, Any] | None
+    after: Iterable[Any]
+    after_ended: Iterable[Any]
+    priority: int | str
+    cpu: int
+    ram: Size
+    vram: Size
+    resources: Mapping[str, Size] | None
+    timeout: Seconds | None
+    retry: int | Retry
+    max_wait: Seconds | None
+    engine: Any
+
+
+class Call(NamedTuple):
+    """One task of a batch for ``submit_many``."""
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    options: TaskOptions | None = None
+
+
+_OPTIONS: Final = TaskOptions.__annotations__.keys()
+_OF_POLICY: Final = frozenset(("timeout", "retry", "max_wait"))
+_OF_DEMAND: Final = frozenset(("cpu", "ram", "vram", "resources"))
+
+
+def prepare(
+    authority: Authority, kernel_scope: KernelScope, handle: Handle[Any], args: tuple[Any, ...], options: TaskOptions
+) -> Submission:
+    """Return what the kernel takes for a call with these options; the handle gets its engine and its arguments."""
+    given: Mapping[str, Any] = options
+    keys = given.keys()
+    if not keys <= _OPTIONS:
+        unknown = ", ".join(sorted(keys - _OPTIONS))
+        raise TypeError(f"a task has no option {unknown} (a function's own go into kwargs): use {', '.join(_OPTIONS)}")
+    get = given.get
+    engine = get("engine")
+    if engine is not None:
+        handle._engine = authority.engines.get(engine)
+    after: Iterable[Any] = get("after", ())
+    kwargs = get("kwargs")
+    if args or kwargs:
+        awaited = [value for value in (*args, *(kwargs or {}).values()) if isinstance(value, Handle)]
+        if kwargs or awaited:
+            handle._kwargs = dict(kwargs or {})
+        if awaited:
+            after = (*_each(after), *awaited)
+    priority = get("priority", Priority.NORMAL)
+    if priority.__class__ is not int or not LOWEST <= priority <= HIGHEST:
+        priority = Priority.parse(priority)
+    demand: Demand = ()
+    if keys & _OF_DEMAND:
+        sizes = get("cpu", 0), get("ram", 0), get("vram", 0)
+        resources = get("resources")
+        demand = _demand_with(*sizes, resources) if resources else _demand(*sizes)
+    policy = None
+    if keys & _OF_POLICY:
+        policy = changed(kernel_scope.policy, get("timeout", UNSET), get("retry", UNSET), get("max_wait", UNSET))
+    after_ended = get("after_ended", ())
+    return Submission(
+        kernel_scope,
+        get("id"),
+        priority,
+        demand,
+        tuple(_task(authority, dependency) for dependency in _each(after)) if after else (),
+        tuple(_task(authority, dependency) for dependency in _each(after_ended)) if after_ended else (),
+        policy,
+        handle,
+    )
+
+
+def changed(
+    base: Policy, timeout: Seconds | Unset | None, retry: int | Retry | Unset, max_wait: Seconds | Unset | None
+) -> Policy:
+    """Return a policy with what was given; the rest comes from ``base``."""
+    if not isinstance(timeout, Unset):
+        base = replace(base, timeout_ns=optional_ns("timeout", timeout))
+    if not isinstance(retry, Unset):
+        base = replace(base, retry=as_retry(retry))
+    if not isinstance(max_wait, Unset):
+        base = replace(base, max_wait_ns=optional_ns("max_wait", max_wait))
+    return base
+
+
+def _demand_with(cpu: int, ram: Size, vram: Size, resources: Mapping[str, Size]) -> Demand:
+    named = {name: parse_size(amount) for name, amount in resources.items()}
+    return make_demand(cpu, parse_size(ram), parse_size(vram), named)
+
+
+@lru_cache(maxsize=256, typed=True)
+def _demand(cpu: int, ram: Size, vram: Size) -> Demand:
+    return make_demand(cpu, parse_size(ram), parse_size(vram))
+
+
+def _each(dependencies: Any) -> Iterable[Any]:  # noqa: ANN401 - checked here
+    """Return several dependencies; one alone may be written without brackets."""
+    if isinstance(dependencies, str | Handle | Ref):
+        return (dependencies,)
+    if not isinstance(dependencies, Iterable):
+        raise ConfigError(f"dependencies are a list of handles, refs or ids, not {dependencies!r}")
+    return dependencies
+
+
+def _task(authority: Authority, dependency: Any) -> Task | str:  # noqa: ANN401 - checked here
+    """Turn a handle, a ref or an id into what the kernel takes."""
+    if isinstance(dependency, Handle):
+        if dependency._authority is not authority:
+            raise ForeignRef(f"{dependency!r} belongs to another authority: it cannot be awaited here")
+        return dependency._task
+    if isinstance(dependency, str):
+        return dependency
+    if isinstance(dependency, Ref):
+        return authority.get(dependency)._task
+    raise UnknownTask(f"a dependency is a handle, a ref or an id, not {dependency!r}")
