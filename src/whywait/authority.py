@@ -19,7 +19,7 @@ from whywait.engines.registry import Engines
 from whywait.errors import ForeignRef, StaleRef, UnknownScope, UnknownTask, WhywaitError
 from whywait.explain import Why, in_words
 from whywait.handle import Handle
-from whywait.inside import inside_of
+from whywait.inside import inside_of, take_crew
 from whywait.journal import Journal
 from whywait.kernel.events import Event, Kind
 from whywait.kernel.kernel import Kernel
@@ -542,6 +542,9 @@ class Authority:
     def _kill(self, task: Task, handle: Handle[Any]) -> None:
         if task.outcome is None and task.job is handle:
             handle._engine.kill(handle)
+            crew = take_crew(handle)
+            if crew is not None and self.settings.inject:
+                crew.inject()
 
     def _grace_of(self, kernel_scope: KernelScope) -> float:
         scope = self.scopes.get(kernel_scope.key)

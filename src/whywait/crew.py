@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from whywait.errors import ConfigError, InvalidTransition, TaskAborted
 from whywait.kernel.events import Kind
 from whywait.mailbox import Mailbox
-from whywait.signals import AbortSignal, ask_end, in_coroutine, in_thread
+from whywait.signals import AbortSignal, ask_end, in_coroutine, in_thread, raise_in_thread
 from whywait.waiters import Waiters, refuse_on_loop
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class Member:
         self._successors: list[Member] = []
         self._context = copy_context()
         self._interrupt: Callable[[], object] | None = None  # ends it from outside, if that is possible
+        self._thread_id: int | None = None  # of the thread that runs it
 
     def done(self) -> bool:
         """Return whether it has ended."""
@@ -185,11 +186,13 @@ class Crew:
         in_thread.worker = member
         value, error = None, None
         try:
+            member._thread_id = threading.get_ident()
             value = run(member)
             if isawaitable(value):
                 value = asyncio.run(self._run_own_loop(member, value))
         except BaseException as raised:  # noqa: BLE001 - whatever it raises is its outcome
             error = raised
+        member._thread_id = None
         in_thread.worker = None
         self._ended(member, value, error, had_thread=member.kind == HANDLER)
 
@@ -288,6 +291,13 @@ class Crew:
         self.waiters.ring()
         for mailbox in tuple(self._mailboxes.values()):
             mailbox.waiters.ring()
+
+    def inject(self) -> None:
+        """Raise TaskAborted in every thread of the crew, where the authority allows that."""
+        with self.waiters.lock:
+            threads = [member._thread_id for member in self._alive if member._thread_id is not None]
+        for thread_id in threads:
+            raise_in_thread(thread_id, TaskAborted)
 
     # Waiting
 

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 from whywait.kernel import why as kernel_why
 from whywait.kernel.state import Outcome, TaskState, Wait
-from whywait.kernel.why import Reason, ReasonKind
+from whywait.kernel.why import Holder, Reason, ReasonKind
 from whywait.settings import NS
 from whywait.units import NS_PER_MS, format_ms, format_size
 
 _SIZES: Final = ("ram", "vram")
+_NOT_RUNNING: Final = {TaskState.PAUSED: "parked", TaskState.DISPOSING: "should end"}
 _NAMED: Final = 3  # holders, dependencies and tasks ahead that a line names
 
 CAUSES: Final = {
@@ -170,14 +171,16 @@ def _division(why: Why) -> list[str]:
 
 
 def _holders(reason: Reason) -> str:
-    named = [
-        f"{holder.id} ({_time(holder.running_ns)})"
-        if reason.kind != ReasonKind.RESOURCE
-        else f"{holder.id} ({_amount(reason.name, holder.amount)})"
-        for holder in reason.holders[:_NAMED]
-    ]
+    named = [f"{holder.id} ({_share(reason, holder)})" for holder in reason.holders[:_NAMED]]
     more = f" and {len(reason.holders) - _NAMED} more" if len(reason.holders) > _NAMED else ""
     return ", ".join(named) + more
+
+
+def _share(reason: Reason, holder: Holder) -> str:
+    """Say what a task holds, and if it does not run as others do."""
+    of_resource = reason.kind == ReasonKind.RESOURCE
+    share = _amount(reason.name, holder.amount) if of_resource else _time(holder.running_ns)
+    return f"{share}, {_NOT_RUNNING[holder.state]}" if holder.state in _NOT_RUNNING else share
 
 
 def _names(reason: Reason) -> str:

@@ -320,8 +320,7 @@ class Scope:
                     for periodic in scope.periodics.values():
                         kernel.set_periodic_enabled(now, periodic, enabled=False)
 
-        if any(scope.periodics for scope in self._kernel_scope.subtree()):
-            self._authority.command(act)
+        self._authority.command(act)
 
     def _is_done(self) -> bool:
         return not any(len(scope.tasks) > scope.triggers for scope in self._kernel_scope.subtree())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -122,6 +123,11 @@ def signal_of(handle: Handle[Any]) -> AbortSignal:
         if handle._signal is None:
             handle._signal = AbortSignal(handle.id)
         return handle._signal
+
+
+def raise_in_thread(thread_id: int, error: type[BaseException]) -> None:
+    """Raise an error in another thread, as soon as it runs Python code."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), ctypes.py_object(error))
 
 
 def ask_end(handle: Handle[Any], reason: str) -> None:
