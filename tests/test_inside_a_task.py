@@ -13,6 +13,7 @@ from whywait import Authority, Command, Executor, current
 from whywait.crew import HANDLER_THREADS
 from whywait.errors import ConfigError, PauseTimeout, TaskAborted, TaskTimeout, WhywaitError
 from whywait.waiters import Waiters
+from whywait.work import Work
 
 LIMIT_S = 15.0
 
@@ -54,7 +55,8 @@ def test_requests_that_overtake_each_other_do_no_harm(authority):
         with authority.lock:
             now = time.monotonic_ns()
             act(now, handle._task)
-            works.append(authority._settle(authority.kernel.dispatch(now)))
+            works.append(Work())
+            authority.settle(now, works[-1])
     for work in reversed(works):
         authority.carry_out(work)
     go.set()
@@ -80,7 +82,8 @@ def test_a_request_for_an_attempt_that_has_ended_is_dropped(authority):
         now = time.monotonic_ns()
         authority.kernel.pause(now, handle._task)
         authority.kernel.resume(now, handle._task)
-        work = authority._settle([])
+        work = Work()
+        authority.settle(now, work)
     fail.set()
     assert handle.result(LIMIT_S) is False
     authority.carry_out(work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import threading
@@ -16,35 +17,34 @@ from typing import Any, Self, TypeVar, Unpack
 from whywait.clock import Clock
 from whywait.engines.base import SUCCEEDED, Ended, Engine
 from whywait.engines.registry import Engines
-from whywait.errors import ForeignRef, StaleRef, UnknownScope, UnknownTask, WhywaitError
+from whywait.errors import ForeignRef, QueueFull, StaleRef, UnknownScope, UnknownTask, WhywaitError
 from whywait.explain import Why, in_words
 from whywait.handle import Handle
-from whywait.inside import inside_of, take_crew
+from whywait.inside import take_crew
 from whywait.journal import Journal
-from whywait.kernel.events import Event, Kind
+from whywait.kernel.events import Event
 from whywait.kernel.kernel import Kernel
 from whywait.kernel.lanes import Order
-from whywait.kernel.model import Ref, Retry, Task
+from whywait.kernel.model import Ref, Retry, Submission, Task
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import Outcome, ScopeState, TaskState
-from whywait.locks import take
+from whywait.locks import take, wait_for
 from whywait.periodic import log_failure
 from whywait.scope import Scope, ScopeOptions, open_scope
+from whywait.services import Services
 from whywait.settings import NS, UNSET, Given, Seconds, Settings, Size, Unset
 from whywait.signals import signal_of
-from whywait.streams import Stream, check_name
+from whywait.work import Work, warn_of_drops
 
 T = TypeVar("T")
 log = logging.getLogger("whywait")
 _tokens = itertools.count(1)
 
 DEFAULT_SCOPE = "default"
-NAMED_DROPS = 5
-Work = tuple[list[Task], list[tuple[str, Task]], list[Handle[Any]]]  # started, requests, ended
 
 
-class Authority:
+class Authority(Services):
     """Governs tasks: decides what runs when, under one budget, and can always say why something waits.
 
     Every argument that is left out comes from the environment (``WHYWAIT_*``) or has a default.
@@ -121,7 +121,8 @@ class Authority:
         self._journal = Journal(settings.events, self.kernel.emit_to)
         self._clock = Clock(self._tick)
         self._slots = self.kernel.root.slot_gate
-        self._pass_on = self.kernel.pass_on
+        self._settled = self.kernel.settled
+        self._enter, self._submit, self._pass_on = self.kernel.enter, self.kernel.submit, self.kernel.pass_on
         self._timers, self._expiries = self.kernel.timers, self.kernel.expiries
         self._watchers: list[tuple[Callable[[], bool], Callable[[], None]]] = []
         self._pause_waiters: dict[int, list[Callable[[], object]]] = {}
@@ -211,55 +212,10 @@ class Authority:
         """Bring a paused task back to where it was."""
         self.command(lambda now: self.kernel.resume(now, handle._task))
 
-    def set_periodic_enabled(self, id: str, enabled: bool, *, immediately: bool = False) -> None:  # noqa: FBT001 - the setting itself
-        """Switch a periodic on (from its next tick, or now if ``immediately``) or off, by ``id`` or ``scope/id``."""
-        kernel = self.kernel
-        self.command(
-            lambda now: kernel.set_periodic_enabled(now, kernel.find_periodic(id), enabled, immediately=immediately)
-        )
-
     def why_task(self, task: Task) -> Why:
         """Return why a task waits, or what it does, or how its wait divided."""
         with self.lock:
             return in_words(self.kernel.why(monotonic_ns(), task))
-
-    # What running tasks use
-
-    def stream_of(self, handle: Handle[Any], name: str) -> Stream:
-        """Return a stream of a task, made at its first use; it ends with the task."""
-        check_name(name)
-        with self.lock:
-            streams = inside_of(handle).streams
-            stream: Stream | None = streams.get(name)
-            if stream is not None:
-                return stream
-            stream = streams[name] = Stream(handle.id, name)
-        handle.add_done_callback(lambda _: self._close_stream(handle, stream))
-        return stream
-
-    def open_stream(self, handle: Handle[Any], name: str, limit: int) -> Stream:
-        """Return a stream for a producer; the first one says how many chunks it may keep."""
-        stream = self.stream_of(handle, name)
-        if stream.open(limit):
-            self.note(handle, Kind.STREAM_OPENED, (("stream", name), ("limit", limit)))
-        return stream
-
-    def _close_stream(self, handle: Handle[Any], stream: Stream) -> None:
-        stream.close()
-        if stream.count:
-            self.note(handle, Kind.STREAM_CLOSED, (("stream", stream.name), ("chunks", stream.count)))
-
-    def note(self, handle: Handle[Any], kind: str, details: tuple[tuple[str, Any], ...]) -> None:
-        """Record an event of a handler, a worker or a stream."""
-        self.command(lambda now: self.kernel.note(now, handle._task, kind, details))
-
-    def grace_of(self, handle: Handle[Any]) -> float:
-        """Return how many seconds what belongs to a task may take to end when it should."""
-        return self._grace_of(handle._task.scope)
-
-    def interrupt(self, handle: Handle[Any]) -> None:
-        """Let the body of a task know at once that something of the task has failed."""
-        handle._engine.abort(handle)
 
     # The end
 
@@ -306,29 +262,77 @@ class Authority:
 
     def command(self, act: Callable[[int], T]) -> T:
         """Run kernel commands under the lock, then dispatch and carry out what follows."""
-        if self.lock._is_owned():  # type: ignore[attr-defined]
+        lock, work = self.lock, Work()
+        if lock._is_owned():  # type: ignore[attr-defined]
             self.refuse_inside()
-        with self.lock:
+        try:
+            take(lock)
             now = monotonic_ns()
             result = act(now)
-            work = self._settle(self.kernel.dispatch(now))
-        self.carry_out(work)
+            self.settle(now, work)
+            lock.release()
+            self.carry_out(work)
+        except BaseException as error:
+            self.broken_off(error, work)
+            raise
         return result
 
     def refuse_inside(self) -> None:
         """Raise: this very thread holds the lock, so a finaliser has interrupted a command."""
         raise WhywaitError("called from inside the scheduler (a finaliser?): call it from another thread")
 
-    def may_act(self) -> bool:
-        """Return whether a submission can have changed anything beyond the queue."""
-        return self._slots.free > 0 or bool(self._timers.heap or self._expiries.heap or self.kernel.settled)
+    def broken_off(self, error: BaseException, work: Work, handle: Handle[Any] | None = None) -> None:
+        """Clean up after a command that raised: a refusal has changed nothing, anything else may have come anywhere.
 
-    def after_submit(self, now: int) -> Work | None:
-        """Dispatch if a submission has changed anything; to be called under the lock, carried out without it."""
+        Who was to be submitted and has not started is not submitted; all else that was decided is carried out.
+        """
+        if self.lock._is_owned():  # type: ignore[attr-defined]
+            try:
+                if not isinstance(error, WhywaitError):
+                    self._repair(work, handle)
+            finally:
+                self.lock.release()
+        self.carry_out(work)
+        for engine, count in work.offered.items():
+            engine.look_again(count)
+
+    def _repair(self, work: Work, handle: Handle[Any] | None) -> None:
+        now = monotonic_ns()
         kernel = self.kernel
-        if self._slots.free <= 0 and not kernel.settled and self._nothing_sooner():
-            return None
-        return self._settle(kernel.dispatch(now))
+        kernel.repair(now, work.started)
+        if handle is not None:
+            for task in [task for scope in kernel.scopes.values() for task in scope.tasks.values()]:
+                if task.job is handle and task.pending:
+                    handle._task = task
+                    kernel.cancel(now, task)
+        self.settle(now, work)
+
+    def admit(self, handle: Handle[Any], scope: KernelScope, request: Submission | None) -> None:
+        """Submit the task of a handle: as the request says, or plainly; a refusal raises and leaves nothing behind."""
+        lock, work = self.lock, None
+        if lock._is_owned():  # type: ignore[attr-defined]
+            self.refuse_inside()
+        try:
+            if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
+                wait_for(lock)
+            now = monotonic_ns()
+            if request is not None:
+                handle._task = self._submit(now, *request)
+            else:  # the shortest way first; what it does not take, the long one takes or refuses
+                task = self._enter(now, scope, handle)
+                handle._task = self._submit(now, scope, job=handle) if task is None else task
+            if self._slots.free > 0 or self._settled or self._timers.heap or self._expiries.heap:
+                work = Work()
+                if self._slots.free > 0 or self._settled or not self._nothing_sooner():
+                    self.settle(now, work)
+            lock.release()
+            if work is not None:
+                self.carry_out(work)
+        except BaseException as error:
+            if isinstance(error, QueueFull):
+                log.warning("dropped: %s", error)
+            self.broken_off(error, work or Work(), handle)
+            raise
 
     def _nothing_sooner(self) -> bool:
         """Return whether no timer of the kernel is due before the clock looks."""
@@ -339,7 +343,7 @@ class Authority:
         """Report that a body has returned; return a task with which ``engine`` may go on in this thread."""
         lock, task = self.lock, handle._task
         if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
-            take(lock)
+            wait_for(lock)
         try:
             new = self._pass_on(monotonic_ns(), task)
             if new is not None:
@@ -377,10 +381,10 @@ class Authority:
         kernel = self.kernel
         work = None
         lock = self.lock
-        if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
-            take(lock)
+        take(lock)
         try:
-            retried, started = kernel.turn(monotonic_ns(), task, *outcome)
+            now = monotonic_ns()
+            retried, started = kernel.turn(now, task, *outcome)
             if retried is None:
                 if task.outcome != Outcome.SUCCESS:
                     handle.note_failure()
@@ -392,12 +396,11 @@ class Authority:
                 kernel.settled
                 or kernel.requests
                 or self._pause_waiters
-                or (
-                    self._watchers and len(task.scope.tasks) <= task.scope.triggers
-                )  # all ask whether something is left
+                or (self._watchers and len(task.scope.tasks) <= task.scope.triggers)  # they ask if anything is left
                 or not self._nothing_sooner()
             ):
-                work = self._settle(started)
+                work = Work()
+                self.take_in(work)
         finally:
             lock.release()
         go_on = None
@@ -416,7 +419,6 @@ class Authority:
                     go_on = None
                 self._finished(handle)
         if work is not None:
-            started.clear()
             self.carry_out(work)
         elif self._journal.undelivered:
             self._journal.deliver()
@@ -428,15 +430,14 @@ class Authority:
         handle._args = ()
         if handle._bells is not None:
             for waiter in tuple(handle._bells):  # who gives up waiting takes its bell out of the list
-                waiter.release()
+                with contextlib.suppress(RuntimeError):  # it was rung when this was broken off
+                    waiter.release()
             handle._bells = None
         if handle._error is not None:
-            if handle._task.periodic is not None:
+            is_periodic = handle._task.periodic is not None
+            if is_periodic:
                 log_failure(handle)
-                chain: tuple[KernelScope, ...] = ()
-            else:
-                chain = handle._task.scope.chain
-            for kernel_scope in chain:
+            for kernel_scope in () if is_periodic else handle._task.scope.chain:
                 scope = self.scopes.get(kernel_scope.key)
                 if scope is not None and scope.task_failed(handle._error):
                     handle._unseen.seen = True
@@ -470,19 +471,24 @@ class Authority:
         with self.lock:
             self._watchers = [watcher for watcher in self._watchers if watcher[1] is not tell]
 
-    def _settle(self, started: list[Task]) -> Work:
-        """Take what the kernel decided, under the lock; it is carried out after."""
+    def settle(self, now: int, work: Work) -> None:
+        """Let the kernel dispatch, under the lock, and take what it has decided; it is carried out after."""
+        self.kernel.dispatch(now, work.started)
+        self.take_in(work)
+
+    def take_in(self, work: Work) -> None:
+        """Take what the kernel has decided but for what starts. Doing it twice does no harm."""
         kernel = self.kernel
-        requests, settled = kernel.requests[:], kernel.settled[:]
+        work.requests += kernel.requests
         kernel.requests.clear()
-        kernel.settled.clear()
-        handles = []
-        for task in settled:
+        handles = work.handles
+        for task in kernel.settled:
             handle = task.job
             if handle is not None:
+                handles.append(handle)
                 handle._done = True
                 task.job = None
-                handles.append(handle)
+        kernel.settled.clear()
         if self._watchers:
             waiting = []
             for condition, tell in self._watchers:
@@ -496,21 +502,25 @@ class Authority:
         deadline = kernel.next_deadline()
         if deadline is not None and deadline < self._clock.kernel_at_ns:
             self._clock.tick_at(deadline)
-        return started, requests, handles
 
     def carry_out(self, work: Work) -> None:
-        """Start, ask, and tell, outside the lock."""
-        started, requests, handles = work
-        for task in started:
-            task.job._engine.start(task.job)
-        for verb, task in requests:
+        """Start, ask, and tell, outside the lock; where it was broken off, it can be called again and goes on."""
+        if work.started:
+            work.begin()
+        for engine, handles in work.by_engine.items():
+            engine.start_all(handles)
+        while work.requests:
+            verb, task = work.requests[0]
             handle = task.job
             if handle is not None:
                 self._ask(verb, task, handle)
+            del work.requests[0]
+        handles = work.handles
         if handles:
-            _warn_of_drops([handle._task for handle in handles if handle._task.outcome == Outcome.REJECTED])
-        for handle in handles:
-            self._finished(handle)
+            warn_of_drops([handle._task for handle in handles if handle._task.outcome == Outcome.REJECTED])
+            for handle in handles:
+                self._finished(handle)
+            handles.clear()
         if self._journal.undelivered:
             self._journal.deliver()
 
@@ -531,7 +541,7 @@ class Authority:
         engine = handle._engine
         if verb == "abort":
             engine.abort(handle)
-            grace_ns = round(self._grace_of(task.scope) * NS)
+            grace_ns = round(self.grace_of(handle) * NS)
             if engine.can_kill or self.settings.inject:
                 self._clock.call_at(monotonic_ns() + grace_ns, lambda: self._kill(task, handle))
         elif verb == "pause":
@@ -545,10 +555,6 @@ class Authority:
             crew = take_crew(handle)
             if crew is not None and self.settings.inject:
                 crew.inject()
-
-    def _grace_of(self, kernel_scope: KernelScope) -> float:
-        scope = self.scopes.get(kernel_scope.key)
-        return self.settings.grace_s if scope is None else scope.grace_s
 
     def _tick(self) -> None:
         self.command(self.kernel.fire)
@@ -581,12 +587,3 @@ class Authority:
 def _jitter() -> float:
     """Return a number from -1 to 1, another one each time."""
     return uniform(-1.0, 1.0)  # noqa: S311 - chance, no cipher
-
-
-def _warn_of_drops(tasks: list[Task]) -> None:
-    """Log who was dropped; one line however many they are."""
-    if len(tasks) == 1:
-        log.warning("task %s was dropped: %s", tasks[0].id, tasks[0].cause)
-    elif tasks:
-        first = ", ".join(f"{task.id} ({task.cause})" for task in tasks[:NAMED_DROPS])
-        log.warning("%d tasks were dropped, first %s", len(tasks), first)

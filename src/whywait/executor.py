@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.thread import BrokenThreadPool, ThreadPoolExecutor
 from contextvars import copy_context
-from time import monotonic, monotonic_ns
+from time import monotonic
 from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeVar
 
 from whywait.authority import DEFAULT_SCOPE, Authority
@@ -27,7 +27,6 @@ from whywait.errors import ScopeClosed
 from whywait.future import TaskFuture
 from whywait.kernel.model import Priority
 from whywait.kernel.why import Why
-from whywait.locks import take
 from whywait.settings import UNSET, Unset
 from whywait.signals import in_thread
 
@@ -69,8 +68,8 @@ class Executor(ThreadPoolExecutor):
 
     def _begin(self, plan: _Plan) -> None:
         self._pool = pool = _Pool(plan)
-        self._authority = authority = pool.authority
-        self._engine, self._scope, self._enter_task = pool.engine, pool.scope, authority.kernel.submit
+        self._authority = pool.authority
+        self._engine, self._scope = pool.engine, pool.scope
         self._own_threads = isinstance(pool.engine, PoolEngine)
         pool.finalizer = weakref.finalize(self, pool.abandon)
         pool.finalizer.atexit = False
@@ -97,21 +96,10 @@ class Executor(ThreadPoolExecutor):
         future = TaskFuture(authority, fn, args, context, self._engine)
         if kwargs:
             future._kwargs = kwargs
-        lock = authority.lock
-        if lock._is_owned():  # type: ignore[attr-defined]
-            authority.refuse_inside()
-        if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
-            take(lock)
         try:
-            now = monotonic_ns()
-            future._task = self._enter_task(now, self._scope, None, NORMAL, (), (), (), None, future)
-            work = authority.after_submit(now)
+            authority.admit(future, self._scope, None)
         except ScopeClosed as error:
             raise RuntimeError(SHUT_DOWN) from error
-        finally:
-            lock.release()
-        if work is not None:
-            authority.carry_out(work)
         if pool.refusal is not None:
             pool.came_late(future)
         return future

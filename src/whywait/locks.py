@@ -23,6 +23,12 @@ class Lock(Protocol):
 
 
 def take(lock: Lock) -> None:
+    """Take a lock."""
+    if not lock.acquire(blocking=False):
+        wait_for(lock)
+
+
+def wait_for(lock: Lock) -> None:
     """Take a lock that has just been found taken."""
     for _ in range(TRIES):
         sleep(0)

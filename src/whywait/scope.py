@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from contextvars import copy_context
 from inspect import CO_COROUTINE
 from threading import Lock
-from time import monotonic_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack
 
@@ -18,7 +17,6 @@ from whywait.handle import Handle
 from whywait.kernel.model import Limits, Retry
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.state import OPEN_SCOPE_STATES, ScopeState
-from whywait.locks import take
 from whywait.periodic import Periodic, PeriodicOptions, add_periodic
 from whywait.settings import UNSET, Seconds, seconds
 from whywait.submission import Call, TaskOptions, changed, prepare
@@ -69,7 +67,6 @@ class Scope:
         self._engine = engine
         self._on_error = on_error
         self._coroutine_engine: Engine | None = None
-        self._enter, self._submit = authority.kernel.enter, authority.kernel.submit
         self._errors: list[BaseException] = []
         self.grace_s = grace_s
 
@@ -96,27 +93,7 @@ class Scope:
         request = None
         if options or (args and any(isinstance(value, Handle) for value in args)):
             request = prepare(authority, kernel_scope, handle, args, options)
-        lock, work = authority.lock, None
-        if lock._is_owned():  # type: ignore[attr-defined]
-            authority.refuse_inside()
-        if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
-            take(lock)
-        try:
-            now = monotonic_ns()
-            if request is not None:
-                handle._task = self._submit(now, *request)
-            else:  # the shortest way first; what it does not take, the long one refuses or takes
-                task = self._enter(now, kernel_scope, handle)
-                handle._task = self._submit(now, kernel_scope, job=handle) if task is None else task
-            if authority.may_act():
-                work = authority.after_submit(now)
-        except QueueFull as error:
-            log.warning("dropped: %s", error)
-            raise
-        finally:
-            lock.release()
-        if work is not None:
-            authority.carry_out(work)
+        authority.admit(handle, kernel_scope, request)
         return handle
 
     def submit_many(self, calls: Iterable[Call | Callable[..., Any]]) -> list[Handle[Any]]:

@@ -12,11 +12,11 @@ import contextlib
 import threading
 from collections import deque
 from inspect import CORO_CREATED, getcoroutinestate, isawaitable
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from whywait.engines.base import Engine
+from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine
 from whywait.inside import wrap_up_async
-from whywait.kernel.state import Cause, Outcome
 from whywait.signals import in_coroutine
 
 if TYPE_CHECKING:
@@ -123,17 +123,19 @@ class AsyncioEngine(Engine):
         in_coroutine.set(handle)
         try:
             if handle.attention and handle.aborted:
-                outcome: tuple[str, str | None, bool] = (Outcome.ERROR, Cause.EXCEPTION, False)
+                outcome: Ended | None = NEVER_RAN
             else:
                 value = handle.call_here()
-                handle._value = await value if isawaitable(value) else value
-                outcome = (Outcome.SUCCESS, None, True)
+                is_awaitable = value.__class__ is CoroutineType or isawaitable(value)
+                handle._value = await value if is_awaitable else value
+                outcome = None
         except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
             outcome = handle.failed(error)
         if handle.attention:
-            outcome = await wrap_up_async(handle, outcome)
+            outcome = await wrap_up_async(handle, outcome or SUCCEEDED)
         del self._tasks[handle]
-        go_on = self.authority.ended(handle, outcome, self)
+        authority = self.authority
+        go_on = authority.succeeded(handle, self) if outcome is None else authority.ended(handle, outcome, self)
         if go_on is not None:
             self._begin(go_on)
 

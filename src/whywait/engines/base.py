@@ -12,7 +12,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from whywait.kernel.state import Outcome
+from whywait.kernel.state import Cause, Outcome
 
 if TYPE_CHECKING:
     from whywait.authority import Authority
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Ended = tuple[str, str | None, bool]  # outcome, cause, may be retried
 SUCCEEDED: Final[Ended] = (Outcome.SUCCESS, None, True)
+NEVER_RAN: Final[Ended] = (Outcome.ERROR, Cause.EXCEPTION, False)  # it was aborted first; the kernel knows better
 
 
 class Engine(ABC):
@@ -40,6 +41,14 @@ class Engine(ABC):
     @abstractmethod
     def start(self, handle: Handle[Any]) -> None:
         """Begin to carry out a task."""
+
+    def start_all(self, handles: list[Handle[Any]]) -> None:
+        """Begin to carry out tasks; a handle leaves the list when it is taken over."""
+        while handles:
+            self.start(handles.pop(0))
+
+    def look_again(self, count: int) -> None:
+        """See to it that so many tasks, which may have been taken over by a start that was broken off, are begun."""
 
     @abstractmethod
     def abort(self, handle: Handle[Any]) -> None:

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from whywait.engines.answers import raised, returned
-from whywait.engines.base import Ended, Engine
+from whywait.engines.base import NEVER_RAN, Ended, Engine
 from whywait.engines.frames import KIND_PARKED, KIND_VALUE
 from whywait.engines.messages import forget_streams, take_message
 from whywait.engines.pickling import Functions, dumps, require_cloudpickle
@@ -32,7 +32,6 @@ log = logging.getLogger("whywait")
 
 IDLE_S: Final = 30.0  # workers that nobody needed for so long end
 Parcel = tuple[int, bytes, tuple[int, bytes], bytes]  # task number, label, function, arguments
-ABORTED: Final = (Outcome.ERROR, Cause.EXCEPTION, False)  # the kernel knows better
 
 
 class ProcessEngine(Engine):
@@ -55,6 +54,14 @@ class ProcessEngine(Engine):
     def start(self, handle: Handle[Any]) -> None:
         """Have the pump send the task to a worker."""
         self._pump.post(handle)
+
+    def start_all(self, handles: list[Handle[Any]]) -> None:
+        """Have the pump send the tasks to workers."""
+        self._pump.post_all(handles)
+
+    def look_again(self, count: int) -> None:  # noqa: ARG002 - it looks for all
+        """Have the pump look for tasks."""
+        self._pump.look_again()
 
     def abort(self, handle: Handle[Any]) -> None:
         """Pass the signal on to the worker."""
@@ -127,7 +134,7 @@ class ProcessEngine(Engine):
     def _send(self, handle: Handle[Any], worker: WorkerProcess | None) -> WorkerProcess | Ended:
         """Send a task to the given worker, an idle one or a new one; return which, or how the task has ended."""
         if handle.attention and handle.aborted:
-            return self._spare(worker, ABORTED)
+            return self._spare(worker, NEVER_RAN)
         try:
             parcel = self._pack(handle)
         except BaseException as error:  # noqa: BLE001 - pickling runs code of the user
@@ -152,7 +159,7 @@ class ProcessEngine(Engine):
         worker.begin(handle, handle._task.number)
         if handle.attention and handle.aborted:  # an abort from now on finds the worker by itself
             worker.end()
-            return self._spare(worker, ABORTED)
+            return self._spare(worker, NEVER_RAN)
         try:
             worker.send(*parcel)
         except NeverReceived:

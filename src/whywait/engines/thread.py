@@ -21,10 +21,9 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
-from whywait.engines.base import SUCCEEDED, Ended, Engine
+from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine
 from whywait.errors import TaskAborted
 from whywait.inside import wrap_up
-from whywait.kernel.state import Cause, Outcome
 from whywait.signals import in_thread, raise_in_thread
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _OURS: Final = ("whywait", "whywait.engines")
-NEVER_RAN: Final[Ended] = (Outcome.ERROR, Cause.EXCEPTION, False)
 
 
 class Worker:
@@ -73,10 +71,21 @@ class ThreadEngine(Engine):
     def start(self, handle: Handle[Any]) -> None:
         """Hand the task to a thread that sleeps, to a new one, or to the first that comes."""
         self._queue.put(handle)
-        try:
-            self._sleeping.pop()
-        except IndexError:
-            self.come_for_queue()
+        self.look_again(1)
+
+    def start_all(self, handles: list[Handle[Any]]) -> None:
+        """Hand the tasks to threads; the queue takes them over in one step that no interrupt divides."""
+        count = len(handles)
+        handles[:] = filter(self._queue.put, handles)  # `put` returns None: nothing is left
+        self.look_again(count)
+
+    def look_again(self, count: int) -> None:
+        """Promise so many tasks of the queue to threads that sleep, or to new ones; once too often does no harm."""
+        for _ in range(count):
+            try:
+                self._sleeping.pop()
+            except IndexError:
+                self.come_for_queue()
 
     def abort(self, handle: Handle[Any]) -> None:
         """Do nothing more: the body sees its signal."""
@@ -114,11 +123,16 @@ class ThreadEngine(Engine):
         self._workers.add(worker)
         try:
             worker.thread.start()
-        except RuntimeError as error:  # the system gives no more threads
+        except BaseException as error:
+            if worker.thread.is_alive():
+                raise
             self._workers.discard(worker)
-            if not self._workers:  # nobody else will come for the task
+            refused = isinstance(error, RuntimeError)  # the system gives no more threads
+            if refused and not self._workers:  # nobody else will come for the task
                 self._give_up(error)
             self.name_is_free(name)
+            if not refused:
+                raise
 
     def failed(self, handle: Handle[Any], error: BaseException) -> Ended:
         """Keep what the body raised; return how it has ended."""
@@ -157,7 +171,7 @@ class ThreadEngine(Engine):
 
     # Threads
 
-    def _give_up(self, error: RuntimeError) -> None:
+    def _give_up(self, error: BaseException) -> None:
         with contextlib.suppress(Empty):
             handle = self._queue.get_nowait()
             if handle is not None:

@@ -5,8 +5,9 @@ Only this module moves lanes between heaps and benches and changes what gates ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush, heapreplace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from whywait.kernel.accounts import Epoch, ready_wait
@@ -109,16 +110,15 @@ class Dispatcher:
 
     # The decision
 
-    def fill(self, now: int) -> list[Task]:
-        """Start tasks in order until the slots are taken or nothing more may start; return them."""
-        started: list[Task] = []
+    def fill(self, now: int, started: list[Task]) -> None:
+        """Start tasks in order until the slots are taken or nothing more may start; append them to ``started``."""
         slots = self.slots
         while slots.free > 0:
             lane = self.next_lane(now)
             if lane is None:
                 if self.held or self.blocker is not None:
                     self._let_pass(now)
-                return started
+                return
             gate = self.closed_gate(lane)
             if lane.bench is not None:
                 if gate is None:
@@ -135,11 +135,10 @@ class Dispatcher:
             else:
                 self._unpark_openings(now)
                 self._hold_back(now, lane, gate)
-                return started
+                return
         self._unpark_openings(now)
         if self.held or self.blocker is not None:
             self._let_pass(now)
-        return started
 
     def closed_gate(self, lane: Lane) -> Gate | None:
         """Return the first closed gate of a lane, in the order in which gates are asked."""
@@ -207,6 +206,40 @@ class Dispatcher:
             return []
         self._top = top
         return self._switch_levels(now)
+
+    def rebuild(self, now: int, scopes: Iterable[Scope], ready: list[Task], holders: list[Task]) -> None:
+        """Make everything anew from the tasks there are: for a command that was broken off half-way."""
+        for gate in self.resources.values():
+            gate.reset()
+        for scope in scopes:
+            scope.slot_gate.reset()
+            scope.state_gate.benches.clear()
+        for level in self.levels:
+            level.heap.clear()
+            level.opening.clear()
+        for lane in self._lanes:
+            lane.epoch = self._next_epoch(now, lane, None)
+            lane.bench = lane.queued = None
+            lane.clear()
+        self.blocker = None
+        self._lanes = [lane for scope in scopes for lane in scope.lanes.values()]
+        self._empty_lanes = len(self._lanes)
+        for task in sorted(ready, key=attrgetter("entry")):
+            was_in, epoch, segment = task.lane, task.epoch, task.segment
+            if not task.entry:
+                self.count += 1
+            self.enter(task.since, task, self.lane_of(now, task), task.entry or self.count)
+            if was_in is task.lane:  # it was READY before
+                task.epoch, task.segment = epoch, segment
+        self.busy = 0
+        self._holders = [0] * (HIGHEST + 1)
+        for task in holders:
+            assert task.lane is not None, "a slot holder remembers its lane"
+            self._take(task, task.lane)
+        self.held = False
+        self._top = -1
+        self.settle(now)
+        self._switch_levels(now)
 
     # Looking
 

@@ -36,8 +36,15 @@ class Gate:
         self.limit = limit
         self.soft = soft
         self.is_budget = kind == "resource"
-        self.free = 0 if kind == "scope_state" else UNLIMITED if limit is None else limit
         self.benches: dict[int, Bench] = {}
+        self.free = 0
+        if kind != "scope_state":
+            self.reset()
+
+    def reset(self) -> None:
+        """Have all of the limit free, and nobody waiting."""
+        self.free = UNLIMITED if self.limit is None else self.limit
+        self.benches.clear()
 
     def closed(self, need: int, nobody_runs: bool) -> bool:  # noqa: FBT001 - the hot path; a keyword costs
         """Return whether a task that needs this much is stopped; soft gates yield while nobody holds a slot."""

@@ -19,6 +19,7 @@ from whywait.kernel.life import BACKOFF, PAUSE, RUN_TIMEOUT, Details, Life
 from whywait.kernel.model import Budget, Demand, Limits, Policy, Priority, Scope, Submission, Task
 from whywait.kernel.periodic import Periodic
 from whywait.kernel.periodics import TICK
+from whywait.kernel.repair import repair
 from whywait.kernel.shortcuts import Shortcuts
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.starvation import STARVE
@@ -356,23 +357,38 @@ class Kernel:
                 life.periodics.tick(now, target)
         return changed
 
-    def dispatch(self, now: int) -> list[Task]:
-        """Decide what starts now: by order and gates, then drop who has waited too long, then once more."""
+    def dispatch(self, now: int, started: list[Task] | None = None) -> list[Task]:
+        """Decide what starts now: by order and gates, then drop who has waited too long, then once more.
+
+        Return what starts: appended to ``started``, if that is given, as soon as it is decided.
+        """
         life, dispatcher = self._life, self.dispatcher
-        started = dispatcher.fill(now)
-        if started:
-            self._started(now, started)
+        if started is None:
+            started = []
+        before = len(started)
+        dispatcher.fill(now, started)
+        if len(started) > before:
+            self._started(now, started[before:])
         if life.expiries.heap:
             expiry = life.expiries.next_at()
             if expiry is not None and expiry <= now:
                 self._expire(now)
-                more = dispatcher.fill(now)
-                self._started(now, more)
-                started += more
+                before = len(started)
+                dispatcher.fill(now, started)
+                self._started(now, started[before:])
         if dispatcher.top_moved:
             for level in dispatcher.settle(now):
                 life.starvation.arm(now, level)
         return started
+
+    def repair(self, now: int, started: list[Task]) -> None:
+        """Bring everything back to order after a command was broken off by an exception that was not its own.
+
+        ``started`` is the list that dispatch was given, if it was; it gets to hold all whose start was decided.
+        """
+        unrecorded = repair(self._life, now, started)
+        self._started(now, unrecorded)
+        self.dispatch(now, started)
 
     def next_deadline(self) -> int | None:
         """Return when :meth:`fire` and :meth:`dispatch` have to be called at the latest."""

@@ -160,12 +160,17 @@ class Life:
         dispatcher = self.dispatcher
         dispatcher.count = entry = dispatcher.count + 1
         dispatcher.enter(now, task, dispatcher.lane_of(now, task), entry)
-        max_wait_ns = task.policy.max_wait_ns
-        if max_wait_ns is not None:
-            task.wait_timer = self.expiries.add(now + max_wait_ns, MAX_WAIT, task)
-            task.plain = False
+        if task.policy.max_wait_ns is not None:
+            self.limit_wait(now, task)
         if task.starved_ns:
             self.starvation.task_returned(now, task)
+
+    def limit_wait(self, now: int, task: Task) -> None:
+        """Set the end of the max_wait of a task that becomes READY."""
+        max_wait_ns = task.policy.max_wait_ns
+        assert max_wait_ns is not None, "the caller has looked"
+        task.wait_timer = self.expiries.add(now + max_wait_ns, MAX_WAIT, task)
+        task.plain = False
 
     def wake(self, now: int, tasks: list[Task], cause: int | None) -> None:
         """Turn QUEUED tasks READY that nothing keeps any more, in id order."""
@@ -218,8 +223,8 @@ class Life:
         task.cause = cause
         if root is not None:
             task.root = root
-        self.unregister(now, task, outcome)
         self.settled.append(task)
+        self.unregister(now, task, outcome)
         return seq
 
     def end_alone(self, now: int, task: Task, outcome: str, cause: str, details: Details, led_by: int | None) -> None:
@@ -233,6 +238,7 @@ class Life:
         task.since = now
         task.outcome = outcome
         task.cause = cause
+        self.settled.append(task)
         del scope.tasks[number]
         if name is not None:
             scope.ids[name] = outcome
@@ -242,7 +248,6 @@ class Life:
         self.seq = seq = self.seq + 1
         if self.emit is not None:
             self.emit((seq, now, Kind.TASK_CANCELLED, scope.key, number, name, led_by, details))
-        self.settled.append(task)
 
     def end_with_dependents(self, now: int, task: Task, outcome: str, cause: str, led_by: int | None = None) -> None:
         """End a pending task and whoever depends on it."""

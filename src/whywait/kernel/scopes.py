@@ -75,6 +75,11 @@ def dispose(life: Life, now: int, scope: Scope) -> None:
         each.state = scope_step(each.state, "dispose", ScopeState.DISPOSING, each.key)
         seq = life.other_event(now, Kind.SCOPE_DISPOSING, each, cause=seq)
         life.periodics.remove_all(each)
+    end_inside(life, now, doomed, seq)
+
+
+def end_inside(life: Life, now: int, doomed: list[Scope], seq: int | None) -> None:
+    """End all tasks of scopes that are DISPOSING, and the scopes that have nothing left."""
     children_first = sorted(doomed, key=_depth, reverse=True)
     ended = [task for each in children_first for task in _end_tasks(life, now, each, seq)]
     outside = graph.descendants(ended)
