@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from whywait import Authority, Command, Executor, current
+from whywait import Authority, Command, Executor, crew, current
 from whywait.crew import HANDLER_THREADS
 from whywait.errors import ConfigError, PauseTimeout, TaskAborted, TaskTimeout, WhywaitError
 from whywait.waiters import Waiters
@@ -182,6 +182,33 @@ def test_more_handlers_than_threads(authority):
         return sum(each.result(LIMIT_S) for each in wide) + context.handler(chain, 2 * HANDLER_THREADS).result(LIMIT_S)
 
     assert authority.submit(body).result(LIMIT_S) == 2 * HANDLER_THREADS
+
+
+def test_nothing_starts_between_a_failure_and_its_signal(authority, monkeypatch):
+    """W2: who is added in that very moment never begins."""
+    failed, added, ran = threading.Event(), threading.Event(), []
+    real = crew.ask_end
+
+    def late(handle, reason):
+        failed.set()
+        added.wait(LIMIT_S)
+        real(handle, reason)
+
+    monkeypatch.setattr(crew, "ask_end", late)
+
+    def body():
+        context = current()
+        bad = context.handler(int, "x")
+        failed.wait(LIMIT_S)
+        try:
+            context.handler(ran.append, 1, after=[bad])
+        finally:
+            added.set()
+
+    handle = authority.submit(body)
+    with pytest.raises(ValueError, match="invalid literal"):
+        handle.result(LIMIT_S)
+    assert (handle.cause, ran) == ("handler", [])
 
 
 def test_waiting_for_a_handler_can_end_before_it_does(authority):

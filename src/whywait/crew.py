@@ -146,6 +146,8 @@ class Crew:
             raise ConfigError(f"a {kind} is a function, not {fn!r}")
         with self.waiters.lock:
             self._signal.raise_if_aborted()
+            if self._failure is not None:  # a moment before the signal says so
+                raise TaskAborted(f"task {self.handle.id} is asked to end: {self._failure[0]}")
             if self._is_over:
                 raise InvalidTransition(f"task {self.handle.id} has ended: it takes no {kind} any more")
             member = Member(self, kind, next(self._numbers), fn, args)
@@ -163,7 +165,7 @@ class Crew:
     def _start(self, member: Member, run: Run = Member.call) -> None:
         on_loop = self._loop is not None and iscoroutinefunction(member._fn) and run is Member.call
         with self.waiters.lock:
-            if self._signal.aborted:
+            if self._signal.aborted or self._failure is not None:
                 self._drop(member)
                 return
             if member.kind == HANDLER and not on_loop:

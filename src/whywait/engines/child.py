@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 Wish = tuple[int, int, bool, str]  # task number, turn, whether to pause, why to abort (or nothing)
 
-GRACE_S: Final = 2.0  # the parent's own grace ends this process, and with it all that it has started
 _PROTOCOL: Final = pickle.HIGHEST_PROTOCOL
 
 
@@ -81,14 +80,22 @@ class Body:
     @property
     def id(self) -> str:
         """The task's id."""
-        name = self.label.decode(errors="surrogatepass").split("\0", 2)[2]
+        name = self._words()[3]
         return name or generated_id(self.number)
 
     @property
     def ref(self) -> Ref:
         """The task's identity, the same as in the parent."""
-        authority, scope, _ = self.label.decode(errors="surrogatepass").split("\0", 2)
+        authority, _, scope, _ = self._words()
         return Ref(self.number, scope, int(authority))
+
+    @property
+    def grace_s(self) -> float:
+        """How many seconds what belongs to the task may take to end when it should."""
+        return float(self._words()[1])
+
+    def _words(self) -> list[str]:
+        return self.label.decode(errors="surrogatepass").split("\0", 3)
 
     @property
     def is_running(self) -> bool:
@@ -197,9 +204,9 @@ class Link:
         if body is self.inbox and not self._forked:
             self.send(KIND_NOTE, dumps((kind, details)))
 
-    def grace_of(self, body: Body) -> float:  # noqa: ARG002 - the same for all
+    def grace_of(self, body: Body) -> float:
         """Return how many seconds what belongs to a task may take to end when it should."""
-        return GRACE_S
+        return body.grace_s
 
     def interrupt(self, body: Body) -> None:
         """Let the body know at once that something of its task has failed."""

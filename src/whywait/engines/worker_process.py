@@ -232,8 +232,9 @@ def label_of(handle: Handle[Any]) -> bytes:
     label: bytes | None = getattr(handle, "label", None)  # the body of a worker has it from its own parent
     if label is not None:
         return label
-    task = handle._task
-    return f"{handle._authority.token}\0{task.scope.key}\0{task.name or ''}".encode(errors="surrogatepass")
+    task, authority = handle._task, handle._authority
+    text = f"{authority.token}\0{authority.grace_of(handle)}\0{task.scope.key}\0{task.name or ''}"
+    return text.encode(errors="surrogatepass")
 
 
 def number_of(handle: Handle[Any]) -> int:
