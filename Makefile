@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-browser lint bench docs clean
+.PHONY: help run test test-browser lint bench periodic docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -30,6 +30,10 @@ lint: $(STAMP) ## check rules, format and types
 bench: $(STAMP) ## measure the kernel and the runtime
 	$(BIN)/python bench/kernel.py
 	$(BIN)/python bench/runtime.py
+
+periodic: $(STAMP) ## measure periodics (against APScheduler), pause and abort
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[bench]'
+	$(BIN)/python bench/periodic.py
 
 docs: $(STAMP) ## write the generated pages of docs/
 	$(BIN)/python tools/make_docs.py

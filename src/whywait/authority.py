@@ -13,16 +13,16 @@ from pathlib import Path
 from random import uniform
 from time import monotonic_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from whywait.clock import Clock
-from whywait.context import signal_of
 from whywait.devtools import open_devtools
-from whywait.engines.base import Ended, Engine
+from whywait.engines.base import SUCCEEDED, Ended, Engine
 from whywait.engines.registry import Engines
 from whywait.errors import ForeignRef, QueueFull, StaleRef, UnknownScope, UnknownTask, WhywaitError
 from whywait.explain import Why, in_words
 from whywait.handle import Handle
+from whywait.inside import take_crew
 from whywait.journal import Events, Journal
 from whywait.kernel.events import Event, RawEvent
 from whywait.kernel.lanes import Order
@@ -31,10 +31,13 @@ from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import Outcome, ScopeState, TaskState
 from whywait.locks import take, wait_for
+from whywait.periodic import log_failure
 from whywait.record import RecordingKernel, make_kernel
 from whywait.run_report import Report, kernel_account, make_report
 from whywait.scope import Scope, ScopeOptions, open_scope
+from whywait.services import Services
 from whywait.settings import NS, UNSET, Given, Seconds, Settings, Size, Unset
+from whywait.signals import signal_of
 from whywait.work import Work, warn_of_drops
 
 if TYPE_CHECKING:
@@ -45,10 +48,9 @@ log = logging.getLogger("whywait")
 _tokens = itertools.count(1)
 
 DEFAULT_SCOPE = "default"
-SUCCEEDED: Final[Ended] = (Outcome.SUCCESS, None, True)
 
 
-class Authority:
+class Authority(Services):
     """Governs tasks: decides what runs when, under one budget, and can always say why something waits.
 
     Every argument that is left out comes from the environment (``WHYWAIT_*``) or has a default.
@@ -252,13 +254,6 @@ class Authority:
         """Bring a paused task back to where it was."""
         self.command(lambda now: self.kernel.resume(now, handle._task))
 
-    def set_periodic_enabled(self, id: str, enabled: bool, *, immediately: bool = False) -> None:  # noqa: FBT001 - the setting itself
-        """Switch a periodic on (from its next tick, or now if ``immediately``) or off, by ``id`` or ``scope/id``."""
-        kernel = self.kernel
-        self.command(
-            lambda now: kernel.set_periodic_enabled(now, kernel.find_periodic(id), enabled, immediately=immediately)
-        )
-
     def why_handle(self, handle: Handle[Any]) -> Why:
         """Return why a task waits, or what it does, or how its whole wait divided, over all attempts."""
         with self.lock:
@@ -448,7 +443,7 @@ class Authority:
                 kernel.settled
                 or kernel.requests
                 or self._pause_waiters
-                or (self._watchers and not task.scope.tasks)  # all conditions are of the form "nothing is left here"
+                or (self._watchers and len(task.scope.tasks) <= task.scope.triggers)  # they ask if anything is left
                 or not self._nothing_sooner()
             ):
                 work = Work()
@@ -485,8 +480,11 @@ class Authority:
                 with contextlib.suppress(RuntimeError):  # it was rung when this was broken off
                     waiter.release()
             handle._bells = None
-        if handle._error is not None and handle._task.periodic is None:
-            for kernel_scope in handle._task.scope.chain:
+        if handle._error is not None:
+            is_periodic = handle._task.periodic is not None
+            if is_periodic:
+                log_failure(handle)
+            for kernel_scope in () if is_periodic else handle._task.scope.chain:
                 scope = self.scopes.get(kernel_scope.key)
                 if scope is not None and scope.task_failed(handle._error):
                     handle._unseen.seen = True
@@ -574,31 +572,36 @@ class Authority:
             self._journal.deliver()
 
     def _ask(self, verb: str, task: Task, handle: Handle[Any]) -> None:
-        signal = signal_of(handle)
+        """Let a body know what is wished of it.
+
+        What is passed on is what the kernel wishes now, not what it wished when it asked: requests are carried out
+        without the lock and may overtake each other.
+        """
+        with self.lock:
+            if task.outcome is not None or handle._task is not task:
+                return  # its body has ended meanwhile
+            signal = signal_of(handle)
+            is_paused = task.state == TaskState.PAUSED or task.pause_timer is not None
+            signal.follow(pause=is_paused, reason=task.abort[1] if task.abort else None)
+            handle.attention = True
+        signal.notify()
         engine = handle._engine
         if verb == "abort":
-            cause = task.abort[1] if task.abort else ""
-            signal.fire(cause)
-            handle.attention = True
             engine.abort(handle)
-            grace_ns = round(self._grace_of(task.scope) * NS)
+            grace_ns = round(self.grace_of(handle) * NS)
             if engine.can_kill or self.settings.inject:
                 self._clock.call_at(monotonic_ns() + grace_ns, lambda: self._kill(task, handle))
         elif verb == "pause":
-            signal.ask_pause()
-            handle.attention = True
             engine.pause(handle)
         else:
-            signal.let_go()
             engine.resume(handle)
 
     def _kill(self, task: Task, handle: Handle[Any]) -> None:
         if task.outcome is None and task.job is handle:
             handle._engine.kill(handle)
-
-    def _grace_of(self, kernel_scope: KernelScope) -> float:
-        scope = self.scopes.get(kernel_scope.key)
-        return self.settings.grace_s if scope is None else scope.grace_s
+            crew = take_crew(handle)
+            if crew is not None and self.settings.inject:
+                crew.inject()
 
     def _tick(self) -> None:
         self.command(self.kernel.fire)
