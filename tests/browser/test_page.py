@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import whywait
 from devtools_client import Gate, get, served
 from whywait import Authority
 from whywait.bridges.jsonl import JsonLines
@@ -52,6 +53,23 @@ def test_the_why_of_a_waiting_task_names_its_holder_and_leads_there(farm, page):
     page.shows("wait for what it holds: upscale", "#panel")
     page.click(".line", "pack")
     page.shows("waits for upscale ready, which waits for vram train", "#panel .held")
+
+
+def test_the_panel_tells_the_cadence_of_a_stream(page):
+    with served() as (authority, tools, gate):
+
+        def body():
+            for index in range(5):
+                whywait.current().emit(index)
+            gate()
+
+        authority.submit(body, id="talker")
+        page.open(tools.url)
+        page.click(".card", "talker")
+        page.shows("5 chunks", "#panel")
+        page.shows("one every", "#panel")
+        gate.open()
+        page.shows("closed", "#panel")
 
 
 def test_a_task_is_paused_resumed_and_cancelled_from_its_panel(own_farm, page):

@@ -17,6 +17,7 @@ from whywait.devtools.routes import ROUTES, Param, describe
 from whywait.devtools.table import Row
 from whywait.errors import WhywaitError
 from whywait.explain import Why, in_words
+from whywait.inside import stream_counts
 from whywait.kernel import why as kernel_why
 from whywait.kernel.model import Ref
 from whywait.kernel.state import TaskState, Wait
@@ -160,6 +161,7 @@ class Reads:
                 "why": why.to_dict(),
                 "text": str(why),
                 "story": [event.to_dict() for number in sorted(numbers) for event in feed.of_task(number)],
+                "streams": self._streams(row),
                 "attempts": [_with_cause(each, {}) for each in feed.table.attempts(row)],
                 "awaits": [_with_cause(other, {}) for other in awaits if other is not None][:NEIGHBOURS],
                 "awaited_by": [_with_cause(other, {}) for other in awaited_by[:NEIGHBOURS]],
@@ -185,6 +187,16 @@ class Reads:
             names = ", ".join(f"{row.scope}/{row.id}" for row in found[:5])
             raise Problem(409, f"task id {shown(ref)} is ambiguous: use one of {names}")
         return found[0]
+
+    def _streams(self, row: Row) -> dict[str, int]:
+        """Return how many chunks the streams of a living task have had."""
+        authority = self._run.authority
+        if authority is None or not row.alive:
+            return {}
+        try:
+            return stream_counts(authority.get(Ref(row.number, row.scope, authority.token)))
+        except WhywaitError:  # it has ended this very moment
+            return {}
 
     def _why(self, row: Row) -> Why:
         authority = self._run.authority

@@ -163,6 +163,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "why": {"type": "object"},
             "text": _TEXT,
             "story": _list(_ref("Event")),
+            "streams": _AMOUNTS,
             "attempts": _list(_ref("Task")),
             "awaits": _list(_ref("Task")),
             "awaited_by": _list(_ref("Task")),

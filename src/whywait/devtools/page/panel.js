@@ -24,7 +24,7 @@ export function render({ store, now, control, detail, failure }, task) {
     neighbours("Waits for", store.awaits(task), "nothing: it has no dependencies"),
     neighbours("Awaited by", store.awaitedBy(task)),
     attempts(store, task, now),
-    streams(store, task),
+    streams(detail?.story ?? store.story(task), detail?.streams, now),
     story(store, detail?.story ?? store.story(task), now),
   ];
 }
@@ -152,22 +152,19 @@ function attempts(store, task, now) {
       h("span", { class: "quiet" }, each.cause ? ` ${each.cause}` : "", each.started_ns !== null ? `, ran ${time((each.ended_ns ?? now) - each.started_ns)}` : "")))));
 }
 
-/** How often each stream of a task gave something, from its events. */
-function streams(store, task) {
+/** The streams of a task and how often each gives something: from its events, and live from the server's counts. */
+function streams(story, counts, now) {
   const seen = new Map();
-  for (const event of store.story(task)) {
-    if (!event.kind.startsWith("STREAM_")) continue;
-    const name = event.details?.stream ?? event.details?.name ?? "output";
-    const stream = seen.get(name) ?? { name, chunks: 0, from: event.time_ns, to: event.time_ns, state: "" };
-    stream.chunks = Math.max(stream.chunks + (event.kind === "STREAM_CHUNK" ? 1 : 0), event.details?.chunks ?? 0);
-    stream.to = event.time_ns;
-    stream.state = event.kind.slice(7).toLowerCase();
-    seen.set(name, stream);
+  for (const event of story) {
+    const name = event.details?.stream;
+    if (event.kind === "STREAM_OPENED") seen.set(name, { name, from: event.time_ns, to: now, chunks: counts?.[name] ?? 0, open: true });
+    if (event.kind === "STREAM_CLOSED" && seen.has(name)) Object.assign(seen.get(name), { to: event.time_ns, chunks: event.details.chunks, open: false });
   }
   if (!seen.size) return null;
   return h("section", null, h("h3", null, "Streams"), h("ul", { class: "plain" }, [...seen.values()].map((stream) =>
-    h("li", null, h("span", { class: "name" }, stream.name), ` ${stream.state}, ${count(stream.chunks)} chunks`,
-      stream.chunks > 1 ? `, one every ${time((stream.to - stream.from) / stream.chunks)}` : ""))));
+    h("li", { "data-key": stream.name }, h("span", { class: "name" }, stream.name), h("span", { class: "tag" }, stream.open ? "open" : "closed"),
+      h("span", { class: "num" }, `${count(stream.chunks)} chunks`),
+      stream.chunks ? h("span", { class: "quiet" }, `one every ${time((stream.to - stream.from) / stream.chunks)}`) : null))));
 }
 
 function story(store, events, now) {
