@@ -11,8 +11,10 @@ import argparse
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
+from pathlib import Path
 from typing import Final
 
 from whywait import Authority
@@ -65,8 +67,20 @@ def flat_out(authority: Authority, tasks: int) -> float:
     return tasks / (time.perf_counter() - began)
 
 
-def measure(viewers: int | None, per_s: int, seconds: float, tasks: int) -> tuple[float, float, float]:
-    """Return median and 90th percentile of the latency, and the throughput; ``viewers`` None: no server at all."""
+def server_cpu_s() -> float:
+    """Return how long the server's thread has been on a processor; 0 where that cannot be told."""
+    for thread in threading.enumerate():
+        if thread.name == "whywait-devtools":
+            path = Path(f"/proc/self/task/{thread.native_id}/schedstat")
+            return int(path.read_text(encoding="ascii").split()[0]) / 1e9 if path.exists() else 0.0
+    return 0.0
+
+
+def measure(viewers: int | None, per_s: int, seconds: float, tasks: int) -> tuple[float, ...]:
+    """Return median and 90th percentile of the latency, throughput, and the server's share of a processor, in percent.
+
+    ``viewers`` None: no server at all.
+    """
     with Authority(slots=4) as authority:
         watching = None
         if viewers is not None:
@@ -77,11 +91,13 @@ def measure(viewers: int | None, per_s: int, seconds: float, tasks: int) -> tupl
                 assert watching.stdout is not None
                 watching.stdout.readline()
         paced(authority, per_s, 0.3)
+        before = server_cpu_s()
         latencies = paced(authority, per_s, seconds)
+        share = 100 * (server_cpu_s() - before) / seconds
         speed = flat_out(authority, tasks)
     if watching is not None:
         watching.wait(20)
-    return latencies[len(latencies) // 2], latencies[len(latencies) * 9 // 10], speed
+    return latencies[len(latencies) // 2], latencies[len(latencies) * 9 // 10], speed, share
 
 
 def main() -> None:
@@ -94,19 +110,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     kinds = {"no server": None, "server": 0, f"{args.viewers} viewers": args.viewers}
-    rows: dict[str, list[tuple[float, float, float]]] = {kind: [] for kind in kinds}
+    rows: dict[str, list[tuple[float, ...]]] = {kind: [] for kind in kinds}
     for _ in range(args.rounds):
         for kind, viewers in kinds.items():
             rows[kind].append(measure(viewers, args.per_s, args.seconds, args.tasks))
     print(f"{args.per_s} tasks/s, medians of {args.rounds} rounds")
-    print(f"{'':<12}{'latency p50':>14}{'latency p90':>14}{'flat out':>16}")
+    print(f"{'':<12}{'latency p50':>20}{'latency p90':>20}{'flat out':>26}{'server thread':>16}")
     base = [statistics.median(row[part] for row in rows["no server"]) for part in range(3)]
     for kind, measured in rows.items():
         cells = []
         for part, unit in enumerate(("us", "us", "tasks/s")):
             value = statistics.median(row[part] for row in measured)
             cells.append(f"{value:,.0f} {unit} {100 * (value / base[part] - 1):+.1f}%")
-        print(f"{kind:<12}{cells[0]:>20}{cells[1]:>20}{cells[2]:>26}")
+        share = statistics.median(row[3] for row in measured)
+        print(f"{kind:<12}{cells[0]:>20}{cells[1]:>20}{cells[2]:>26}{f'{share:.1f} % of a core':>16}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import threading
 
 from devtools_client import Gate, Stream, ask, get, served, until
 from whywait import Authority, Retry
-from whywait.devtools.feed import Feed
+from whywait.devtools.feed import Feed, event_json
 from whywait.devtools.table import ROW_FIELDS, TaskTable, picture
 from whywait.kernel.events import Event
 
@@ -26,6 +26,17 @@ def test_a_viewer_sees_every_event_in_order_and_then_the_end():
     assert [kind for kind, _, _ in messages] == ["message"] * len(messages)
     assert [data for _, _, data in messages] == json.loads(json.dumps(told))
     assert [int(ident) for _, ident, _ in messages] == [event["seq"] for event in told]
+
+
+def test_an_event_is_told_the_same_way_quickly_and_plainly():
+    details = (("state", "READY"), ("priority", 50), ("demand", (("vram", 3),)), ("after", (1, 2)))
+    for event in (
+        Event(1, 2, "TASK_SUBMITTED", 'a "scope"', 3, "na\nme\u2028", 1, details),
+        Event(2, 3, "TASK_STARTED", "s", 3, None, None, (("waits", {"slot": 5}),)),
+        Event(3, 4, "SCOPE_CREATED", "s", None, None, None, None),
+        Event(4, 5, "LANE_WAITS", "s", None, None, 2, (("priority", 1), ("cause", "vram"), ("holds_back", True))),
+    ):
+        assert json.loads(event_json(event)) == json.loads(json.dumps(event.to_dict()))
 
 
 def test_a_viewer_resumes_after_the_last_event_it_has_seen():

@@ -42,7 +42,6 @@ class Reads:
         self._run = run
         self._feed = feed
         self._pictures: dict[str, tuple[int, Any]] = {}  # until when each is good enough
-        self.viewers = 0
 
     # Small ones
 
@@ -228,7 +227,7 @@ class Reads:
         )
 
     def _stream(self, request: Request, since: int | None) -> Response:
-        if self.viewers >= MAX_VIEWERS:
+        if self._feed.viewers >= MAX_VIEWERS:
             raise Problem(503, f"{MAX_VIEWERS} viewers are connected already: close one")
         last = request.headers.get("last-event-id")
         if last is not None:
@@ -237,7 +236,7 @@ class Reads:
 
     async def _pieces(self, seq: int) -> AsyncIterator[bytes]:
         feed = self._feed
-        self.viewers += 1
+        feed.viewers += 1
         try:
             yield b"retry: 1000\n\n"
             while True:
@@ -251,7 +250,7 @@ class Reads:
                 elif not await feed.news():
                     yield b": still here\n\n"
         finally:
-            self.viewers -= 1
+            feed.viewers -= 1
 
 
 def why_of_row(row: Row) -> Why:
