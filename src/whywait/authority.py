@@ -8,21 +8,22 @@ import itertools
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from random import uniform
 from time import monotonic_ns
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from whywait.clock import Clock
-from whywait.context import signal_of
-from whywait.engines.base import Ended, Engine
+from whywait.devtools import open_devtools
+from whywait.engines.base import SUCCEEDED, Ended, Engine
 from whywait.engines.forks import own
 from whywait.engines.registry import Engines
 from whywait.errors import ForeignRef, QueueFull, StaleRef, UnknownScope, UnknownTask, WhywaitError
 from whywait.explain import Why, in_words
 from whywait.handle import Handle
+from whywait.inside import take_crew
 from whywait.journal import Events, Journal
 from whywait.kernel.events import Event, RawEvent
 from whywait.kernel.lanes import Order
@@ -31,21 +32,26 @@ from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import Outcome, ScopeState, TaskState
 from whywait.locks import LeftBehind, take, wait_for
+from whywait.periodic import log_failure
 from whywait.record import RecordingKernel, make_kernel
 from whywait.run_report import Report, kernel_account, make_report
 from whywait.scope import Scope, ScopeOptions, open_scope
+from whywait.services import Services
 from whywait.settings import NS, UNSET, Given, Seconds, Settings, Size, Unset
+from whywait.signals import signal_of
 from whywait.work import Work, warn_of_drops
+
+if TYPE_CHECKING:
+    from whywait.devtools.server import DevTools
 
 T = TypeVar("T")
 log = logging.getLogger("whywait")
 _tokens = itertools.count(1)
 
 DEFAULT_SCOPE = "default"
-SUCCEEDED: Final[Ended] = (Outcome.SUCCESS, None, True)
 
 
-class Authority:
+class Authority(Services):
     """Governs tasks: decides what runs when, under one budget, and can always say why something waits.
 
     Every argument that is left out comes from the environment (``WHYWAIT_*``) or has a default.
@@ -124,6 +130,7 @@ class Authority:
         self.scopes: dict[str, Scope] = {}  # living ones by key
         self._root = Scope(self, self.kernel.root, engine=self.engines.default, grace_s=settings.grace_s)
         self._default = open_scope(self, None, DEFAULT_SCOPE, {})
+        self._on_close: list[Callable[[], None]] = []  # what ends with the authority
         own(self)
         self.submit = self._default.submit
         self.submit_many = self._default.submit_many
@@ -174,11 +181,11 @@ class Authority:
                 "starvation_promotions": kernel.dispatcher.promotions,
             }
 
-    def events(self, since: int = 0) -> Events:
-        """Return the remembered events with a seq above ``since``, oldest first; ``skipped`` says how many are lost."""
+    def events(self, since: int = 0, limit: int | None = None) -> Events:
+        """Return remembered events after ``since``, oldest first; their ``skipped`` says how many are lost."""
         with self.lock:
             raw, skipped = self._journal.since(since)
-        return Events(raw, skipped)
+        return Events(raw if limit is None else raw[:limit], skipped)
 
     def report(self) -> Report:
         """Return where the waiting of the run went, by cause and by holder, and how full slots and budget were."""
@@ -186,6 +193,35 @@ class Authority:
             raw, skipped = self._journal.since(0)
             totals = kernel_account(self.kernel, monotonic_ns(), self._began_ns, raw[-1][1] if raw else None)
         return make_report(totals, Events(raw), skipped)
+
+    @property
+    def last_seq(self) -> int:
+        """The seq of the latest event; it can be asked for without a lock."""
+        return self.kernel.seq
+
+    def devtools(
+        self,
+        port: int = 0,
+        *,
+        control: bool = True,
+        host: str = "127.0.0.1",
+        expose: bool = False,
+        hosts: Iterable[str] = (),
+        name: str = "",
+        announce: bool = True,
+        file: str | None = None,
+    ) -> DevTools:
+        """Serve a page that shows this run as it happens, until the authority is disposed of; print its address.
+
+        ``control=False`` leaves out everything that changes the run. ``expose=True`` is needed for a ``host`` that
+        other machines can reach; ``hosts`` are further names under which it is called then. ``file`` is what
+        ``whywait top`` may call the run by; the started program if left out.
+        """
+        tools = open_devtools(self, port, control=control, host=host, expose=expose, hosts=hosts, name=name)
+        self._on_close.append(lambda: tools.close(run_is_over=True))
+        if announce:
+            tools.announce(file)
+        return tools
 
     def subscribe(self, fn: Callable[[Event], object]) -> Callable[[], None]:
         """Call ``fn`` with every event from now on, in order; return a function that ends it."""
@@ -219,13 +255,6 @@ class Authority:
     def resume(self, handle: Handle[Any]) -> None:
         """Bring a paused task back to where it was."""
         self.command(lambda now: self.kernel.resume(now, handle._task))
-
-    def set_periodic_enabled(self, id: str, enabled: bool, *, immediately: bool = False) -> None:  # noqa: FBT001 - the setting itself
-        """Switch a periodic on (from its next tick, or now if ``immediately``) or off, by ``id`` or ``scope/id``."""
-        kernel = self.kernel
-        self.command(
-            lambda now: kernel.set_periodic_enabled(now, kernel.find_periodic(id), enabled, immediately=immediately)
-        )
 
     def why_handle(self, handle: Handle[Any]) -> Why:
         """Return why a task waits, or what it does, or how its whole wait divided, over all attempts."""
@@ -279,6 +308,8 @@ class Authority:
         self.engines.close()
         if isinstance(self.kernel, RecordingKernel):
             self.kernel.close()
+        while self._on_close:
+            self._on_close.pop()()
 
     # The critical section
 
@@ -419,7 +450,7 @@ class Authority:
                 kernel.settled
                 or kernel.requests
                 or self._pause_waiters
-                or (self._watchers and not task.scope.tasks)  # all conditions are of the form "nothing is left here"
+                or (self._watchers and len(task.scope.tasks) <= task.scope.triggers)  # they ask if anything is left
                 or not self._nothing_sooner()
             ):
                 work = Work()
@@ -456,8 +487,11 @@ class Authority:
                 with contextlib.suppress(RuntimeError):  # it was rung when this was broken off
                     waiter.release()
             handle._bells = None
-        if handle._error is not None and handle._task.periodic is None:
-            for kernel_scope in handle._task.scope.chain:
+        if handle._error is not None:
+            is_periodic = handle._task.periodic is not None
+            if is_periodic:
+                log_failure(handle)
+            for kernel_scope in () if is_periodic else handle._task.scope.chain:
                 scope = self.scopes.get(kernel_scope.key)
                 if scope is not None and scope.task_failed(handle._error):
                     handle._unseen.seen = True
@@ -545,31 +579,36 @@ class Authority:
             self._journal.deliver()
 
     def _ask(self, verb: str, task: Task, handle: Handle[Any]) -> None:
-        signal = signal_of(handle)
+        """Let a body know what is wished of it.
+
+        What is passed on is what the kernel wishes now, not what it wished when it asked: requests are carried out
+        without the lock and may overtake each other.
+        """
+        with self.lock:
+            if task.outcome is not None or handle._task is not task:
+                return  # its body has ended meanwhile
+            signal = signal_of(handle)
+            is_paused = task.state == TaskState.PAUSED or task.pause_timer is not None
+            signal.follow(pause=is_paused, reason=task.abort[1] if task.abort else None)
+            handle.attention = True
+        signal.notify()
         engine = handle._engine
         if verb == "abort":
-            cause = task.abort[1] if task.abort else ""
-            signal.fire(cause)
-            handle.attention = True
             engine.abort(handle)
-            grace_ns = round(self._grace_of(task.scope) * NS)
+            grace_ns = round(self.grace_of(handle) * NS)
             if engine.can_kill or self.settings.inject:
                 self._clock.call_at(monotonic_ns() + grace_ns, lambda: self._kill(task, handle))
         elif verb == "pause":
-            signal.ask_pause()
-            handle.attention = True
             engine.pause(handle)
         else:
-            signal.let_go()
             engine.resume(handle)
 
     def _kill(self, task: Task, handle: Handle[Any]) -> None:
         if task.outcome is None and task.job is handle:
             handle._engine.kill(handle)
-
-    def _grace_of(self, kernel_scope: KernelScope) -> float:
-        scope = self.scopes.get(kernel_scope.key)
-        return self.settings.grace_s if scope is None else scope.grace_s
+            crew = take_crew(handle)
+            if crew is not None and self.settings.inject:
+                crew.inject()
 
     def _tick(self) -> None:
         self.command(self.kernel.fire)

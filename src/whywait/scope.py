@@ -12,15 +12,15 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack
 
-from whywait.context import finish
 from whywait.errors import ConfigError, DisposeIncomplete, QueueFull
-from whywait.handle import Handle, refuse_on_loop
+from whywait.handle import Handle
 from whywait.kernel.model import Limits, Retry
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.state import OPEN_SCOPE_STATES, ScopeState
 from whywait.periodic import Periodic, PeriodicOptions, add_periodic
 from whywait.settings import UNSET, Seconds, seconds
 from whywait.submission import Call, TaskOptions, changed, prepare
+from whywait.waiters import finish, refuse_on_loop
 
 if TYPE_CHECKING:
     from whywait.authority import Authority
@@ -297,8 +297,7 @@ class Scope:
                     for periodic in scope.periodics.values():
                         kernel.set_periodic_enabled(now, periodic, enabled=False)
 
-        if any(scope.periodics for scope in self._kernel_scope.subtree()):
-            self._authority.command(act)
+        self._authority.command(act)
 
     def _is_done(self) -> bool:
         return not any(len(scope.tasks) > scope.triggers for scope in self._kernel_scope.subtree())

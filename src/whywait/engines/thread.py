@@ -12,7 +12,6 @@ There is no lock that a finaliser could meet: everything is done by single opera
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import itertools
 import threading
 from collections import deque
@@ -22,9 +21,10 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
-from whywait.context import in_thread
-from whywait.engines.base import NEVER_RAN, Ended, Engine
+from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine
 from whywait.errors import TaskAborted
+from whywait.inside import wrap_up
+from whywait.signals import in_thread, raise_in_thread
 
 if TYPE_CHECKING:
     from whywait.handle import Handle
@@ -94,8 +94,7 @@ class ThreadEngine(Engine):
         """Raise TaskAborted inside the body, where the authority allows that; a body that sits in C code stays."""
         for worker in list(self._workers):
             if worker.inbox is handle and worker.thread.ident is not None:
-                set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
-                set_exception(ctypes.c_ulong(worker.thread.ident), ctypes.py_object(TaskAborted))
+                raise_in_thread(worker.thread.ident, TaskAborted)
 
     def close(self) -> None:
         """Let the idle threads end; a busy one ends after its task."""
@@ -159,9 +158,13 @@ class ThreadEngine(Engine):
                         handle._value = _call(handle._context, *handle.body())
                 except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
                     error.__traceback__ = _within_body(error.__traceback__)
-                    handle = ended(handle, self.failed(handle, error), engine)
+                    outcome = self.failed(handle, error)
+                    handle = ended(handle, wrap_up(handle, outcome) if handle.attention else outcome, engine)
                 else:
-                    handle = succeeded(handle, engine)
+                    if handle.attention:  # there may be more of the task than its body
+                        handle = ended(handle, wrap_up(handle, SUCCEEDED), engine)
+                    else:
+                        handle = succeeded(handle, engine)
             if handle is None:  # now nothing of the task is left here
                 worker.inbox = None
                 handle = self._next()
@@ -178,7 +181,14 @@ class ThreadEngine(Engine):
     def _live(self, worker: Worker) -> None:
         """Be a thread."""
         try:
-            self.work(worker)
+            while True:
+                try:
+                    self.work(worker)
+                except TaskAborted:  # injected by kill() a moment too late for the body: its report is still due
+                    if worker.inbox is not None and worker.inbox.is_unreported:
+                        self.authority.ended(worker.inbox, NEVER_RAN)
+                else:
+                    return
         finally:
             self._workers.discard(worker)
             self.name_is_free(worker.thread.name)
