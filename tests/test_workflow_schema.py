@@ -1,6 +1,7 @@
 """The JSON Schema that editors use says the same as the checks that the program does."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -39,6 +40,14 @@ def test_it_is_a_schema():
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_the_examples_fit_the_schema(path):
     assert [error.message for error in VALIDATOR.iter_errors(read_document(str(path)).data)] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/workflows.md"])
+def test_the_files_shown_in_the_docs_fit_the_schema(page):
+    blocks = re.findall(r"^```toml\n(.*?)^```$", (TOP / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert blocks
+    for block in blocks:
+        assert [error.message for error in VALIDATOR.iter_errors(tomllib.loads(block))] == []
 
 
 def test_there_are_four_examples():

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from whywait.clock import Clock
 from whywait.devtools import open_devtools
 from whywait.engines.base import SUCCEEDED, Ended, Engine
+from whywait.engines.forks import own
 from whywait.engines.registry import Engines
 from whywait.errors import ForeignRef, QueueFull, StaleRef, UnknownScope, UnknownTask, WhywaitError
 from whywait.explain import Why, in_words
@@ -30,7 +31,7 @@ from whywait.kernel.model import Ref, Retry, Submission, Task
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import Outcome, ScopeState, TaskState
-from whywait.locks import take, wait_for
+from whywait.locks import LeftBehind, take, wait_for
 from whywait.periodic import log_failure
 from whywait.record import RecordingKernel, make_kernel
 from whywait.run_report import Report, kernel_account, make_report
@@ -130,6 +131,7 @@ class Authority(Services):
         self._root = Scope(self, self.kernel.root, engine=self.engines.default, grace_s=settings.grace_s)
         self._default = open_scope(self, None, DEFAULT_SCOPE, {})
         self._on_close: list[Callable[[], None]] = []  # what ends with the authority
+        own(self)
         self.submit = self._default.submit
         self.submit_many = self._default.submit_many
 
@@ -297,6 +299,10 @@ class Authority(Services):
             await self._root.leave_async()
         await self.dispose_async()
 
+    def let_go(self) -> None:
+        """Be of no use in a fork of this process: none of the threads is there, and locks may be held for ever."""
+        self.lock = LeftBehind()  # type: ignore[assignment] # it only refuses
+
     def _close(self) -> None:
         self._clock.close()
         self.engines.close()
@@ -349,9 +355,10 @@ class Authority(Services):
         kernel.repair(now, work.started)
         if handle is not None:
             for task in [task for scope in kernel.scopes.values() for task in scope.tasks.values()]:
-                if task.job is handle and task.pending:
+                if task.job is handle:
                     handle._task = task
-                    kernel.cancel(now, task)
+                    if task.pending:
+                        kernel.cancel(now, task)
         self.settle(now, work)
 
     def admit(self, handle: Handle[Any], scope: KernelScope, request: Submission | None) -> None:

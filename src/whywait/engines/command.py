@@ -297,7 +297,7 @@ class CommandEngine(ThreadEngine):
         """Run the command to its end and keep its result."""
         command, more = _command_of(handle)
         self._watch.begin()
-        running = _Running(_launch(command, more), command)
+        running = _Running(_launch(command, more, self._watch.environment), command)
         try:
             self._running[handle] = running
             self._watch.add(running.group)
@@ -334,9 +334,9 @@ def _command_of(handle: Handle[Any]) -> tuple[Command, tuple[Any, ...]]:
     return fn, args
 
 
-def _launch(command: Command, more: Sequence[object]) -> subprocess.Popen[bytes]:
+def _launch(command: Command, more: Sequence[object], mark: Mapping[str, str]) -> subprocess.Popen[bytes]:
     argv = command.argv(more)
-    env = None if command.env is None else {**os.environ, **command.env}
+    env = {**os.environ, **(command.env or {}), **mark}
     try:
         return subprocess.Popen(  # noqa: S603 - to run it is what the user wants
             argv,
