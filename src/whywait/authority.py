@@ -302,9 +302,10 @@ class Authority(Services):
         kernel.repair(now, work.started)
         if handle is not None:
             for task in [task for scope in kernel.scopes.values() for task in scope.tasks.values()]:
-                if task.job is handle and task.pending:
+                if task.job is handle:
                     handle._task = task
-                    kernel.cancel(now, task)
+                    if task.pending:
+                        kernel.cancel(now, task)
         self.settle(now, work)
 
     def admit(self, handle: Handle[Any], scope: KernelScope, request: Submission | None) -> None:

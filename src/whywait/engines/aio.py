@@ -47,15 +47,28 @@ class AsyncioEngine(Engine):
 
     def start(self, handle: Handle[Any]) -> None:
         """Make a task of the coroutine, on the loop."""
-        if self._loop is None or self._loop.is_closed():
-            self._find_loop()
+        self._see_to_loop()
         if threading.get_ident() == self._loop_thread:
             self._begin(handle)
             return
         self._inbox.append(handle)
         if not self._woken:
-            self._woken = True
-            assert self._loop is not None, "the loop has been found"
+            self.look_again(1)
+
+    def start_all(self, handles: list[Handle[Any]]) -> None:
+        """Make tasks of the coroutines; from another thread, the inbox takes them over in one undivided step."""
+        self._see_to_loop()
+        if threading.get_ident() == self._loop_thread:
+            super().start_all(handles)
+            return
+        count = len(handles)
+        handles[:] = filter(self._inbox.append, handles)  # `append` returns None: nothing is left
+        self.look_again(count)
+
+    def look_again(self, count: int) -> None:  # noqa: ARG002 - it looks for all
+        """Have the loop look into the inbox; once too often does no harm."""
+        self._woken = True
+        if self._loop is not None:
             self._loop.call_soon_threadsafe(self._begin_all)
 
     def abort(self, handle: Handle[Any]) -> None:
@@ -78,6 +91,10 @@ class AsyncioEngine(Engine):
     def _kill_again(self, handle: Handle[Any]) -> None:
         if handle in self._tasks:
             self.kill(handle)
+
+    def _see_to_loop(self) -> None:
+        if self._loop is None or self._loop.is_closed():
+            self._find_loop()
 
     def _find_loop(self) -> None:
         with self._lock:

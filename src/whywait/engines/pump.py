@@ -95,15 +95,19 @@ class Pump:
     def post(self, item: Any) -> None:  # noqa: ANN401 - whatever ``begin`` takes
         """Have ``begin`` called with this soon."""
         self._inbox.append(item)
-        self.look_again()
+        self._call_leader()
 
     def post_all(self, items: list[Any]) -> None:
         """Have ``begin`` called with each of these soon; they are taken over in one step that no interrupt divides."""
         items[:] = filter(self._inbox.append, items)  # `append` returns None: nothing is left
-        self.look_again()
+        self._call_leader()
 
     def look_again(self) -> None:
-        """See to it that somebody looks for what was posted; once too often does no harm."""
+        """See to it that somebody looks for what was posted, even if a call before was cut short."""
+        self._start()
+        self._wake()
+
+    def _call_leader(self) -> None:
         if self._is_asleep:
             self._wake()
         elif self._turn is None:

@@ -229,7 +229,7 @@ class Dispatcher:
             if not task.entry:
                 self.count += 1
             self.enter(task.since, task, self.lane_of(now, task), task.entry or self.count)
-            if was_in is task.lane:  # it was READY before
+            if was_in is task.lane and epoch is not None and segment is not None:  # it was READY before
                 task.epoch, task.segment = epoch, segment
         self.busy = 0
         self._holders = [0] * (HIGHEST + 1)

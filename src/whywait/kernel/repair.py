@@ -24,6 +24,10 @@ def repair(life: Life, now: int, started: list[Task]) -> list[Task]:
 
     ``started`` are those that dispatch had decided to start in the command that was broken off.
     """
+    for scope in life.root.subtree():
+        if scope.state == ScopeState.DISPOSED and scope.parent is not None:
+            life.scopes.pop(scope.key, None)
+            scope.parent.children.pop(scope.key, None)
     for task in _living(life):
         if task.state == TaskState.DISPOSED:
             _end(life, now, task)
