@@ -166,6 +166,7 @@ class Crew:
     def _start(self, member: Member, run: Run = Member.call) -> None:
         on_loop = self._loop is not None and iscoroutinefunction(member._fn) and run is Member.call
         takes_thread = member.kind == HANDLER and not on_loop
+        starts = False
         with self.waiters.lock:
             if self._signal.aborted or self._failure is not None:
                 self._drop(member)
@@ -174,7 +175,8 @@ class Crew:
             else:
                 self._threads += takes_thread
                 member.state = "running"
-        if member.state != "running":
+                starts = True
+        if not starts:
             self.waiters.ring()
             return
         self._note(_STARTED, member)
