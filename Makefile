@@ -12,8 +12,8 @@ STAMP := $(VENV)/.installed
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-run: $(STAMP) ## simulate the example workload
-	$(BIN)/whywait simulate examples/render-farm.json
+run: $(STAMP) ## run the first example and print its report
+	$(BIN)/whywait run examples/film/film.toml
 
 test: lint ## lint, then run all tests
 	$(BIN)/python -m pytest

@@ -9,6 +9,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from random import uniform
 from time import monotonic_ns
 from types import TracebackType
@@ -16,21 +17,23 @@ from typing import Any, Self, TypeVar, Unpack
 
 from whywait.clock import Clock
 from whywait.engines.base import SUCCEEDED, Ended, Engine
+from whywait.engines.forks import own
 from whywait.engines.registry import Engines
 from whywait.errors import ForeignRef, QueueFull, StaleRef, UnknownScope, UnknownTask, WhywaitError
 from whywait.explain import Why, in_words
 from whywait.handle import Handle
 from whywait.inside import take_crew
-from whywait.journal import Journal
-from whywait.kernel.events import Event
-from whywait.kernel.kernel import Kernel
+from whywait.journal import Events, Journal
+from whywait.kernel.events import Event, RawEvent
 from whywait.kernel.lanes import Order
 from whywait.kernel.model import Ref, Retry, Submission, Task
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import Outcome, ScopeState, TaskState
-from whywait.locks import take, wait_for
+from whywait.locks import LeftBehind, take, wait_for
 from whywait.periodic import log_failure
+from whywait.record import RecordingKernel, make_kernel
+from whywait.run_report import Report, kernel_account, make_report
 from whywait.scope import Scope, ScopeOptions, open_scope
 from whywait.services import Services
 from whywait.settings import NS, UNSET, Given, Seconds, Settings, Size, Unset
@@ -73,8 +76,9 @@ class Authority(Services):
         engine: str | Engine | None = None,
         inject: bool = False,
         events: int = 10_000,
+        record: str | Path | None = None,
     ) -> None:
-        """Settle the settings; no thread starts before it is needed."""
+        """Settle the settings; no thread starts before it is needed. ``record``: a file for all commands, to replay."""
         given = Given(
             slots=slots,
             cpu=cpu,
@@ -97,27 +101,19 @@ class Authority(Services):
             inject=inject,
             events=events,
         )
-        self._begin(given.settle())
+        self._begin(given.settle(), record)
 
     @classmethod
     def from_env(cls) -> Self:
         """Make an authority from the environment variables ``WHYWAIT_*`` alone."""
         return cls()
 
-    def _begin(self, settings: Settings) -> None:
+    def _begin(self, settings: Settings, record: str | Path | None = None) -> None:
         self.settings = settings
         self.token = next(_tokens)  # tells its refs from other authorities'
         self.lock = threading.RLock()
-        self.kernel = Kernel(
-            settings.limits,
-            settings.budget,
-            settings.order,
-            settings.policy,
-            backfill=settings.backfill,
-            pause_timeout_ns=round(settings.pause_timeout_s * NS),
-            starvation_timeout_ns=round(settings.starvation_timeout_s * NS),
-            jitter=_jitter,
-        )
+        self._began_ns = monotonic_ns()
+        self.kernel = make_kernel(settings, record, _jitter)
         self._journal = Journal(settings.events, self.kernel.emit_to)
         self._clock = Clock(self._tick)
         self._slots = self.kernel.root.slot_gate
@@ -130,6 +126,7 @@ class Authority(Services):
         self.scopes: dict[str, Scope] = {}  # living ones by key
         self._root = Scope(self, self.kernel.root, engine=self.engines.default, grace_s=settings.grace_s)
         self._default = open_scope(self, None, DEFAULT_SCOPE, {})
+        own(self)
         self.submit = self._default.submit
         self.submit_many = self._default.submit_many
 
@@ -156,7 +153,7 @@ class Authority(Services):
 
     def why(self, ref: Ref | str) -> Why:
         """Return why a task waits, or what it does, by its ref or id."""
-        return self.why_task(self._find(ref))
+        return self.get(ref).why()
 
     def snapshot(self) -> Snapshot:
         """Return an immutable picture of everything there is now."""
@@ -179,15 +176,28 @@ class Authority(Services):
                 "starvation_promotions": kernel.dispatcher.promotions,
             }
 
-    def events(self, since: int = 0) -> list[Event]:
-        """Return the remembered events with a seq above ``since``, oldest first."""
+    def events(self, since: int = 0) -> Events:
+        """Return the remembered events with a seq above ``since``, oldest first; ``skipped`` says how many are lost."""
         with self.lock:
-            return self._journal.since(since)
+            raw, skipped = self._journal.since(since)
+        return Events(raw, skipped)
+
+    def report(self) -> Report:
+        """Return where the waiting of the run went, by cause and by holder, and how full slots and budget were."""
+        with self.lock:
+            raw, skipped = self._journal.since(0)
+            totals = kernel_account(self.kernel, monotonic_ns(), self._began_ns, raw[-1][1] if raw else None)
+        return make_report(totals, Events(raw), skipped)
 
     def subscribe(self, fn: Callable[[Event], object]) -> Callable[[], None]:
         """Call ``fn`` with every event from now on, in order; return a function that ends it."""
         with self.lock:
             return self._journal.subscribe(fn)
+
+    def tap(self, fn: Callable[[RawEvent], object]) -> Callable[[], None]:
+        """Call ``fn`` with every raw event at once, in the thread that caused it, under the lock: for bridges only."""
+        with self.lock:
+            return self._journal.tap(fn)
 
     # Acting on tasks, through their handles
 
@@ -212,10 +222,11 @@ class Authority(Services):
         """Bring a paused task back to where it was."""
         self.command(lambda now: self.kernel.resume(now, handle._task))
 
-    def why_task(self, task: Task) -> Why:
-        """Return why a task waits, or what it does, or how its wait divided."""
+    def why_handle(self, handle: Handle[Any]) -> Why:
+        """Return why a task waits, or what it does, or how its whole wait divided, over all attempts."""
         with self.lock:
-            return in_words(self.kernel.why(monotonic_ns(), task))
+            why = self.kernel.why(monotonic_ns(), handle._task, handle._attempts or ())
+        return in_words(why)
 
     # The end
 
@@ -254,9 +265,15 @@ class Authority(Services):
             await self._root.leave_async()
         await self.dispose_async()
 
+    def let_go(self) -> None:
+        """Be of no use in a fork of this process: none of the threads is there, and locks may be held for ever."""
+        self.lock = LeftBehind()  # type: ignore[assignment] # it only refuses
+
     def _close(self) -> None:
         self._clock.close()
         self.engines.close()
+        if isinstance(self.kernel, RecordingKernel):
+            self.kernel.close()
 
     # The critical section
 
