@@ -9,7 +9,7 @@ import argparse
 import asyncio
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ COUNT = 1000
 SLOTS = 4
 INTERVAL_NS = 1_000_000_000
 MS = 1_000_000
+PACE_S = 0.0002  # between two periodics that are added
 AT_MOST_MS = 50.0  # how long a pause or an abort may take
 
 
@@ -26,6 +27,15 @@ def quantile(values: list[float], share: float) -> float:
     """Return the value below which this share of all lies."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def paced() -> Iterator[int]:
+    """Yield numbers at a fixed rate, so that the ticks of both fall equally dense."""
+    begin = time.perf_counter()
+    for number in range(COUNT):
+        while time.perf_counter() < begin + number * PACE_S:
+            pass
+        yield number
 
 
 def ours(seconds: float) -> tuple[list[float], int, float]:
@@ -39,7 +49,7 @@ def ours(seconds: float) -> tuple[list[float], int, float]:
             late.append((time.monotonic_ns() - begun[number]) % INTERVAL_NS / MS)
 
         periodics = []
-        for number in range(COUNT):
+        for number in paced():
             periodic = scope.periodic(body, number, every=1)
             periodics.append(periodic)
             begun.append((periodic.status().next_run_at or 0) - INTERVAL_NS)
@@ -65,7 +75,7 @@ def theirs(seconds: float) -> tuple[list[float], float]:
         late.append((time.time() - begun[number]) * 1e9 % INTERVAL_NS / MS)
 
     scheduler.start(paused=True)
-    for number in range(COUNT):
+    for number in paced():
         begin = time.time()
         begun.append(begin)
         at = datetime.fromtimestamp(begin, UTC)

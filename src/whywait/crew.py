@@ -156,7 +156,8 @@ class Crew:
                 if not each.done():
                     each._successors.append(member)
                     member._unmet += 1
-        if not member._unmet:
+            is_ready = not member._unmet
+        if is_ready:
             self._start(member, run)
         return member
 
@@ -164,16 +165,20 @@ class Crew:
 
     def _start(self, member: Member, run: Run = Member.call) -> None:
         on_loop = self._loop is not None and iscoroutinefunction(member._fn) and run is Member.call
+        takes_thread = member.kind == HANDLER and not on_loop
+        starts = False
         with self.waiters.lock:
             if self._signal.aborted or self._failure is not None:
                 self._drop(member)
-                return
-            if member.kind == HANDLER and not on_loop:
-                if self._threads >= HANDLER_THREADS:
-                    self._ready.append(member)
-                    return
-                self._threads += 1
-            member.state = "running"
+            elif takes_thread and self._threads >= HANDLER_THREADS:
+                self._ready.append(member)
+            else:
+                self._threads += takes_thread
+                member.state = "running"
+                starts = True
+        if not starts:
+            self.waiters.ring()
+            return
         self._note(_STARTED, member)
         if on_loop:
             assert self._loop is not None, "asked above"
@@ -181,7 +186,10 @@ class Crew:
             return
         name = f"whywait-{member.kind}-{self.handle.id}-{member.number}"
         target = member._context.run
-        threading.Thread(target=target, args=(self._run, member, run), name=name, daemon=True).start()
+        try:
+            threading.Thread(target=target, args=(self._run, member, run), name=name, daemon=True).start()
+        except RuntimeError as error:  # the system gives no more threads
+            self._ended(member, None, error, had_thread=takes_thread)
 
     def _run(self, member: Member, run: Run) -> None:
         """Be the thread of a member."""

@@ -19,7 +19,7 @@ from whywait.units import NS_PER_MS, format_ms, format_size
 
 _SIZES: Final = ("ram", "vram")
 _BYTES: Final = 1_000_000  # a limit from here on is a size
-_NOT_RUNNING: Final = {TaskState.PAUSED: "parked", TaskState.DISPOSING: "should end"}
+_NOT_RUNNING: Final = {TaskState.PAUSED: ", parked", TaskState.DISPOSING: ", asked to end"}
 _NAMED: Final = 3  # holders, dependencies and tasks ahead that a line names
 _STEPS: Final = 4  # of a chain of dependencies that a line tells
 
@@ -400,19 +400,22 @@ def _cause_words(cause: str) -> str:
 
 
 def _holders(reason: Reason) -> str:
-    named = [f"{holder.id} ({_share(reason, holder)})" for holder in reason.holders[:_NAMED]]
+    limit = reason.limit or 0
+    named = [
+        f"{holder.id} ({_share(reason, holder, limit)}{_NOT_RUNNING.get(holder.state, '')})"
+        for holder in reason.holders[:_NAMED]
+    ]
     others = len(reason.holders) - _NAMED
     if reason.held_by_others:
         return f"{', '.join(named)} and many more"
     return f"{', '.join(named)} and {others} more" if others > 0 else _listed(named)
 
 
-def _share(reason: Reason, holder: Holder) -> str:
-    """Say what a task holds and for how long, and if it does not run as others do."""
-    share = _time(holder.running_ns)
-    if reason.kind == ReasonKind.RESOURCE:
-        share = f"{_amount(reason.name, holder.amount, reason.limit or 0)}, {share}"
-    return f"{share}, {_NOT_RUNNING[holder.state]}" if holder.state in _NOT_RUNNING else share
+def _share(reason: Reason, holder: Holder, limit: int) -> str:
+    running = _time(holder.running_ns)
+    if reason.kind != ReasonKind.RESOURCE:
+        return running
+    return f"{_amount(reason.name, holder.amount, limit)}, {running}"
 
 
 def _hold(holders: Sequence[object]) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from whywait.errors import ConfigError, WhywaitError
+from whywait.devtools import need_packages
+from whywait.errors import ConfigError
 from whywait.record import is_record
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def serve(
     debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` looks for it
 ) -> None:
     """Show a run in the browser."""
-    _need_devtools()
+    need_packages()
     from whywait.devtools.saved import SavedRun
     from whywait.devtools.server import DevTools
 
@@ -57,12 +58,17 @@ def serve(
             tools.wait()
 
 
-def devtools_hook(name: str, file: str, *, port: int, host: str = "127.0.0.1", expose: bool = False) -> Hook:
-    """Return what serves a workflow run from before its first task until its end."""
-    _need_devtools()
+def devtools_hook(
+    name: str, file: str, *, port: int, host: str = "127.0.0.1", expose: bool = False, ports: list[int] | None = None
+) -> Hook:
+    """Return what serves a workflow run from before its first task until its end; ``ports`` is told where."""
+    need_packages()
 
     def attach(authority: Authority) -> Callable[[], None]:
-        return authority.devtools(port, host=host, expose=expose, name=name, file=file).close
+        tools = authority.devtools(port, host=host, expose=expose, name=name, file=file)
+        if ports is not None:
+            ports.append(tools.port)
+        return tools.close
 
     return attach
 
@@ -79,12 +85,8 @@ def _run_workflow(file: str, port: int, host: str, *, expose: bool) -> tuple[int
     workflow = load(file, [])
     ports: list[int] = []
 
-    def attach(authority: Authority) -> Callable[[], None]:
-        tools = authority.devtools(port, host=host, expose=expose, name=workflow.name, file=file)
-        ports.append(tools.port)
-        return tools.close
-
-    job = Run(workflow, hooks=[attach], authority_options={"events": max(100_000, 50 * len(workflow.tasks))})
+    hook = devtools_hook(workflow.name, file, port=port, host=host, expose=expose, ports=ports)
+    job = Run(workflow, hooks=[hook], authority_options={"events": max(100_000, 50 * len(workflow.tasks))})
     signals = Signals()
     try:
         carry_out(job, signals, is_silent=False)
@@ -105,14 +107,3 @@ def _is_workflow(file: str) -> bool:
     with Path(file).open("rb") as beginning:
         line = beginning.readline(1_000_000).strip()
     return not (line.startswith(b"{") and line.endswith(b"}") and (b'"seq"' in line or b'"skipped"' in line))
-
-
-def _need_devtools() -> None:
-    try:
-        import prometheus_client  # noqa: F401
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise WhywaitError(
-            f"DevTools needs the package {error.name!r}; install it with: pip install 'whywait[devtools]'"
-        ) from None

@@ -140,8 +140,8 @@ class Screen:
         table = Table(box=None, padding=(0, 1), title=f"{title}: {total}", title_justify="left", title_style="bold")
         table.add_column("task", no_wrap=True, ratio=3, max_width=36)
         table.add_column("scope", no_wrap=True, max_width=16)
-        table.add_column("prio", justify="right")
-        table.add_column("for", justify="right", no_wrap=True)
+        table.add_column("prio", justify="right", min_width=4)
+        table.add_column("for", justify="right", no_wrap=True, min_width=7)
         table.add_column("waits for" if "waiting" in title else "holds", no_wrap=True, ratio=3)
         now = self.snapshot["now_ns"]
         for task in tasks:

@@ -20,13 +20,20 @@ if TYPE_CHECKING:
     from whywait.devtools.server import DevTools
 
 
-def open_devtools(authority: Authority, port: int, *, control: bool, name: str, **options: Any) -> DevTools:  # noqa: ANN401 - those of DevTools
-    """Start a DevTools server for an authority; a clear error if the packages for it are not installed."""
+def need_packages() -> None:
+    """Raise a clear error if the packages that the server needs are not installed."""
     try:
-        from whywait.devtools.run import LiveRun  # noqa: PLC0415 - an extra
-        from whywait.devtools.server import DevTools  # noqa: PLC0415 - an extra
+        import whywait.devtools.server  # noqa: F401, PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise WhywaitError(
             f"DevTools needs the package {error.name!r}; install it with: pip install 'whywait[devtools]'"
         ) from None
+
+
+def open_devtools(authority: Authority, port: int, *, control: bool, name: str, **options: Any) -> DevTools:  # noqa: ANN401 - those of DevTools
+    """Start a DevTools server for an authority."""
+    need_packages()
+    from whywait.devtools.run import LiveRun  # noqa: PLC0415 - an extra
+    from whywait.devtools.server import DevTools  # noqa: PLC0415 - an extra
+
     return DevTools(LiveRun(authority, name, control=control), port=port, **options)

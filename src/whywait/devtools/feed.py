@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PERIOD_S: Final = 0.2
 MANY: Final = 10  # viewers, for whom it looks half as often, so that twice as much goes out at once
 AT_ONCE: Final = 1_000  # events that are taken in whenever somebody asks
-MOST: Final = 5_000  # and then it rests, as long as anything runs
+MOST: Final = 2_000  # and then it rests, as long as anything runs
 PER_S: Final = 5_000  # events; where there are more, some fall out of the authority's ring in time and are skipped
 LIVING: Final = 20_000  # tasks that are looked at afresh
 SLICE: Final = 32  # events, after which the tasks' threads get the interpreter if they want it

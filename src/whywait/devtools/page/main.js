@@ -20,6 +20,7 @@ const RENDER_MS = 250;
 const SNAPSHOT_MS = 1000;
 const DETAIL_MS = 1000;
 const THEME = "whywait-theme";
+const DARK = matchMedia("(prefers-color-scheme: dark)");
 
 const at = (id) => document.getElementById(id);
 const store = new Store();
@@ -94,7 +95,6 @@ function bar({ now: present }) {
     else waiting += 1;
   }
   const slots = store.snapshot?.slots.limit;
-  const theme = document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
   return [
     h("div", { class: "brand" }, h("img", { src: "/page/icon.svg", alt: "", width: 22, height: 22 }), h("strong", null, "whywait"),
       connection.info?.name ? h("span", { class: "name quiet" }, connection.info.name) : null),
@@ -109,7 +109,7 @@ function bar({ now: present }) {
     h("div", { class: "buttons" },
       h("button", { type: "button", "data-do": "freeze", "aria-pressed": String(state.frozenNs !== null), title: "freeze what is shown (f)" }, state.frozenNs === null ? "freeze" : "go on"),
       h("button", { type: "button", "data-do": "open", title: "open a saved run (o)" }, "open"),
-      h("button", { type: "button", "data-do": "theme", title: "light or dark (t)", "aria-label": "change the theme" }, theme === "dark" ? "☀" : "☾"),
+      h("button", { type: "button", "data-do": "theme", title: "light or dark (t)", "aria-label": "change the theme" }, document.documentElement.dataset.theme === "dark" ? "☀" : "☾"),
       h("button", { type: "button", "data-do": "help", title: "keys (?)", "aria-label": "show the keys" }, "?")),
   ];
 }
@@ -209,8 +209,8 @@ const DOINGS = {
     draw(true);
   },
   theme: () => {
-    const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-    setTheme(dark ? "light" : "dark");
+    localStorage.setItem(THEME, document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+    setTheme();
     draw(true);
   },
   open: () => {
@@ -225,9 +225,9 @@ const DOINGS = {
   },
 };
 
-function setTheme(theme) {
-  document.documentElement.dataset.theme = theme;
-  localStorage.setItem(THEME, theme);
+/** What the reader chose, or else what the system says. */
+function setTheme() {
+  document.documentElement.dataset.theme = localStorage.getItem(THEME) ?? (DARK.matches ? "dark" : "light");
 }
 
 function toggleHelp(open = at("overlay").hidden) {
@@ -335,8 +335,8 @@ document.addEventListener("drop", (event) => {
 
 // Beginning
 
-const saved = localStorage.getItem(THEME);
-if (saved) document.documentElement.dataset.theme = saved;
+setTheme();
+DARK.addEventListener("change", setTheme);
 draw(true);
 connection.open();
 setInterval(() => {
