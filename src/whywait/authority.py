@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from time import monotonic_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -24,13 +22,15 @@ from whywait.kernel.model import Ref, Retry, Task
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import ScopeState, TaskState
-from whywait.record import RecordingKernel
-from whywait.run_report import Report, kernel_account, make_report
+from whywait.lazy import asyncio
 from whywait.scope import Scope, ScopeOptions, open_scope
 from whywait.settings import UNSET, Given, Seconds, Settings, Size, Unset
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from whywait.devtools.server import DevTools
+    from whywait.run_report import Report
 
 _tokens = itertools.count(1)
 
@@ -162,6 +162,8 @@ class Authority(Core):
 
     def report(self) -> Report:
         """Return where the waiting of the run went, by cause and by holder, and how full slots and budget were."""
+        from whywait.run_report import kernel_account, make_report
+
         with self.lock:
             raw, skipped = self._journal.since(0)
             totals = kernel_account(self.kernel, monotonic_ns(), self._began_ns, raw[-1][1] if raw else None)
@@ -275,8 +277,7 @@ class Authority(Core):
     def _close(self) -> None:
         self._clock.close()
         self.engines.close()
-        if isinstance(self.kernel, RecordingKernel):
-            self.kernel.close()
+        self.kernel.close()
         while self._on_close:
             self._on_close.pop()()
 

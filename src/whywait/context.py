@@ -94,7 +94,7 @@ class TaskContext:
         self._refuse_unless_running("workers")
         if not process:
             return crew_of(self._handle).add_worker(fn, args)
-        from whywait.engines.hired import hire  # noqa: PLC0415 - most programs never need it
+        from whywait.engines.hired import hire
 
         return hire(crew_of(self._handle), self._handle, fn, args)
 

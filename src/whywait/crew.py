@@ -8,7 +8,6 @@ for its handlers; then the signal fires for the workers, and the task ends when 
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
 import threading
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from whywait.errors import ConfigError, InvalidTransition, TaskAborted
 from whywait.kernel.events import Kind
+from whywait.lazy import asyncio, running_loop
 from whywait.mailbox import Mailbox
 from whywait.signals import AbortSignal, ask_end, in_coroutine, in_thread, raise_in_thread
 from whywait.waiters import Waiters, refuse_on_loop
@@ -388,7 +388,7 @@ class Crew:
 
 def _loop_of_body(handle: Handle[Any]) -> asyncio.AbstractEventLoop | None:
     """Return the event loop that the body runs on, if it is a coroutine."""
-    loop = asyncio._get_running_loop()
+    loop = running_loop()
     if loop is not None and (in_coroutine.get() is handle or getattr(handle, "loop", None) is loop):
         return loop
     return None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
 from contextvars import Context
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -19,10 +17,13 @@ from whywait.errors import (
 )
 from whywait.kernel.model import Ref
 from whywait.kernel.state import Cause, Outcome, TaskState
+from whywait.lazy import asyncio
 from whywait.streams import DEFAULT, Reader
 from whywait.waiters import finish, refuse_on_loop
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from whywait.authority import Authority
     from whywait.engines.base import Engine
     from whywait.explain import Why
@@ -156,18 +157,9 @@ class Handle(Generic[T]):
 
     def future(self) -> Future[T]:
         """Return a ``concurrent.futures.Future`` that follows this handle; cancelling it cancels the task."""
-        future: Future[T] = _HandleFuture(self)
-        future.set_running_or_notify_cancel()
+        from whywait.future import follow
 
-        def copy(handle: Handle[T]) -> None:
-            error = handle.exception()
-            if error is None:
-                future.set_result(handle._value)
-            else:
-                future.set_exception(error)
-
-        self.add_done_callback(copy)
-        return future
+        return follow(self)
 
     def __await__(self) -> Generator[Any, None, T]:
         """Wait on the running event loop."""
@@ -358,19 +350,6 @@ class Unseen:
         """
         if not self.seen:
             log.error("task %s failed and nobody looked: %r, raised %s", self.task_id, self.error, _place(self.error))
-
-
-class _HandleFuture(Future[T]):
-    """A future whose cancellation reaches the task."""
-
-    def __init__(self, handle: Handle[T]) -> None:
-        super().__init__()
-        self._handle = handle
-
-    def cancel(self) -> bool:
-        """Ask the task to end; the future follows when it has."""
-        self._handle.cancel()
-        return False
 
 
 def _place(error: BaseException) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from contextvars import copy_context
-from inspect import CO_COROUTINE
 from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack
@@ -17,6 +15,7 @@ from whywait.handle import Handle
 from whywait.kernel.model import Limits, Retry
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.state import OPEN_SCOPE_STATES, ScopeState
+from whywait.lazy import asyncio
 from whywait.periodic import Periodic, PeriodicOptions, add_periodic
 from whywait.settings import UNSET, Seconds, seconds
 from whywait.submission import Call, TaskOptions, changed, prepare
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger("whywait")
 
+CO_COROUTINE: Final = 0x80  # of the flags of a function's code, as `inspect` has it, which takes long to load
 KILL_S: Final = 5.0  # how long killed bodies may take to be gone
 
 

@@ -7,7 +7,6 @@ when a body never lets another thread run. A process that a body forks keeps non
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import os
 import pickle
@@ -38,6 +37,7 @@ from whywait.errors import InvalidTransition
 from whywait.inside import inside_of, take_crew
 from whywait.kernel.model import Ref, generated_id
 from whywait.kernel.state import Cause, TaskState
+from whywait.lazy import asyncio
 from whywait.signals import in_thread, signal_of
 from whywait.streams import LIMIT, check_name
 

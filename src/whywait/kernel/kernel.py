@@ -401,6 +401,9 @@ class Kernel:
             return expiry if timer is None else timer
         return min(timer, expiry)
 
+    def close(self) -> None:
+        """Release what a kernel holds besides memory: nothing, unless it records."""
+
     # Looking
 
     @property
