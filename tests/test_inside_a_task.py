@@ -106,7 +106,7 @@ def test_those_behind_a_parked_task_say_so(authority):
         one.resume()
     finally:
         stop.set()
-    assert re.search(r"slots: all 2 taken, held by one \(.* ms, parked\), two \(.* ms\)", text)
+    assert re.search(r"all 2 are taken, by one \(.* ms, parked\) and two \(.* ms\)", text)
     for handle in (one, two, behind):
         handle.result(LIMIT_S)
 
