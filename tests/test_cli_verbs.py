@@ -195,5 +195,5 @@ def test_the_shell_completes_verbs_and_tasks(good):
         "bash",
         "-c",
         f"{sys.executable} -m whywait --show-completion; true",
-    ]  # it looks for the shell it runs in
+    ]  # whose shell it is
     assert "complete_bash" in subprocess.run(in_bash, capture_output=True, text=True, check=True).stdout
