@@ -35,7 +35,8 @@ def test_the_readme_and_the_pages_have_examples():
 
 
 @pytest.mark.parametrize(("page", "code", "output"), EXAMPLES)
-def test_example_prints_what_the_page_shows(page, code, output, capsys):
+def test_example_prints_what_the_page_shows(page, code, output, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     exec(compile(code, page, "exec"), {"__name__": "__main__"})
     if output is not None:
         assert without_times(capsys.readouterr().out) == without_times(output)

@@ -8,14 +8,15 @@ import itertools
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from random import uniform
 from time import monotonic_ns
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from whywait.clock import Clock
+from whywait.devtools import open_devtools
 from whywait.engines.base import SUCCEEDED, Ended, Engine
 from whywait.engines.forks import own
 from whywait.engines.registry import Engines
@@ -39,6 +40,9 @@ from whywait.services import Services
 from whywait.settings import NS, UNSET, Given, Seconds, Settings, Size, Unset
 from whywait.signals import signal_of
 from whywait.work import Work, warn_of_drops
+
+if TYPE_CHECKING:
+    from whywait.devtools.server import DevTools
 
 T = TypeVar("T")
 log = logging.getLogger("whywait")
@@ -126,6 +130,7 @@ class Authority(Services):
         self.scopes: dict[str, Scope] = {}  # living ones by key
         self._root = Scope(self, self.kernel.root, engine=self.engines.default, grace_s=settings.grace_s)
         self._default = open_scope(self, None, DEFAULT_SCOPE, {})
+        self._on_close: list[Callable[[], None]] = []  # what ends with the authority
         own(self)
         self.submit = self._default.submit
         self.submit_many = self._default.submit_many
@@ -176,11 +181,11 @@ class Authority(Services):
                 "starvation_promotions": kernel.dispatcher.promotions,
             }
 
-    def events(self, since: int = 0) -> Events:
-        """Return the remembered events with a seq above ``since``, oldest first; ``skipped`` says how many are lost."""
+    def events(self, since: int = 0, limit: int | None = None) -> Events:
+        """Return remembered events after ``since``, oldest first; their ``skipped`` says how many are lost."""
         with self.lock:
             raw, skipped = self._journal.since(since)
-        return Events(raw, skipped)
+        return Events(raw if limit is None else raw[:limit], skipped)
 
     def report(self) -> Report:
         """Return where the waiting of the run went, by cause and by holder, and how full slots and budget were."""
@@ -188,6 +193,35 @@ class Authority(Services):
             raw, skipped = self._journal.since(0)
             totals = kernel_account(self.kernel, monotonic_ns(), self._began_ns, raw[-1][1] if raw else None)
         return make_report(totals, Events(raw), skipped)
+
+    @property
+    def last_seq(self) -> int:
+        """The seq of the latest event; it can be asked for without a lock."""
+        return self.kernel.seq
+
+    def devtools(
+        self,
+        port: int = 0,
+        *,
+        control: bool = True,
+        host: str = "127.0.0.1",
+        expose: bool = False,
+        hosts: Iterable[str] = (),
+        name: str = "",
+        announce: bool = True,
+        file: str | None = None,
+    ) -> DevTools:
+        """Serve a page that shows this run as it happens, until the authority is disposed of; print its address.
+
+        ``control=False`` leaves out everything that changes the run. ``expose=True`` is needed for a ``host`` that
+        other machines can reach; ``hosts`` are further names under which it is called then. ``file`` is what
+        ``whywait top`` may call the run by; the started program if left out.
+        """
+        tools = open_devtools(self, port, control=control, host=host, expose=expose, hosts=hosts, name=name)
+        self._on_close.append(lambda: tools.close(run_is_over=True))
+        if announce:
+            tools.announce(file)
+        return tools
 
     def subscribe(self, fn: Callable[[Event], object]) -> Callable[[], None]:
         """Call ``fn`` with every event from now on, in order; return a function that ends it."""
@@ -274,6 +308,8 @@ class Authority(Services):
         self.engines.close()
         if isinstance(self.kernel, RecordingKernel):
             self.kernel.close()
+        while self._on_close:
+            self._on_close.pop()()
 
     # The critical section
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from whywait.cli import bench, check, graph, run, schema, simulate
+from whywait.cli import ask, bench, check, graph, run, schema, serve, simulate, top
 
 
 def make_app() -> typer.Typer:
@@ -27,6 +27,11 @@ def make_app() -> typer.Typer:
     app.command("simulate", help=simulate.HELP)(simulate.simulate)
     app.command("bench", help=bench.HELP)(bench.bench)
     app.command("schema", help=schema.HELP)(schema.schema)
+    app.command("serve", help=serve.HELP)(serve.serve)
+    app.command("top", help=top.HELP)(top.top)
+    app.command("why", help=ask.WHY_HELP)(ask.why)
+    for verb, text in ask.ACT_HELPS.items():
+        app.command(verb, help=text)(ask.acting(verb))
     return app
 
 

@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 
 from whywait.cli.live import LiveView, LogLines
+from whywait.cli.serve import devtools_hook
 from whywait.cli.shared import complete_tasks, parse_slots, print_text
 from whywait.settings import Given
 from whywait.simulation import Simulation
@@ -89,6 +90,10 @@ def run(
         Path | None, typer.Option(metavar="FILE", help="Write a Chrome Trace, for ui.perfetto.dev.")
     ] = None,
     events: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all events as JSON Lines.")] = None,
+    devtools: Annotated[
+        bool, typer.Option("--devtools", help="Serve a page that shows the run, until it is over; prints its address.")
+    ] = False,
+    port: Annotated[int, typer.Option(metavar="N", help="Serve --devtools on this port; 0 takes a free one.")] = 0,
     record: Annotated[Path | None, typer.Option(metavar="FILE", help="Record the run, for simulate.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but what went wrong.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")] = False,
@@ -110,6 +115,8 @@ def run(
         return
     wanted = Wanted(*(None if path is None else path.resolve() for path in (trace, events, record)))
     hooks = file_hooks(wanted)
+    if devtools:
+        hooks.append(devtools_hook(workflow.name, file, port=port))
     job = Run(
         workflow,
         logs=None if logs is None else logs.resolve(),

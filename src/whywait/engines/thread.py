@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 from queue import Empty, SimpleQueue
+from time import sleep
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
@@ -27,6 +28,7 @@ from whywait.inside import wrap_up
 from whywait.signals import in_thread, raise_in_thread
 
 if TYPE_CHECKING:
+    from whywait.authority import Authority
     from whywait.handle import Handle
 
 T = TypeVar("T")
@@ -62,6 +64,8 @@ class ThreadEngine(Engine):
         self._sleeping: deque[None] = deque()
         self._workers: set[Worker] = set()
         self._closed = False
+        self._guard = threading.Lock()
+        self._interruptible: set[Handle[Any]] = set()  # whose body may be interrupted right now
 
     @property
     def threads(self) -> set[threading.Thread]:
@@ -92,9 +96,12 @@ class ThreadEngine(Engine):
 
     def kill(self, handle: Handle[Any]) -> None:
         """Raise TaskAborted inside the body, where the authority allows that; a body that sits in C code stays."""
-        for worker in list(self._workers):
-            if worker.inbox is handle and worker.thread.ident is not None:
-                raise_in_thread(worker.thread.ident, TaskAborted)
+        with self._guard:
+            if handle not in self._interruptible:
+                return
+            for worker in list(self._workers):
+                if worker.inbox is handle and worker.thread.ident is not None:
+                    raise_in_thread(worker.thread.ident, TaskAborted)
 
     def close(self) -> None:
         """Let the idle threads end; a busy one ends after its task."""
@@ -105,6 +112,12 @@ class ThreadEngine(Engine):
                 thread.join(timeout=1.0)
 
     # For engines built on this one
+
+    def attach(self, authority: Authority) -> None:
+        """Belong to an authority from now on; where it allows that, bodies may be interrupted."""
+        super().attach(authority)
+        if authority.settings.inject and self.call is None:
+            self.call = self._call_interruptibly
 
     def new_name(self) -> str | None:
         """Return the name of a thread that may be made; None: there are as many as there may be."""
@@ -168,6 +181,25 @@ class ThreadEngine(Engine):
             if handle is None:  # now nothing of the task is left here
                 worker.inbox = None
                 handle = self._next()
+
+    # Interrupting bodies
+
+    def _call_interruptibly(self, handle: Handle[Any]) -> None:
+        try:
+            with self._guard:
+                self._interruptible.add(handle)
+            handle._value = _call(handle._context, *handle.body())
+        finally:
+            self._end_interruptions(handle)
+            del handle  # an error leads to this frame and must not lead back to the handle that holds it
+
+    def _end_interruptions(self, handle: Handle[Any]) -> None:
+        """Let no exception come any more, and take one that has come a moment too late for the body."""
+        while handle in self._interruptible:
+            with contextlib.suppress(TaskAborted):
+                with self._guard:  # from here on none is sent
+                    self._interruptible.discard(handle)
+                sleep(0)  # one that was sent comes now at the latest
 
     # Threads
 

@@ -403,6 +403,11 @@ class Kernel:
 
     # Looking
 
+    @property
+    def seq(self) -> int:
+        """The seq of the latest event."""
+        return self._life.seq
+
     def emit_to(self, emit: Callable[[RawEvent], None] | None) -> None:
         """Send the events from now on to ``emit``."""
         self._life.emit = emit
