@@ -8,6 +8,7 @@ for its handlers; then the signal fires for the workers, and the task ends when 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import threading
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextvars import copy_context
 from inspect import isawaitable, iscoroutinefunction
+from time import sleep
 from typing import TYPE_CHECKING, Any, Final
 
 from whywait.errors import ConfigError, InvalidTransition, TaskAborted
@@ -196,13 +198,15 @@ class Crew:
         in_thread.worker = member
         value, error = None, None
         try:
-            member._thread_id = threading.get_ident()
-            value = run(member)
-            if isawaitable(value):
-                value = asyncio.run(self._run_own_loop(member, value))
+            try:
+                member._thread_id = threading.get_ident()
+                value = run(member)
+                if isawaitable(value):
+                    value = asyncio.run(self._run_own_loop(member, value))
+            finally:
+                self._end_interruptions(member)
         except BaseException as raised:  # noqa: BLE001 - whatever it raises is its outcome
             error = raised
-        member._thread_id = None
         in_thread.worker = None
         self._ended(member, value, error, had_thread=member.kind == HANDLER)
 
@@ -305,9 +309,17 @@ class Crew:
     def inject(self) -> None:
         """Raise TaskAborted in every thread of the crew, where the authority allows that."""
         with self.waiters.lock:
-            threads = [member._thread_id for member in self._alive if member._thread_id is not None]
-        for thread_id in threads:
-            raise_in_thread(thread_id, TaskAborted)
+            for member in self._alive:
+                if member._thread_id is not None:
+                    raise_in_thread(member._thread_id, TaskAborted)
+
+    def _end_interruptions(self, member: Member) -> None:
+        """Let no exception come any more, and take one that has come a moment too late for the function."""
+        while member._thread_id is not None:
+            with contextlib.suppress(TaskAborted):
+                with self.waiters.lock:  # from here on none is sent
+                    member._thread_id = None
+                sleep(0)  # one that was sent comes now at the latest
 
     # Waiting
 

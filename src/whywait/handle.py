@@ -238,11 +238,6 @@ class Handle(Generic[T]):
         task = self._task
         return task.holds_slot and task.abort is None
 
-    @property
-    def is_unreported(self) -> bool:
-        """Whether the body has begun and its end is not known yet."""
-        return self._task.holds_slot
-
     def body(self) -> tuple[Callable[..., T], tuple[Any, ...], dict[str, Any]]:
         """Return the function and its arguments, handles among them replaced by results."""
         fn, kwargs = self._fn, self._kwargs

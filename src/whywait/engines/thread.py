@@ -213,14 +213,7 @@ class ThreadEngine(Engine):
     def _live(self, worker: Worker) -> None:
         """Be a thread."""
         try:
-            while True:
-                try:
-                    self.work(worker)
-                except TaskAborted:  # injected by kill() a moment too late for the body: its report is still due
-                    if worker.inbox is not None and worker.inbox.is_unreported:
-                        self.authority.ended(worker.inbox, NEVER_RAN)
-                else:
-                    return
+            self.work(worker)
         finally:
             self._workers.discard(worker)
             self.name_is_free(worker.thread.name)
