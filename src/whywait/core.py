@@ -155,6 +155,8 @@ class Core(Services):
             if new is not None:
                 handle._done = True
                 task.job = None
+                if self._timers.heap and not self._nothing_sooner():
+                    self._clock.tick_at(self._timers.heap[0][0])
         finally:
             lock.release()
         if new is None:

@@ -217,7 +217,7 @@ class Task:
     successors: list[Task] | None  # tasks that await this one's success
     unmet: int  # how many things keep a QUEUED task from READY
     started_seq: int  # seq of the TASK_STARTED event
-    plain: bool  # none of the timers, periodic and ended_successors below is set: the hot path asks only this
+    plain: bool  # none of wait_timer, pause_timer, periodic and ended_successors is set: the hot path asks only this
 
     root: str | None = None  # id of the task whose end ended this one
     attempt: int = 1
@@ -287,8 +287,8 @@ class Task:
     def latest(self) -> Task:
         """Return the newest attempt of this task."""
         task = self
-        while task.retried_as is not None:
-            task = task.retried_as
+        while (newer := task.retried_as) is not None:
+            task = newer
         return task
 
     @property
