@@ -192,7 +192,10 @@ class Core(Services):
         take(lock)
         try:
             now = monotonic_ns()
-            retried, started = kernel.turn(now, task, *outcome)
+            if later is None:  # who reports a success and may go on has tried the short way
+                retried, started = kernel.ended(now, task, *outcome), kernel.dispatch(now)
+            else:
+                retried, started = kernel.turn(now, task, *outcome)
             if retried is None:
                 if task.outcome != Outcome.SUCCESS:
                     handle.note_failure()

@@ -481,7 +481,8 @@ class Kernel:
             timeout_ns = task.policy.timeout_ns
             if timeout_ns is not None:
                 task.run_timer = life.timers.add(now + timeout_ns, RUN_TIMEOUT, task)
-            waits = task.waits
+            waited = task.waited
+            waits = waited if isinstance(waited, dict) else task.waits  # it waits no more: nothing is added to it
             life.stats.started(waits)
             life.seq = task.started_seq = seq = life.seq + 1
             if emit is not None:

@@ -304,9 +304,13 @@ class Task:
 
     def add_wait(self, cause: str, ns: int) -> None:
         """Add waiting time under a cause."""
-        if ns:
-            waits = self.waited = self.waits
-            waits[cause] = waits.get(cause, 0) + ns
+        if not ns:
+            return
+        if self.waited is None:
+            self.waited = {cause: ns}
+            return
+        waits = self.waited = self.waits
+        waits[cause] = waits.get(cause, 0) + ns
 
     def __repr__(self) -> str:
         """Show id, scope and state."""
