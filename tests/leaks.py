@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import tempfile
 import threading
 import time
@@ -86,11 +85,12 @@ def _children() -> set[str]:
 def _files() -> set[str]:
     """Return the open file descriptors with what they lead to, but for the standard ones, which pytest turns about."""
     found = set()
-    for fd in set(os.listdir("/proc/self/fd")) - {"0", "1", "2"}:
+    for fd in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # the one that lists them
-            found.add(f"{fd} -> {os.readlink(f'/proc/self/fd/{fd}')}")
+            if fd.name not in {"0", "1", "2"}:
+                found.add(f"{fd.name} -> {fd.readlink()}")
     return found
 
 
 def _temporary() -> set[str]:
-    return set(os.listdir(tempfile.gettempdir()))
+    return {path.name for path in Path(tempfile.gettempdir()).iterdir()}
