@@ -38,7 +38,7 @@ periodic: $(STAMP) ## measure periodics (against APScheduler), pause and abort
 docs: $(STAMP) ## write the generated pages of docs/ and build the site into site/; a warning is an error
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[docs]'
 	$(BIN)/python tools/make_docs.py
-	$(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
 clean: ## remove the environment, caches and builds
