@@ -15,6 +15,7 @@ from typing import NamedTuple
 from page_command_line import command_line_page
 from page_map import map_page
 from page_metrics import metrics_page
+
 from whywait.kernel.state import SCOPE_TRANSITIONS, TASK_TRANSITIONS
 from whywait.workflow import format as tables
 from whywait.workflow.format import Fields, make_schema

@@ -39,7 +39,9 @@ JSON_METRICS: Final = {
     "starvationPromotions": JsonMetric(
         "aging steps gained by tasks that left READY", lambda stats, _, __: stats["starvation_promotions"]
     ),
-    "starvedCount": JsonMetric("READY tasks that a higher priority starves", lambda _, now, __: now["counts"]["starved"]),
+    "starvedCount": JsonMetric(
+        "READY tasks that a higher priority starves", lambda _, now, __: now["counts"]["starved"]
+    ),
     "totalRetried": JsonMetric("attempts after the first", lambda stats, _, __: stats["retried"]),
     "byOutcome": JsonMetric("tasks ended, by outcome", lambda stats, _, __: stats["by_outcome"]),
     "droppedByCause": JsonMetric("tasks dropped, by cause", lambda stats, _, __: stats["dropped"]),
@@ -47,7 +49,9 @@ JSON_METRICS: Final = {
     "waitNsByCause": JsonMetric(
         "waiting of tasks that have started, by cause, in ns", lambda stats, _, __: stats["wait_ns_by_cause"]
     ),
-    "waitNs": JsonMetric("quantiles of the wait of the tasks started last, in ns", lambda stats, _, __: stats["wait_ns"]),
+    "waitNs": JsonMetric(
+        "quantiles of the wait of the tasks started last, in ns", lambda stats, _, __: stats["wait_ns"]
+    ),
 }
 
 
