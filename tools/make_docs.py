@@ -12,6 +12,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from page_command_line import command_line_page
+from page_map import map_page
+from page_metrics import metrics_page
+
 from whywait.kernel.state import SCOPE_TRANSITIONS, TASK_TRANSITIONS
 from whywait.workflow import format as tables
 from whywait.workflow.format import Fields, make_schema
@@ -74,6 +78,9 @@ def main() -> int:
     pages = {
         DOCS / "states.md": states_page(MACHINES),
         DOCS / "workflow-keys.md": keys_page(),
+        DOCS / "metrics.md": metrics_page(),
+        DOCS / "command-line.md": command_line_page(),
+        DOCS / "map.md": map_page(),
         DOCS / "workflow.schema.json": json.dumps(make_schema(), indent=2, ensure_ascii=False) + "\n",
     }
     for path, text in pages.items():
