@@ -127,6 +127,10 @@ class Driver:
         """The body of a task reaches a checkpoint."""
         self._did(self.kernel.parked(self.now_ns, task))
 
+    def note(self, task: Task, kind: str) -> None:
+        """Something happens to a handler, a worker or a stream of a task."""
+        self._did(self.kernel.note(self.now_ns, task, kind, (("name", "step"),)))
+
     def pause(self, task: Task) -> None:
         self._did(self.kernel.pause(self.now_ns, task))
 

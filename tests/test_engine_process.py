@@ -12,7 +12,7 @@ import process_bodies as bodies
 from process_bodies import is_alive, no_process_left, run_script
 from whywait import Authority, ConfigError, Retry, TaskFailed
 from whywait.engines import pickling
-from whywait.engines.process import RemoteTraceback
+from whywait.engines.answers import RemoteTraceback
 
 MARK = f"whywait-test-{uuid.uuid4()}"
 WAIT_S = 30.0

@@ -216,3 +216,20 @@ def test_resuming_what_is_not_paused_is_an_error(place):
         driver.end(task)
     with driver.refuses(InvalidTransition, f"task task is {place}, not PAUSED: there is nothing to resume"):
         driver.resume(task)
+
+
+@pytest.mark.parametrize("parked", [False, True], ids=["asked", "parked"])
+@pytest.mark.parametrize("backoff", [0, 10])
+def test_a_pause_holds_for_the_next_attempt(parked, backoff):
+    """X1, T7: the attempt that was asked, or had parked, fails; the next one is PAUSED until it is resumed."""
+    driver, task = running(obeys=False, policy=policy(retry=Retry(1, backoff=backoff / 1000)))
+    driver.pause(task)
+    if parked:
+        driver.park(task)
+    driver.end(task, "ERROR")
+    new = task.latest()
+    assert (new.state, new.paused_from) == ("PAUSED", "QUEUED" if backoff else "READY")
+    driver.until(1000)
+    assert new.state == "PAUSED"
+    driver.resume(new)
+    assert new.state == "READY"

@@ -167,6 +167,15 @@ def busy_script(driver: Driver) -> Driver:
     with pytest.raises(Rejected):
         driver.submit("parks")
     driver.until(3)
+    for part in (
+        "STREAM_OPENED",
+        "HANDLER_STARTED",
+        "WORKER_STARTED",
+        "HANDLER_ENDED",
+        "WORKER_ENDED",
+        "STREAM_CLOSED",
+    ):
+        driver.note(parks, part)
     driver.pause(parks)
     driver.pause(pauses)
     driver.until(8)

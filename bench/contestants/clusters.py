@@ -33,7 +33,6 @@ class Distributed(Contestant):
                 threads_per_worker=workers,
                 processes=False,
                 dashboard_address=None,
-                resources={"licence": 1},
                 silence_logs=logging.ERROR,
             ) as cluster,
             Client(cluster) as client,
@@ -53,20 +52,18 @@ class Distributed(Contestant):
         return elapsed
 
     def stream(self, blocked: int, tasks: int) -> float:
-        """Block tasks by a worker resource that another one holds."""
+        """Block tasks by a dependency: with ones blocked by a worker's resource, the stream stood still."""
         with self.open(2) as pool:
             gate = Path(tempfile.mkdtemp()) / "gate"
-            submit = self.client.submit
-            holder = submit(held_by_file, str(gate), pure=False, resources={"licence": 1})
-            waiting = [submit(nothing, pure=False, resources={"licence": 1}) for _ in range(blocked)]
+            holder = pool.submit(held_by_file, str(gate))
+            waiting = [pool.submit(nothing, holder) for _ in range(blocked)]
             pool.submit(nothing).result()
             begin = time.perf_counter()
             for _ in range(tasks):
                 pool.submit(nothing).result()
             elapsed = time.perf_counter() - begin
             gate.touch()
-            holder.result()
-            self.client.cancel(waiting)
+            pool.results(waiting)
         return elapsed
 
 

@@ -31,6 +31,7 @@ from whywait.explain import Why
 from whywait.handle import Handle
 from whywait.kernel.lanes import Aging, Strict
 from whywait.kernel.model import Priority, Ref, Retry
+from whywait.periodic import Periodic
 from whywait.record import Record
 from whywait.run_report import Report
 from whywait.scope import Scope
@@ -53,6 +54,7 @@ __all__ = [
     "Infeasible",
     "InvalidTransition",
     "PauseTimeout",
+    "Periodic",
     "Priority",
     "QueueFull",
     "Record",

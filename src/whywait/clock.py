@@ -15,16 +15,23 @@ FAR_FUTURE_NS = 1 << 62
 
 
 class Clock:
-    """Calls functions at given times; sleeps otherwise."""
+    """Calls the kernel at its next deadline, and other functions at given times; sleeps otherwise."""
 
-    def __init__(self) -> None:
-        """Start without a thread."""
+    def __init__(self, tick: Callable[[], None]) -> None:
+        """Start without a thread; ``tick`` is called at the kernel's deadline."""
         self._condition = threading.Condition(threading.Lock())
+        self._tick = tick
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._thread: threading.Thread | None = None
         self._closed = False
-        self.kernel_at_ns = FAR_FUTURE_NS  # when the kernel's next timer is set for
+        self.kernel_at_ns = FAR_FUTURE_NS  # the deadline that is set; one at a time, however often it moves
+
+    def tick_at(self, at_ns: int) -> None:
+        """Call the kernel at ``at_ns``, and not before; the one deadline that was set is forgotten."""
+        with self._condition:
+            self.kernel_at_ns = at_ns
+            self._wake()
 
     def call_at(self, at_ns: int, fn: Callable[[], None]) -> None:
         """Call ``fn`` at a time of ``monotonic_ns``."""
@@ -32,11 +39,8 @@ class Clock:
             if self._closed:
                 return
             heappush(self._heap, (at_ns, next(self._order), fn))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="whywait-clock", daemon=True)
-                self._thread.start()
-            elif self._heap[0][0] == at_ns:
-                self._condition.notify()
+            if self._heap[0][0] == at_ns:
+                self._wake()
 
     def close(self) -> None:
         """End the thread."""
@@ -47,21 +51,32 @@ class Clock:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
+    def _wake(self) -> None:
+        if self._thread is not None:
+            self._condition.notify()
+        elif not self._closed:
+            self._thread = threading.Thread(target=self._run, name="whywait-clock", daemon=True)
+            self._thread.start()
+
     def _run(self) -> None:
-        while True:
-            with self._condition:
-                while not self._closed:
-                    if not self._heap:
-                        self._condition.wait()
-                        continue
-                    left_ns = self._heap[0][0] - monotonic_ns()
-                    if left_ns <= 0:
-                        break
-                    self._condition.wait(left_ns / 1e9)
-                if self._closed:
-                    return
-                fn = heappop(self._heap)[2]
+        while (fn := self._next()) is not None:
             try:
                 fn()
             except Exception:
                 log.exception("the clock could not act")
+
+    def _next(self) -> Callable[[], None] | None:
+        """Wait until something is due and return it; None: end."""
+        with self._condition:
+            while not self._closed:
+                heap = self._heap
+                at_ns = min(self.kernel_at_ns, heap[0][0]) if heap else self.kernel_at_ns
+                left_ns = at_ns - monotonic_ns()
+                if left_ns > 0:
+                    self._condition.wait(None if at_ns == FAR_FUTURE_NS else left_ns / 1e9)
+                elif self.kernel_at_ns == at_ns:
+                    self.kernel_at_ns = FAR_FUTURE_NS  # whoever looks from now on sets the next one
+                    return self._tick
+                else:
+                    return heappop(heap)[2]
+            return None

@@ -1,94 +1,26 @@
-"""What a running task can see and do: the abort signal, checkpoints."""
+"""What a running task can see and do: its signal, checkpoints, streams, handlers, workers, queues."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import threading
-from collections.abc import Callable
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable
+from queue import Empty, Full
+from typing import TYPE_CHECKING, Any
 
-from whywait.errors import TaskAborted, WhywaitError
+from whywait.crew import Member
+from whywait.errors import ConfigError, InvalidTransition, WhywaitError
+from whywait.inside import crew_of
 from whywait.kernel.model import Ref
+from whywait.mailbox import EMPTY
+from whywait.signals import AbortSignal, in_coroutine, in_thread, signal_of
+from whywait.streams import DEFAULT, LIMIT, check_limit
+from whywait.waiters import refuse_on_loop
 
 if TYPE_CHECKING:
     from whywait.handle import Handle
 
 
-def finish(waiter: asyncio.Future[None]) -> None:
-    """Let whoever awaits a future go on."""
-    if not waiter.done():
-        waiter.set_result(None)
-
-
-class AbortSignal:
-    """Tells a body that it should end; usable from any thread of the task."""
-
-    __slots__ = ("_aborted", "_parked", "_task_id", "go", "pause_asked", "reason")
-
-    def __init__(self, task_id: str) -> None:
-        """Made by the runtime only."""
-        self._task_id = task_id
-        self._aborted = threading.Event()
-        self.go = threading.Event()  # of the present pause: set when it is over
-        self.reason: str | None = None  # the cause code once aborted
-        self.pause_asked = False
-        self._parked: list[Callable[[], object]] = []  # wake coroutines that have parked
-
-    @property
-    def aborted(self) -> bool:
-        """Whether the body should end."""
-        return self.reason is not None
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Block until the signal fires or the timeout passes; return whether it has fired."""
-        return self._aborted.wait(timeout)
-
-    def raise_if_aborted(self) -> None:
-        """Raise TaskAborted if the body should end."""
-        if self.reason is not None:
-            raise TaskAborted(f"task {self._task_id} is asked to end: {self.reason}")
-
-    def fire(self, reason: str) -> None:
-        """Ask the body to end."""
-        self.reason = reason
-        self._aborted.set()
-        self._wake()
-
-    def ask_pause(self) -> None:
-        """Ask the body to park."""
-        if not self.pause_asked:
-            self.go = threading.Event()  # another one: who still waits for the last pause to be over has to look again
-            self.pause_asked = True
-
-    def let_go(self) -> None:
-        """Let a parked body go on."""
-        self.pause_asked = False
-        self._wake()
-
-    async def park_async(self, go: threading.Event) -> None:
-        """Wait for the pause that ``go`` stands for to be over, without blocking the event loop."""
-        loop = asyncio.get_running_loop()
-        waiter = loop.create_future()
-
-        def wake() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and the body with it
-                loop.call_soon_threadsafe(finish, waiter)
-
-        self._parked.append(wake)
-        if go.is_set():
-            wake()
-        await waiter
-
-    def _wake(self) -> None:
-        self.go.set()
-        while self._parked:
-            self._parked.pop()()
-
-
 class TaskContext:
-    """The running task, as seen from inside its body."""
+    """The running task, as seen from inside its body, its handlers and its workers."""
 
     __slots__ = ("_handle",)
 
@@ -128,26 +60,181 @@ class TaskContext:
                 await signal.park_async(go)
             signal.raise_if_aborted()
 
+    # Streams
 
-class _Working(Protocol):
-    """Something that works off tasks on one thread."""
+    def emit(self, chunk: Any, stream: str = DEFAULT) -> None:  # noqa: ANN401 - any chunk
+        """Put a chunk out into a stream; wait, as at a checkpoint, while the stream is full."""
+        self.stream(stream).emit(chunk)
 
-    inbox: Handle[Any] | None
+    async def emit_async(self, chunk: Any, stream: str = DEFAULT) -> None:  # noqa: ANN401 - any chunk
+        """Do the same in a coroutine, without blocking the event loop."""
+        await self.stream(stream).emit_async(chunk)
+
+    def stream(self, name: str, *, limit: int = LIMIT) -> Output:
+        """Return a stream to put chunks out into; who names it first says how many it may keep."""
+        return Output(self, name, limit)
+
+    # Handlers and workers
+
+    def handler(self, fn: Callable[..., Any], /, *args: Any, after: Iterable[Member] = ()) -> Member:  # noqa: ANN401 - the function's own
+        """Run a step of this task, in parallel to the body, after other handlers.
+
+        A handler among ``args`` is one that comes before, and is replaced by its result. The task ends when its
+        handlers have, and fails with the first that fails.
+        """
+        self._refuse_unless_running("handlers")
+        return crew_of(self._handle).add_handler(fn, args, after)
+
+    def spawn(self, fn: Callable[..., Any], /, *args: Any, process: bool = False) -> Member:  # noqa: ANN401 - the function's own
+        """Start a worker, a thread or a process, that belongs to this task and ends with it.
+
+        When the body and its handlers have ended, the signal fires for the workers (reason ``ended``). A worker that
+        fails fails the task.
+        """
+        self._refuse_unless_running("workers")
+        if not process:
+            return crew_of(self._handle).add_worker(fn, args)
+        from whywait.engines.hired import hire  # noqa: PLC0415 - most programs never need it
+
+        return hire(crew_of(self._handle), self._handle, fn, args)
+
+    def queue(self, name: str = DEFAULT, *, limit: int = 0) -> TaskQueue:
+        """Return a queue of this task by which its body, handlers and workers (processes too) talk to each other."""
+        remote = getattr(self._handle, "remote_queue", None)
+        queue: TaskQueue = TaskQueue(self, name, limit) if remote is None else remote(self, name, limit)
+        return queue
+
+    def _refuse_unless_running(self, what: str) -> None:
+        handle = self._handle
+        signal_of(handle).raise_if_aborted()
+        if not handle.is_running:
+            raise InvalidTransition(f"task {handle.id} is {handle.state}: only a RUNNING task has {what}")
 
 
-class _Current(threading.local):
-    """What works on this thread, if anything; its inbox is the task whose body runs."""
+class Output:
+    """A stream, as its producer sees it."""
 
-    worker: _Working | None = None
+    __slots__ = ("_context", "_stream")
 
-    @property
-    def handle(self) -> Handle[Any] | None:
-        """The handle whose body this thread runs."""
-        return None if self.worker is None else self.worker.inbox
+    def __init__(self, context: TaskContext, name: str, limit: int) -> None:
+        """Made by ``ctx.stream`` only."""
+        check_limit(limit)
+        self._context = context
+        handle = context._handle
+        self._stream: Any = handle._authority.open_stream(handle, name, limit)
+
+    def emit(self, chunk: Any) -> None:  # noqa: ANN401 - any chunk
+        """Put a chunk out; wait, as at a checkpoint, while the stream is full."""
+        context, stream = self._context, self._stream
+        if self._emit_at_once(stream, chunk := stream.prepare(chunk)):
+            return
+        refuse_on_loop("emit() into a full stream", "await ctx.emit_async(chunk)")
+        with context.signal.heard_by(stream.waiters.ring):
+            context.checkpoint()
+            stream.waiters.wait(lambda: stream.offer(chunk), None, context.checkpoint)
+        stream.waiters.ring()
+
+    async def emit_async(self, chunk: Any) -> None:  # noqa: ANN401 - any chunk
+        """Do the same in a coroutine, without blocking the event loop."""
+        context, stream = self._context, self._stream
+        if self._emit_at_once(stream, chunk := stream.prepare(chunk)):
+            return
+        with context.signal.heard_by(stream.waiters.ring):
+            await context.checkpoint_async()
+            await stream.waiters.wait_async(lambda: stream.offer(chunk), context.checkpoint_async)
+        stream.waiters.ring()
+
+    def _emit_at_once(self, stream: Any, chunk: Any) -> bool:  # noqa: ANN401 - any chunk
+        handle = self._context._handle
+        if handle.attention:
+            signal_of(handle).raise_if_aborted()
+        with stream.waiters.lock:
+            done: bool = stream.offer(chunk)
+        if done:
+            stream.waiters.ring()
+        return done
 
 
-in_thread = _Current()
-in_coroutine: ContextVar[Handle[Any] | None] = ContextVar("whywait_task", default=None)
+class TaskQueue:
+    """A queue of a task; waiting for it is a checkpoint, and ends with TaskAborted when the task should end."""
+
+    __slots__ = ("_context", "_mailbox")
+
+    def __init__(self, context: TaskContext, name: str, limit: int) -> None:
+        """Made by ``ctx.queue`` only."""
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+            raise ConfigError(f"queue limit {limit!r} is not allowed: use an int, 0 for no limit")
+        self._context = context
+        handle = context._handle
+        self._mailbox = crew_of(handle).mailbox(name, limit)
+
+    def put(self, item: Any, timeout: float | None = None) -> None:  # noqa: ANN401 - any item
+        """Put an item in; wait while the queue is full, ``queue.Full`` after the timeout."""
+        mailbox = self._mailbox
+        if not self._wait(lambda: mailbox.offer(item), "put", timeout):
+            raise Full(f"queue {mailbox.name!r} is full after {timeout} s")
+        mailbox.waiters.ring()
+
+    def get(self, timeout: float | None = None) -> Any:  # noqa: ANN401 - any item
+        """Take the oldest item out; wait for one, ``queue.Empty`` after the timeout."""
+        mailbox = self._mailbox
+        found: list[Any] = []
+        if not self._wait(lambda: _take(mailbox, found), "get", timeout):
+            raise Empty(f"queue {mailbox.name!r} is empty after {timeout} s")
+        mailbox.waiters.ring()
+        return found[0]
+
+    async def put_async(self, item: Any) -> None:  # noqa: ANN401 - any item
+        """Put an item in, without blocking the event loop."""
+        mailbox = self._mailbox
+        await self._wait_async(lambda: mailbox.offer(item))
+        mailbox.waiters.ring()
+
+    async def get_async(self) -> Any:  # noqa: ANN401 - any item
+        """Take the oldest item out, without blocking the event loop."""
+        mailbox = self._mailbox
+        found: list[Any] = []
+        await self._wait_async(lambda: _take(mailbox, found))
+        mailbox.waiters.ring()
+        return found[0]
+
+    def __len__(self) -> int:
+        """Return how many items wait."""
+        return len(self._mailbox)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to a worker process of the task as a name."""
+        return queue_here, (self._mailbox.name, self._mailbox.limit)
+
+    def _wait(self, look: Callable[[], bool], what: str, timeout: float | None) -> bool:
+        context, waiters = self._context, self._mailbox.waiters
+        with waiters.lock:
+            if look():
+                return True
+        refuse_on_loop(f"{what}() of a queue", f"await queue.{what}_async()")
+        with context.signal.heard_by(waiters.ring):
+            context.checkpoint()
+            done: bool = waiters.wait(look, timeout, context.checkpoint)
+        return done
+
+    async def _wait_async(self, look: Callable[[], bool]) -> None:
+        context, waiters = self._context, self._mailbox.waiters
+        with context.signal.heard_by(waiters.ring):
+            await context.checkpoint_async()
+            await waiters.wait_async(look, context.checkpoint_async)
+
+
+def _take(mailbox: Any, into: list[Any]) -> bool:  # noqa: ANN401 - here or in another process
+    item = mailbox.take()
+    if item is EMPTY:
+        return False
+    into.append(item)
+    return True
+
+
+def queue_here(name: str, limit: int) -> TaskQueue:
+    """Return a queue of the task that the caller runs in."""
+    return current().queue(name, limit=limit)
 
 
 def current() -> TaskContext:
@@ -156,11 +243,3 @@ def current() -> TaskContext:
     if handle is None:
         raise WhywaitError("whywait.current() works inside a running task only; this code runs in none")
     return TaskContext(handle)
-
-
-def signal_of(handle: Handle[Any]) -> AbortSignal:
-    """Return the handle's signal, made when it is first needed."""
-    with handle._authority.lock:
-        if handle._signal is None:
-            handle._signal = AbortSignal(handle.id)
-        return handle._signal

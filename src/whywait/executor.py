@@ -21,7 +21,6 @@ from time import monotonic
 from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeVar
 
 from whywait.authority import DEFAULT_SCOPE, Authority
-from whywait.context import in_thread
 from whywait.engines.base import Engine
 from whywait.engines.pool import BROKEN, InitializedPoolEngine, PoolEngine
 from whywait.errors import ScopeClosed
@@ -29,6 +28,7 @@ from whywait.future import TaskFuture
 from whywait.kernel.model import Priority
 from whywait.kernel.why import Why
 from whywait.settings import UNSET, Unset
+from whywait.signals import in_thread
 
 P = ParamSpec("P")
 T = TypeVar("T")

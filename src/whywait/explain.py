@@ -12,13 +12,14 @@ from typing import Any, Final
 
 from whywait.kernel import reasons as kernel_reasons
 from whywait.kernel.events import Event, Kind
-from whywait.kernel.reasons import Blocking, Condition, ConditionKind, Reason, ReasonKind
+from whywait.kernel.reasons import Blocking, Condition, ConditionKind, Holder, Reason, ReasonKind
 from whywait.kernel.state import Cause, Outcome, TaskState, Wait
 from whywait.settings import NS
 from whywait.units import NS_PER_MS, format_ms, format_size
 
 _SIZES: Final = ("ram", "vram")
 _BYTES: Final = 1_000_000  # a limit from here on is a size
+_NOT_RUNNING: Final = {TaskState.PAUSED: ", parked", TaskState.DISPOSING: ", asked to end"}
 _NAMED: Final = 3  # holders, dependencies and tasks ahead that a line names
 _STEPS: Final = 4  # of a chain of dependencies that a line tells
 
@@ -401,15 +402,20 @@ def _cause_words(cause: str) -> str:
 def _holders(reason: Reason) -> str:
     limit = reason.limit or 0
     named = [
-        f"{holder.id} ({_time(holder.running_ns)})"
-        if reason.kind != ReasonKind.RESOURCE
-        else f"{holder.id} ({_amount(reason.name, holder.amount, limit)}, {_time(holder.running_ns)})"
+        f"{holder.id} ({_share(reason, holder, limit)}{_NOT_RUNNING.get(holder.state, '')})"
         for holder in reason.holders[:_NAMED]
     ]
     others = len(reason.holders) - _NAMED
     if reason.held_by_others:
         return f"{', '.join(named)} and many more"
     return f"{', '.join(named)} and {others} more" if others > 0 else _listed(named)
+
+
+def _share(reason: Reason, holder: Holder, limit: int) -> str:
+    running = _time(holder.running_ns)
+    if reason.kind != ReasonKind.RESOURCE:
+        return running
+    return f"{_amount(reason.name, holder.amount, limit)}, {running}"
 
 
 def _hold(holders: Sequence[object]) -> str:

@@ -10,24 +10,25 @@ from contextvars import Context
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from whywait.context import finish
 from whywait.errors import (
     PauseTimeout,
     TaskAborted,
     TaskDropped,
     TaskFailed,
     TaskTimeout,
-    WhywaitError,
 )
 from whywait.kernel.model import Ref
 from whywait.kernel.state import Cause, Outcome, TaskState
+from whywait.streams import DEFAULT, Reader
+from whywait.waiters import finish, refuse_on_loop
 
 if TYPE_CHECKING:
     from whywait.authority import Authority
-    from whywait.context import AbortSignal
     from whywait.engines.base import Engine
     from whywait.explain import Why
+    from whywait.inside import Inside
     from whywait.kernel.model import Task
+    from whywait.signals import AbortSignal
 
 T = TypeVar("T")
 log = logging.getLogger("whywait")
@@ -48,6 +49,7 @@ class Handle(Generic[T]):
         "_engine",
         "_error",
         "_fn",
+        "_inside",
         "_kwargs",
         "_signal",
         "_task",
@@ -56,6 +58,7 @@ class Handle(Generic[T]):
         "attention",
     )
 
+    _inside: Inside  # set with the first stream, handler or worker only
     _task: Task
     _unseen: Unseen  # set with a final error only
     _value: T
@@ -218,6 +221,14 @@ class Handle(Generic[T]):
         """Return why the task waits, what it does, or how its wait divided."""
         return self._authority.why_handle(self)
 
+    def stream(self, name: str = DEFAULT, *, past: bool = True) -> Reader:
+        """Return a reader of one of the task's streams, for ``for`` and ``async for``.
+
+        It begins with the oldest chunk that is still there, or with the next one if not ``past``. A failure or an
+        abort of the task is raised when what came before it has been read.
+        """
+        return Reader(self, self._authority.stream_of(self, name), past=past)
+
     def __repr__(self) -> str:
         """Show id and state."""
         return f"<Handle {self._task.scope.key}/{self.id} {self.outcome or self.state}>"
@@ -228,6 +239,17 @@ class Handle(Generic[T]):
     def aborted(self) -> bool:
         """Whether the body has been asked to end."""
         return self._signal is not None and self._signal.aborted
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the body runs and nobody has asked it to end."""
+        task = self._task
+        return task.holds_slot and task.abort is None
+
+    @property
+    def is_unreported(self) -> bool:
+        """Whether the body has begun and its end is not known yet."""
+        return self._task.holds_slot
 
     def body(self) -> tuple[Callable[..., T], tuple[Any, ...], dict[str, Any]]:
         """Return the function and its arguments, handles among them replaced by results."""
@@ -358,12 +380,6 @@ def _place(error: BaseException) -> str:
     while traceback.tb_next is not None:
         traceback = traceback.tb_next
     return f"at {traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
-
-
-def refuse_on_loop(what: str, instead: str) -> None:
-    """Raise if this thread runs an event loop, which a blocking call would freeze."""
-    if asyncio._get_running_loop() is not None:
-        raise WhywaitError(f"{what} would freeze the running event loop: use `{instead}`")
 
 
 def _resolved(value: Any) -> Any:  # noqa: ANN401 - any argument

@@ -94,7 +94,7 @@ def _holders(summary: Summary) -> list[str]:
         (_held(row), f"{_bar(row['cost_ms'] / most, _SMALL_BAR)} {format_ms(row['cost_ms'])}")
         for row in holders[:_FIRST]
     ]
-    lines = ["Who made others wait", *_table((), rows, left=2)]
+    lines = ["Who made others wait", *table((), rows, left=2)]
     return lines if len(holders) <= _FIRST else [*lines, f"  and {len(holders) - _FIRST:,} more"]
 
 
@@ -119,7 +119,7 @@ def _path(summary: Summary) -> list[str]:
         left_out = len(rows) - 2 * _ENDS_OF_PATH
         rows[_ENDS_OF_PATH:-_ENDS_OF_PATH] = [(f"… {_count(left_out, 'more step')}", "", "")]
     title = f"The longest chain: {_count(len(steps), 'step')}, {format_ms(path['ms'])}"
-    return [title, *_table((), rows, left=2)]
+    return [title, *table((), rows, left=2)]
 
 
 def _window(summary: Summary) -> list[str]:
@@ -165,7 +165,7 @@ def _utilisation(summary: Summary) -> list[str]:
         limit, share = use["limit"], use["share"]
         bar = "" if share is None else f"{_bar(share)} {_percent(share):>4}"
         rows.append((_cut(printable(name), 16), bar, show(use["mean"]), show(use["peak"]), _or_none(limit, show)))
-    return _table(("Utilisation", "", "mean", "peak", "limit"), rows, left=2)
+    return table(("Utilisation", "", "mean", "peak", "limit"), rows, left=2)
 
 
 def _waits(summary: Summary) -> list[str]:
@@ -176,7 +176,7 @@ def _waits(summary: Summary) -> list[str]:
     if len(levels) == 2:  # noqa: PLR2004  all tasks have one priority: its line would repeat the first
         levels = levels[1:]
     rows = [(label, f"{row['tasks']:,}", *(format_ms(row[key]) for key in _QUANTILES)) for label, row in levels]
-    return _table(("Wait once ready", "starts", *_QUANTILES), rows)
+    return table(("Wait once ready", "starts", *_QUANTILES), rows)
 
 
 def _causes(summary: Summary) -> list[str]:
@@ -192,7 +192,7 @@ def _causes(summary: Summary) -> list[str]:
         )
         for cause, ms in sorted(causes.items(), key=lambda item: -item[1])
     ]
-    return _table(("Where the waiting went", "", format_ms(total)), rows, left=2)
+    return table(("Where the waiting went", "", format_ms(total)), rows, left=2)
 
 
 def _starved(summary: Summary) -> list[str]:
@@ -202,7 +202,7 @@ def _starved(summary: Summary) -> list[str]:
     were = "task was" if starved["tasks"] == 1 else "tasks were"
     rows = [(_starved_id(row), _level(row["priority"]), format_ms(row["ms"])) for row in starved["worst"]]
     lines = [f"Starved: {starved['tasks']:,} {were} ready while a higher priority held a slot"]
-    lines += _table((), rows, left=2)
+    lines += table((), rows, left=2)
     if starved["tasks"] > len(rows):
         lines.append(f"  and {starved['tasks'] - len(rows):,} more")
     if starved["past_timeout"]:
@@ -235,7 +235,7 @@ def _losses(summary: Summary) -> list[str]:
     failures = summary["failures"]
     if failures["tasks"]:
         lines.append(f"Failed: {_count(failures['tasks'], 'task')}")
-        lines += _table((), [(_cut(printable(row["id"]), _ID), _failure(row)) for row in failures["first"]], left=2)
+        lines += table((), [(_cut(printable(row["id"]), _ID), _failure(row)) for row in failures["first"]], left=2)
         if failures["tasks"] > len(failures["first"]):
             lines.append(f"  and {failures['tasks'] - len(failures['first']):,} more")
     pending = summary["outcomes"]["pending"]
@@ -282,7 +282,7 @@ def _overview(summaries: Sequence[Summary], heads: Sequence[Row]) -> list[str]:
             str(summary["outcomes"]["success"]),
         )
         rows.append(row)
-    lines = _table(("order", "slots", "makespan", "used", "p50", "p90", "max", "starved", "lost", "done"), rows)
+    lines = table(("order", "slots", "makespan", "used", "p50", "p90", "max", "starved", "lost", "done"), rows)
     for number, summary in enumerate(summaries, 1):
         if summary["makespan_ms"] == shortest:
             lines[number] = f"▸{lines[number][1:]}"
@@ -302,7 +302,7 @@ def _by_priority(summaries: Sequence[Summary], heads: Sequence[Row]) -> list[str
         rows.append((*head, *(format_ms(waits[str(key)]["p90"]) if str(key) in waits else "" for key in shown)))
     note = "" if len(shown) == len(levels) else f" (the {_PRIORITIES} highest of {len(levels)})"
     titles = ("order", "slots", *(_NAMES.get(key, str(key)) for key in shown))
-    return [f"Wait once ready, p90 by priority{note}", *_table(titles, rows)]
+    return [f"Wait once ready, p90 by priority{note}", *table(titles, rows)]
 
 
 def _by_cause(summaries: Sequence[Summary], heads: Sequence[Row]) -> list[str]:
@@ -320,14 +320,14 @@ def _by_cause(summaries: Sequence[Summary], heads: Sequence[Row]) -> list[str]:
         shares = (_percent(causes.get(cause, 0) / total) if total else "" for cause in shown)
         rows.append((*head, format_ms(total), *shares))
     titles = ("order", "slots", "in all", *(_cut(printable(CAUSE_HEADS.get(cause, cause)), 9) for cause in shown))
-    return ["Where the waiting went", *_table(titles, rows)]
+    return ["Where the waiting went", *table(titles, rows)]
 
 
 def _run_head(run: Mapping[str, Any]) -> Row:
     return run["order"], "none" if run["slots"] is None else str(run["slots"])
 
 
-def _table(titles: Row, rows: Sequence[Row], *, left: int = 1) -> list[str]:
+def table(titles: Row, rows: Sequence[Row], *, left: int = 1) -> list[str]:
     """Align columns, the first ``left`` to the left and the others to the right; rows stand indented below titles."""
     lines = [*([titles] if titles else []), *([f"  {row[0]}", *row[1:]] for row in rows)]
     sizes = [max(map(_width, column)) for column in zip(*lines, strict=True)]

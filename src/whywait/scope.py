@@ -12,14 +12,15 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack
 
-from whywait.context import finish
 from whywait.errors import ConfigError, DisposeIncomplete, QueueFull
-from whywait.handle import Handle, refuse_on_loop
+from whywait.handle import Handle
 from whywait.kernel.model import Limits, Retry
 from whywait.kernel.model import Scope as KernelScope
-from whywait.kernel.state import ScopeState
+from whywait.kernel.state import OPEN_SCOPE_STATES, ScopeState
+from whywait.periodic import Periodic, PeriodicOptions, add_periodic
 from whywait.settings import UNSET, Seconds, seconds
 from whywait.submission import Call, TaskOptions, changed, prepare
+from whywait.waiters import finish, refuse_on_loop
 
 if TYPE_CHECKING:
     from whywait.authority import Authority
@@ -124,6 +125,22 @@ class Scope:
             raise
         return handles
 
+    def periodic(
+        self,
+        fn: Callable[..., Any],
+        /,
+        *args: Any,  # noqa: ANN401 - the function's own
+        every: Seconds,
+        id: str | None = None,
+        **options: Unpack[PeriodicOptions],
+    ) -> Periodic:
+        """Call ``fn(*args)`` at a fixed rate for the life of this scope; each time as an ordinary task.
+
+        The keywords are those of :class:`~whywait.periodic.PeriodicOptions`; the function's own go into ``kwargs``.
+        """
+        prototype: Handle[Any] = Handle(self._authority, fn, args, copy_context(), self._engine_for(fn))
+        return add_periodic(self._kernel_scope, prototype, args, every, id, options)
+
     def _engine_for(self, fn: Callable[..., Any]) -> Engine:
         """Return who carries a function out that names no engine."""
         code = getattr(fn, "__code__", None)
@@ -159,14 +176,26 @@ class Scope:
         return self._authority.picture(self._kernel_scope)
 
     def wait(self) -> None:
-        """Wait until nothing is left to run here or below."""
+        """Wait until nothing is left to run here or below but iterations of periodics."""
         self._say_if_paused()
-        if not self._block_until(self._is_empty, None, "leaving a block", "async with"):
+        if not self._block_until(self._is_done, None, "leaving a block", "async with"):
             raise AssertionError("an endless wait has no timeout")
 
     async def wait_async(self) -> None:
         """Do the same without blocking the event loop."""
         self._say_if_paused()
+        await self._until(self._is_done, None)
+
+    def leave(self) -> None:
+        """Wait for all tasks, then stop the periodics and wait for iterations in flight."""
+        self.wait()
+        self._stop_periodics()
+        self._block_until(self._is_empty, None, "leaving a block", "async with")
+
+    async def leave_async(self) -> None:
+        """Do the same without blocking the event loop."""
+        await self.wait_async()
+        self._stop_periodics()
         await self._until(self._is_empty, None)
 
     def dispose(self, grace: Seconds | None = None) -> None:
@@ -196,7 +225,7 @@ class Scope:
     ) -> None:
         """Leave normally: wait for all tasks, then dispose. Leave by an exception: dispose."""
         if kind is None:
-            self.wait()
+            self.leave()
         self.dispose()
         self._raise_errors(error)
 
@@ -209,7 +238,7 @@ class Scope:
     ) -> None:
         """Leave like a plain block, without blocking the event loop."""
         if kind is None:
-            await self.wait_async()
+            await self.leave_async()
         await self.dispose_async()
         self._raise_errors(error)
 
@@ -258,6 +287,20 @@ class Scope:
         with self._authority.lock:
             running = self._authority.kernel.running.values()
             return self._authority.settings.inject or any(task.job._engine.can_kill for task in running if task.job)
+
+    def _stop_periodics(self) -> None:
+        kernel = self._authority.kernel
+
+        def act(now: int) -> None:
+            for scope in self._kernel_scope.subtree():
+                if scope.state in (*OPEN_SCOPE_STATES, ScopeState.SUSPENDED):
+                    for periodic in scope.periodics.values():
+                        kernel.set_periodic_enabled(now, periodic, enabled=False)
+
+        self._authority.command(act)
+
+    def _is_done(self) -> bool:
+        return not any(len(scope.tasks) > scope.triggers for scope in self._kernel_scope.subtree())
 
     def _is_empty(self) -> bool:
         return not any(scope.tasks for scope in self._kernel_scope.subtree())

@@ -6,6 +6,7 @@ waits, it looks at its abort signal unless its name says otherwise.
 
 import asyncio
 import contextvars
+import sys
 import time
 from types import SimpleNamespace
 
@@ -271,9 +272,9 @@ async def submit_more_async(authority, fn, *args):
     return authority.submit(fn, *args)
 
 
-def in_form(form):
-    """Return all bodies in the plain or in the coroutine form."""
-    own = {name: fn for name, fn in globals().items() if getattr(fn, "__module__", None) == __name__}
+def in_form(form, module=sys.modules[__name__]):
+    """Return all bodies of a module in the plain or in the coroutine form."""
+    own = {name: fn for name, fn in vars(module).items() if getattr(fn, "__module__", None) == module.__name__}
     forms = {name.removesuffix("_async"): fn for name, fn in own.items() if name.endswith("_async")}
     if form == "plain":
         forms = {name: own[name] for name in forms}

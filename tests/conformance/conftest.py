@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import bodies
+import inner_bodies
 import pytest
 from promises import PROMISES
 from stage import LIMIT_S, Stage, until
@@ -29,6 +30,12 @@ def promises(engine):
 def body(promises):
     """The bodies in the form that this engine runs natively."""
     return bodies.in_form(promises.form)
+
+
+@pytest.fixture
+def inner(promises):
+    """The bodies that use streams, handlers and workers, in the form that this engine runs natively."""
+    return bodies.in_form(promises.form, inner_bodies)
 
 
 @pytest.fixture

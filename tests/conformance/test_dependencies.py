@@ -4,8 +4,8 @@ import pytest
 from bodies import Oops
 from stage import LIMIT_S
 
+from whywait import Call
 from whywait.errors import ConfigError, DuplicateTask, ForeignRef, TaskAborted, UnknownDependency, UnknownTask
-from whywait.scope import Call
 
 
 def ended_by(handle, root):

@@ -5,6 +5,7 @@ import logging
 import pytest
 from stage import LIMIT_S, until
 
+from whywait import Call
 from whywait.errors import (
     ConfigError,
     DuplicateTask,
@@ -15,7 +16,6 @@ from whywait.errors import (
     TaskDropped,
     UnknownDependency,
 )
-from whywait.scope import Call
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,8 @@ import pytest
 from promises import PROMISES
 from stage import LIMIT_S, until
 
-from whywait import Strict
+from whywait import Call, Strict
 from whywait.errors import ForeignRef, ScopeClosed, TaskAborted, TaskFailed, UnknownTask
-from whywait.scope import Call
 
 FINALISER = Path(__file__).with_name("finaliser.py")
 

@@ -3,9 +3,8 @@
 import pytest
 from stage import LIMIT_S, until
 
-from whywait import Strict
+from whywait import Call, Strict
 from whywait.errors import Infeasible, Rejected
-from whywait.scope import Call
 
 
 def results(handles):

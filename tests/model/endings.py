@@ -34,8 +34,11 @@ class Endings(Base):
             outcome, cause = task.abort  # X3: whatever it returns
         retry = task.policy.retry
         if outcome == ERROR and retryable and retry is not None and task.attempt <= retry.times:
+            is_wanted_paused = task.state == PAUSED or task.pause_timer is not None
             self.finish(task, outcome, cause)
             self.retry(task)
+            if is_wanted_paused:  # X1: the pause is the handle's, not the attempt's
+                self.park(task.retried_as)
         else:
             self.finish(task, outcome, cause)
             self.aftermath([task])

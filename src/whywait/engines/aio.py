@@ -15,8 +15,9 @@ from inspect import CORO_CREATED, getcoroutinestate, isawaitable
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from whywait.context import in_coroutine
-from whywait.engines.base import NEVER_RAN, Ended, Engine
+from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine
+from whywait.inside import wrap_up_async
+from whywait.signals import in_coroutine
 
 if TYPE_CHECKING:
     from whywait.handle import Handle
@@ -147,6 +148,8 @@ class AsyncioEngine(Engine):
                 outcome = None
         except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
             outcome = handle.failed(error)
+        if handle.attention:
+            outcome = await wrap_up_async(handle, outcome or SUCCEEDED)
         del self._tasks[handle]
         authority = self.authority
         go_on = authority.succeeded(handle, self) if outcome is None else authority.ended(handle, outcome, self)

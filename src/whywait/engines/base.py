@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 Ended = tuple[str, str | None, bool]  # outcome, cause, may be retried
+SUCCEEDED: Final[Ended] = (Outcome.SUCCESS, None, True)
 NEVER_RAN: Final[Ended] = (Outcome.ERROR, Cause.EXCEPTION, False)  # it was aborted first; the kernel knows better
 
 

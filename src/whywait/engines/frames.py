@@ -1,7 +1,7 @@
 """Frames: how the process engine and its worker processes talk over pipes.
 
 A frame is a head (length of the payload, kind) and the payload. A worker gets one TASK frame at a time and answers
-it with one VALUE or ERROR frame; before that it may send any number of PARKED frames. A TASK payload is the head
+it with one VALUE or ERROR frame; before that it may send any number of the other kinds. A TASK payload is the head
 :data:`TASK`, then the label, the pickled function (absent if the worker keeps it already) and the pickled arguments
 (absent if there are none). Imports nothing but the standard library: a worker process starts with it.
 """
@@ -20,10 +20,16 @@ PARK: Final = Struct("<Q")  # the turn of the request that made the body park
 KIND_TASK: Final = 0
 KIND_VALUE: Final = 1
 KIND_ERROR: Final = 2
-KIND_PARKED: Final = 3
+KIND_PARKED: Final = 3  # this and those below come before the answer, in any number
+KIND_EMIT: Final = 4  # a chunk: name of the stream, pickled chunk
+KIND_ASK: Final = 5  # for room in a stream: its name, for how many chunks
+KIND_NOTE: Final = 6  # an event: its kind and details, pickled
+KIND_CALL: Final = 7  # a question: its number and what is asked, pickled
 
 FORGET: Final = 1  # flag of a task: forget the functions kept so far
 PATHS: Final = 2  # flag of a task: where the function stands comes a pickled pair, a new sys.path and the function
+
+HIRED: Final = 4  # flag of a task: it is a worker of a task that runs elsewhere
 
 _BLOCK: Final = 8192
 _ONE_WRITE: Final = 65536  # longer payloads are not copied behind their head
@@ -51,7 +57,7 @@ class Reader:
                 raise EOFError
             data += more
         length, kind = HEAD.unpack_from(data)
-        if kind > KIND_PARKED:
+        if kind > KIND_CALL:
             raise FrameError(f"a frame of kind {kind}")
         end = HEAD.size + length
         if len(data) >= end:
@@ -94,3 +100,15 @@ def write_all(fd: int, data: bytes) -> None:
         with memoryview(data) as view:
             while done < len(data):
                 done += os.write(fd, view[done:])
+
+
+def pack_named(name: str, data: bytes) -> bytes:
+    """Put a name before some data."""
+    text = name.encode(errors="surrogatepass")
+    return len(text).to_bytes(4, "little") + text + data
+
+
+def unpack_named(payload: bytes | bytearray) -> tuple[str, bytes]:
+    """Return what :func:`pack_named` took."""
+    end = 4 + int.from_bytes(payload[:4], "little")
+    return payload[4:end].decode(errors="surrogatepass"), bytes(payload[end:])

@@ -9,18 +9,19 @@ behind. What a body starts in the worker's process group and leaves running ends
 from __future__ import annotations
 
 import logging
-import pickle
 import sys
 from collections import deque
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from whywait.engines.answers import raised, returned
 from whywait.engines.base import NEVER_RAN, Ended, Engine
-from whywait.engines.frames import KIND_PARKED, KIND_VALUE, PARK
+from whywait.engines.frames import KIND_PARKED, KIND_VALUE
+from whywait.engines.messages import forget_streams, take_message
 from whywait.engines.pickling import Functions, dumps, require_cloudpickle
 from whywait.engines.pump import Pump
-from whywait.engines.worker_process import NeverReceived, WorkerProcess
+from whywait.engines.worker_process import NeverReceived, WorkerProcess, label_of
 from whywait.errors import ConfigError, TaskFailed
 from whywait.kernel.state import Cause, Outcome
 
@@ -31,14 +32,6 @@ log = logging.getLogger("whywait")
 
 IDLE_S: Final = 30.0  # workers that nobody needed for so long end
 Parcel = tuple[int, bytes, tuple[int, bytes], bytes]  # task number, label, function, arguments
-
-
-class RemoteTraceback(Exception):  # noqa: N818 - it stands where a traceback would
-    """The cause of an error from a worker process: its traceback there, as text."""
-
-    def __str__(self) -> str:
-        """Show the traceback as it was printed there."""
-        return f'\n"""\n{self.args[0]}"""'
 
 
 class ProcessEngine(Engine):
@@ -109,14 +102,15 @@ class ProcessEngine(Engine):
         assert handle is not None, "a worker that is served runs a task"
         try:
             kind, payload = worker.receive()
-            while kind == KIND_PARKED:
-                if PARK.unpack(payload)[0] == worker.turn:
-                    self.authority.parked(handle)
+            while kind >= KIND_PARKED:
+                take_message(handle, worker, kind, payload)
                 if not worker.has_more():
                     return worker
                 kind, payload = worker.receive()
             worker.is_fresh = False
             worker.end()
+            if worker.outlets:
+                forget_streams(worker)
             outcome = _returned(handle, payload) if kind == KIND_VALUE else _raised(handle, payload)
         except Exception as error:  # noqa: BLE001 - gone, or somebody else wrote into its pipe: it is of no use any more
             if not isinstance(error, EOFError | OSError):
@@ -158,12 +152,11 @@ class ProcessEngine(Engine):
     def _pack(self, handle: Handle[Any]) -> Parcel:
         fn, args, kwargs = handle.body()
         task = handle._task
-        label = f"{self.authority.token}\0{task.scope.key}\0{task.name or ''}".encode(errors="surrogatepass")
-        return task.number, label, self._functions.pack(fn), dumps((args, kwargs)) if args or kwargs else b""
+        return task.number, label_of(handle), self._functions.pack(fn), dumps((args, kwargs)) if args or kwargs else b""
 
     def _deliver(self, handle: Handle[Any], worker: WorkerProcess, parcel: Parcel) -> WorkerProcess | Ended | None:
         """Send a task to a worker; return it, or how the task has ended, or None if the worker was gone before."""
-        worker.begin(handle)
+        worker.begin(handle, handle._task.number)
         if handle.attention and handle.aborted:  # an abort from now on finds the worker by itself
             worker.end()
             return self._spare(worker, NEVER_RAN)
@@ -206,6 +199,7 @@ class ProcessEngine(Engine):
 
     def _lose(self, worker: WorkerProcess) -> str:
         worker.end()
+        forget_streams(worker)
         self._workers.discard(worker)
         return worker.bury()
 
@@ -232,24 +226,13 @@ def _fail(handle: Handle[Any], what: str, error: BaseException | None, cause: st
 def _returned(handle: Handle[Any], payload: bytes | bytearray) -> Ended:
     """Take the result of a body."""
     try:
-        handle._value = pickle.loads(payload) if payload else None  # noqa: S301 - from our own worker
+        handle._value = returned(payload)
     except BaseException as error:  # noqa: BLE001 - unpickling runs code of the user
         return _fail(handle, f"its result could not be unpickled: {error!r}", error)
     return Outcome.SUCCESS, None, True
 
 
 def _raised(handle: Handle[Any], payload: bytes | bytearray) -> Ended:
-    """Let a task fail with what its body raised, if that can be had here."""
-    stage, name, text, data = pickle.loads(payload)  # noqa: S301 - from our own worker
-    if stage:
-        return _fail(handle, f"{stage}: {name}", RemoteTraceback(text))
-    error = None
-    if data:
-        try:
-            error = pickle.loads(data)  # noqa: S301 - from our own worker
-        except BaseException:
-            log.debug("an error of task %s could not be unpickled", handle.id, exc_info=True)
-    if not isinstance(error, BaseException):
-        return _fail(handle, f"its body raised {name}, which cannot be pickled", RemoteTraceback(text))
-    error.__cause__ = RemoteTraceback(text)
-    return handle.failed(error)
+    """Let a task fail with what its body, or a part of it, raised."""
+    error, cause = raised(handle.id, payload)
+    return Outcome.ERROR, cause, handle.failed(error)[2]

@@ -12,21 +12,23 @@ There is no lock that a finaliser could meet: everything is done by single opera
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import itertools
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 from queue import Empty, SimpleQueue
+from time import sleep
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
-from whywait.context import in_thread
-from whywait.engines.base import NEVER_RAN, Ended, Engine
+from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine
 from whywait.errors import TaskAborted
+from whywait.inside import wrap_up
+from whywait.signals import in_thread, raise_in_thread
 
 if TYPE_CHECKING:
+    from whywait.authority import Authority
     from whywait.handle import Handle
 
 T = TypeVar("T")
@@ -62,6 +64,8 @@ class ThreadEngine(Engine):
         self._sleeping: deque[None] = deque()
         self._workers: set[Worker] = set()
         self._closed = False
+        self._guard = threading.Lock()
+        self._interruptible: set[Handle[Any]] = set()  # whose body may be interrupted right now
 
     @property
     def threads(self) -> set[threading.Thread]:
@@ -92,10 +96,12 @@ class ThreadEngine(Engine):
 
     def kill(self, handle: Handle[Any]) -> None:
         """Raise TaskAborted inside the body, where the authority allows that; a body that sits in C code stays."""
-        for worker in list(self._workers):
-            if worker.inbox is handle and worker.thread.ident is not None:
-                set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
-                set_exception(ctypes.c_ulong(worker.thread.ident), ctypes.py_object(TaskAborted))
+        with self._guard:
+            if handle not in self._interruptible:
+                return
+            for worker in list(self._workers):
+                if worker.inbox is handle and worker.thread.ident is not None:
+                    raise_in_thread(worker.thread.ident, TaskAborted)
 
     def close(self) -> None:
         """Let the idle threads end; a busy one ends after its task."""
@@ -106,6 +112,12 @@ class ThreadEngine(Engine):
                 thread.join(timeout=1.0)
 
     # For engines built on this one
+
+    def attach(self, authority: Authority) -> None:
+        """Belong to an authority from now on; where it allows that, bodies may be interrupted."""
+        super().attach(authority)
+        if authority.settings.inject and self.call is None:
+            self.call = self._call_interruptibly
 
     def new_name(self) -> str | None:
         """Return the name of a thread that may be made; None: there are as many as there may be."""
@@ -159,12 +171,35 @@ class ThreadEngine(Engine):
                         handle._value = _call(handle._context, *handle.body())
                 except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
                     error.__traceback__ = _within_body(error.__traceback__)
-                    handle = ended(handle, self.failed(handle, error), engine)
+                    outcome = self.failed(handle, error)
+                    handle = ended(handle, wrap_up(handle, outcome) if handle.attention else outcome, engine)
                 else:
-                    handle = succeeded(handle, engine)
+                    if handle.attention:  # there may be more of the task than its body
+                        handle = ended(handle, wrap_up(handle, SUCCEEDED), engine)
+                    else:
+                        handle = succeeded(handle, engine)
             if handle is None:  # now nothing of the task is left here
                 worker.inbox = None
                 handle = self._next()
+
+    # Interrupting bodies
+
+    def _call_interruptibly(self, handle: Handle[Any]) -> None:
+        try:
+            with self._guard:
+                self._interruptible.add(handle)
+            handle._value = _call(handle._context, *handle.body())
+        finally:
+            self._end_interruptions(handle)
+            del handle  # an error leads to this frame and must not lead back to the handle that holds it
+
+    def _end_interruptions(self, handle: Handle[Any]) -> None:
+        """Let no exception come any more, and take one that has come a moment too late for the body."""
+        while handle in self._interruptible:
+            with contextlib.suppress(TaskAborted):
+                with self._guard:  # from here on none is sent
+                    self._interruptible.discard(handle)
+                sleep(0)  # one that was sent comes now at the latest
 
     # Threads
 
@@ -178,7 +213,14 @@ class ThreadEngine(Engine):
     def _live(self, worker: Worker) -> None:
         """Be a thread."""
         try:
-            self.work(worker)
+            while True:
+                try:
+                    self.work(worker)
+                except TaskAborted:  # injected by kill() a moment too late for the body: its report is still due
+                    if worker.inbox is not None and worker.inbox.is_unreported:
+                        self.authority.ended(worker.inbox, NEVER_RAN)
+                else:
+                    return
         finally:
             self._workers.discard(worker)
             self.name_is_free(worker.thread.name)

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from whywait.handle import Handle
 
 GOODBYE_S: Final = 0.8  # how long an idle worker may take to end by itself
-_SEND_FLAGS: Final = getattr(socket, "MSG_NOSIGNAL", 0) | getattr(socket, "MSG_DONTWAIT", 0)
+_NO_SIGNAL: Final = getattr(socket, "MSG_NOSIGNAL", 0)
+_SEND_FLAGS: Final = _NO_SIGNAL | getattr(socket, "MSG_DONTWAIT", 0)
+_PART: Final = 8192  # of an answer
 _ONE_WRITE: Final = 65536
 _NOTHING: Final = ("", False)  # nobody wishes an abort or a pause
 
@@ -39,7 +41,9 @@ class WorkerProcess:
         self._lock = threading.Lock()  # guards what tell and kill touch
         self.handle: Handle[Any] | None = None  # whose body it runs
         self._told: tuple[str, bool] = _NOTHING
+        self._number = 0  # of the task
         self.turn = 0  # of the last wish it was told
+        self.outlets: dict[str, Any] = {}  # streams that it was promised room in
         self._is_over = False  # it is being reaped: its pid may belong to somebody else
         self._known: set[int] = set()  # the functions it keeps
         self._paths = sys.path[:]  # what it has been told
@@ -80,10 +84,11 @@ class WorkerProcess:
         """The process id."""
         return self._process.pid
 
-    def begin(self, handle: Handle[Any]) -> None:
+    def begin(self, handle: Handle[Any], number: int) -> None:
         """Let wishes about a task reach this worker from now on; those that are there already are told."""
         with self._lock:
             self.handle = handle
+            self._number = number
             self._told = _NOTHING
         if handle.attention:
             self.tell(handle)
@@ -93,16 +98,15 @@ class WorkerProcess:
         with self._lock:
             self.handle = None
 
-    def send(self, number: int, label: bytes, function: tuple[int, bytes], arguments: bytes) -> None:
+    def send(self, number: int, label: bytes, function: tuple[int, bytes], arguments: bytes, flags: int = 0) -> None:
         """Send a task; raise NeverReceived if the worker was gone already, OSError if it went meanwhile."""
         function_number, code = function
-        flags = 0
         if function_number in self._known:
             code = b""
         elif function_number:
             if len(self._known) >= KEPT_AT_MOST:
                 self._known.clear()
-                flags = FORGET
+                flags |= FORGET
             self._known.add(function_number)
         if sys.path != self._paths:
             self._paths = sys.path[:]
@@ -157,10 +161,21 @@ class WorkerProcess:
             if wish != self._told:
                 self._told = wish
                 self.turn += 1
-                number = handle._task.number
                 with suppress(OSError):  # it is gone, or listens to nothing: whoever serves it will notice
-                    self._control.send(f"{number} {self.turn} {wish[1]:d} {wish[0]}\n".encode(), _SEND_FLAGS)
+                    self._control.send(f"wish {self._number} {self.turn} {wish[1]:d} {wish[0]}\n".encode(), _SEND_FLAGS)
             return True
+
+    def say(self, line: str) -> None:
+        """Tell the worker something about its task, whose number stands for ``{}``; may wait for it to listen."""
+        with suppress(OSError):  # it is gone: whoever serves it will notice
+            self._control.sendall(line.format(self._number).encode() + b"\n", _NO_SIGNAL)
+
+    def answer(self, number: int, data: bytes) -> None:
+        """Send the answer to a question; in parts, each small enough that no other line comes between."""
+        text = data.hex()
+        for start in range(0, len(text), _PART):
+            is_last = start + _PART >= len(text)
+            self.say(f"answer {{}} {number} {is_last:d} {text[start : start + _PART]}")
 
     def kill(self, handle: Handle[Any]) -> bool:
         """Kill the process with whatever it started, if it runs the given task; return whether it does."""
@@ -210,6 +225,22 @@ class WorkerProcess:
                 os.close(fd)
         self._tasks = self._results = self._life = -1
         self._control.close()
+
+
+def label_of(handle: Handle[Any]) -> bytes:
+    """Return what a worker has to know of a task to say who it is."""
+    label: bytes | None = getattr(handle, "label", None)  # the body of a worker has it from its own parent
+    if label is not None:
+        return label
+    task, authority = handle._task, handle._authority
+    text = f"{authority.token}\0{authority.grace_of(handle)}\0{task.scope.key}\0{task.name or ''}"
+    return text.encode(errors="surrogatepass")
+
+
+def number_of(handle: Handle[Any]) -> int:
+    """Return the number of the task."""
+    number: int | None = getattr(handle, "number", None)
+    return handle._task.number if number is None else number
 
 
 def _importable(paths: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from whywait.errors import ConfigError, InvalidTransition, QueueFull, Rejected, UnknownTask
 from whywait.kernel import scopes, snapshot, why
-from whywait.kernel.events import Kind, RawEvent, outcome_details
+from whywait.kernel.events import Details, Kind, RawEvent, outcome_details
 from whywait.kernel.lanes import Aging, Order
 from whywait.kernel.life import BACKOFF, PAUSE, RUN_TIMEOUT, Life
 from whywait.kernel.model import Budget, Demand, Limits, Policy, Priority, Scope, Submission, Task
@@ -173,7 +173,9 @@ class Kernel:
         """Record that a body has really ended; return the new task if it is retried."""
         life = self._life
         led_by = task.started_seq
+        wanted_paused = False
         if task.state != TaskState.RUNNING:
+            wanted_paused = task.state == TaskState.PAUSED
             if not task.holds_slot:
                 raise InvalidTransition(f"task {task.id} is {task.state} and holds no slot: its body cannot end")
             if task.abort is not None:
@@ -183,6 +185,7 @@ class Kernel:
         del life.running[number]
         scope.running -= 1
         if not task.plain:
+            wanted_paused = wanted_paused or task.pause_timer is not None
             life.forget_run_timers(task)
         task.state = TaskState.DISPOSED
         task.since = now
@@ -196,7 +199,10 @@ class Kernel:
         if outcome == Outcome.ERROR and retryable:
             retry = task.policy.retry
             if retry is not None and task.attempt <= retry.times:
-                return life.retry(now, task, seq)
+                new = life.retry(now, task, seq)
+                if wanted_paused:
+                    self.pause(now, new)
+                return new
         life.unregister(now, task, outcome)
         if task.successors is not None or not task.plain:
             life.tell_dependents(now, task, seq)
@@ -233,6 +239,10 @@ class Kernel:
         task.paused_from = TaskState.RUNNING
         task.parked_since = now
         life.event(now, Kind.TASK_PAUSED, task, None, (("from", TaskState.RUNNING),))
+
+    def note(self, now: int, task: Task, kind: str, details: Details) -> None:
+        """Record what happened to a handler, a worker or a stream of a task; it changes nothing else."""
+        self._life.event(now, kind, task, task.started_seq or None, details)
 
     def pause(self, now: int, task: Task) -> None:
         """Pause a pending task at once, ask a running one to park; nothing else changes anything."""
@@ -308,6 +318,20 @@ class Kernel:
         life = self._life
         life.periodics.set_enabled(now, periodic, enabled=enabled, immediately=immediately)
 
+    def find_periodic(self, name: str) -> Periodic:
+        """Return the periodic of a name; ``scope/name`` where several scopes have one."""
+        key, slash, rest = name.rpartition("/")
+        if slash and key in self.scopes and rest in self.scopes[key].periodics:
+            return self.scopes[key].periodics[rest]
+        hits = [scope for scope in self.scopes.values() if name in scope.periodics]
+        if len(hits) > 1:
+            keys = ", ".join(f"{scope.key}/{name}" for scope in hits)
+            raise UnknownTask(f"periodic id {name!r} is ambiguous: write one of {keys}")
+        if not hits:
+            known = ", ".join(f"{scope.key}/{each}" for scope in self.scopes.values() for each in scope.periodics)
+            raise UnknownTask(f"no periodic has the id {name!r}; there are {known or 'none'}")
+        return hits[0].periodics[name]
+
     # Time
 
     def fire(self, now: int) -> bool:
@@ -378,6 +402,11 @@ class Kernel:
         return min(timer, expiry)
 
     # Looking
+
+    @property
+    def seq(self) -> int:
+        """The seq of the latest event."""
+        return self._life.seq
 
     def emit_to(self, emit: Callable[[RawEvent], None] | None) -> None:
         """Send the events from now on to ``emit``."""

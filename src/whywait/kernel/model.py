@@ -342,6 +342,7 @@ class Scope:
         "state",
         "state_gate",
         "tasks",
+        "triggers",
     )
 
     def __init__(self, key: str, parent: Scope | None, limits: Limits, policy: Policy) -> None:
@@ -356,6 +357,7 @@ class Scope:
         self.ids: dict[str, Task | str] = {}  # named tasks: alive, or the outcome of a finished one
         self.lanes: dict[tuple[int, Demand], Lane] = {}
         self.periodics: dict[str, Periodic] = {}
+        self.triggers = 0  # how many of the own tasks are iterations of periodics
         self.running = 0  # own tasks that hold a slot
         self.spawned = 0  # accepted in its life, descendants' included
         self.pending = 0  # counted only where queue_limit is set, descendants' included

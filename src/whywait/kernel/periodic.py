@@ -6,6 +6,7 @@ many iterations hold a slot) and ``waiting`` (triggers that do not).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from whywait.errors import ConfigError
@@ -41,13 +42,18 @@ class Periodic:
         policy: Policy | None = None,
         disable_after: int | None = None,
         job: Any = None,  # noqa: ANN401 - opaque: belongs to whoever submitted
+        make_job: Callable[[Task], Any] | None = None,
     ) -> None:
-        """Check the settings; the grid of ticks begins at ``now``."""
+        """Check the settings; the grid of ticks begins at ``now``.
+
+        Every trigger gets ``job``, or what ``make_job`` gives for it.
+        """
         _check(interval_ns >= MS, f"interval of {interval_ns} ns", "at least 1 ms")
         _check(overlap in OVERLAPS, f"overlap {overlap!r}", f"one of {', '.join(OVERLAPS)}")
-        _check(max_parallel >= 1, f"max_parallel {max_parallel!r}", "an int of 1 or more")
-        _check(0 <= jitter <= MAX_JITTER, f"jitter {jitter!r}", "a share of the interval from 0 to 0.3")
-        _check(disable_after is None or disable_after >= 1, f"disable_after {disable_after!r}", "an int of 1 or more")
+        _check(_is_count(max_parallel), f"max_parallel {max_parallel!r}", "an int of 1 or more")
+        _check(_is_share(jitter), f"jitter {jitter!r}", "a share of the interval from 0 to 0.3")
+        no_limit = disable_after is None
+        _check(no_limit or _is_count(disable_after), f"disable_after {disable_after!r}", "an int of 1 or more")
         Priority.parse(priority)
         self.scope = scope
         self.name = name
@@ -61,6 +67,7 @@ class Periodic:
         self.policy = policy
         self.disable_after = disable_after
         self.job = job
+        self.make_job = make_job
         self.planned_ns = now  # the grid point of the tick that is set, or the last one
         self.timer: Timer | None = None
         self.started = 0
@@ -114,6 +121,14 @@ class Periodic:
             "consecutive_failures": self.consecutive_failures,
             "last_error": self.last_error,
         }
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_JITTER
 
 
 def _check(fine: bool, what: str, expected: str) -> None:  # noqa: FBT001 - an assertion in form

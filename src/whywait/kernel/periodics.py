@@ -100,6 +100,7 @@ class Periodics:
 
     def ended(self, now: int, task: Task, periodic: Periodic) -> None:
         """Count an iteration that has ended; the next one is let through the overlap gate with its dependents."""
+        periodic.scope.triggers -= 1
         if task.started_seq:
             periodic.started -= 1
         else:
@@ -152,6 +153,9 @@ class Periodics:
         task.name = f"{periodic.name}#{task.number}"
         task.periodic = periodic
         task.plain = False
+        if periodic.make_job is not None:
+            task.job = periodic.make_job(task)
+        scope.triggers += 1
         held = periodic.started + len(periodic.waiting) >= periodic.width
         periodic.waiting.append(task)
         if held:

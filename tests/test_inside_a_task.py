@@ -1,0 +1,315 @@
+"""Inside a running task: what does not depend on the engine, or only one engine has."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+
+import pytest
+
+from whywait import Authority, Command, Executor, crew, current
+from whywait.crew import HANDLER_THREADS
+from whywait.errors import ConfigError, PauseTimeout, TaskAborted, TaskTimeout, WhywaitError
+from whywait.waiters import Waiters
+from whywait.work import Work
+
+LIMIT_S = 15.0
+
+
+@pytest.fixture
+def authority():
+    with Authority(slots=2, pause_timeout=LIMIT_S) as made:
+        yield made
+
+
+def until(condition):
+    end = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < end, "no end of waiting"
+        time.sleep(0.002)
+
+
+def test_outside_a_task_there_is_no_context():
+    """X1: a clear error, also in a thread that a task has started on its own."""
+    with pytest.raises(WhywaitError, match="works inside a running task only"):
+        current()
+
+
+def test_requests_that_overtake_each_other_do_no_harm(authority):
+    """X1, X2: they are carried out without the lock; what counts is what the kernel wishes now."""
+    begun, go = threading.Event(), threading.Event()
+
+    def body():
+        context = current()
+        begun.set()
+        while not go.wait(0.002):
+            context.checkpoint()
+        return context.signal.pause_asked
+
+    handle = authority.submit(body)
+    assert begun.wait(LIMIT_S)
+    works = []
+    for act in (authority.kernel.pause, authority.kernel.resume):
+        with authority.lock:
+            now = time.monotonic_ns()
+            act(now, handle._task)
+            works.append(Work())
+            authority.settle(now, works[-1])
+    for work in reversed(works):
+        authority.carry_out(work)
+    go.set()
+    assert handle.result(LIMIT_S) is False
+
+
+def test_a_request_for_an_attempt_that_has_ended_is_dropped(authority):
+    """X3, T7: the next attempt is not asked in its place."""
+    seen = []
+    begun, fail = threading.Event(), threading.Event()
+
+    def body():
+        begun.set()
+        seen.append(None)
+        if len(seen) == 1:
+            fail.wait(LIMIT_S)
+            raise ValueError
+        return current().signal.pause_asked
+
+    handle = authority.submit(body, retry=1)
+    assert begun.wait(LIMIT_S)
+    with authority.lock:
+        now = time.monotonic_ns()
+        authority.kernel.pause(now, handle._task)
+        authority.kernel.resume(now, handle._task)
+        work = Work()
+        authority.settle(now, work)
+    fail.set()
+    assert handle.result(LIMIT_S) is False
+    authority.carry_out(work)
+    assert handle._signal is None
+
+
+def test_those_behind_a_parked_task_say_so(authority):
+    """X2, V1: it keeps its slot, and is named as the one that does."""
+    stop = threading.Event()
+
+    def body():
+        while not stop.wait(0.002):
+            current().checkpoint()
+
+    one, two = authority.submit(body, id="one"), authority.submit(body, id="two")
+    behind = authority.submit(int, id="behind")
+    try:
+        one.pause()
+        text = str(behind.why())
+        one.resume()
+    finally:
+        stop.set()
+    assert re.search(r"all 2 are taken, by one \(.* ms, parked\) and two \(.* ms\)", text)
+    for handle in (one, two, behind):
+        handle.result(LIMIT_S)
+
+
+def test_a_thread_body_that_timed_out_is_disposing_until_it_ends():
+    """T6, T4: the slot stays taken; the outcome is TIMEOUT when the body has really ended."""
+    with Authority(slots=1) as authority:
+        go = threading.Event()
+        handle = authority.submit(go.wait, timeout=0.01)
+        behind = authority.submit(int)
+        until(lambda: handle.state == "DISPOSING")
+        assert (behind.state, authority.stats()["active"]) == ("READY", 1)
+        go.set()
+        with pytest.raises(TaskTimeout):
+            handle.result(LIMIT_S)
+        assert behind.result(LIMIT_S) == 0
+
+
+def test_a_thread_body_ends_by_injection_if_that_is_allowed():
+    """T6, O5: body and handlers that never look are ended, the opt-in given."""
+
+    def spin():
+        while True:
+            time.sleep(0.001)
+
+    def body():
+        current().handler(spin)
+        current().spawn(spin)
+        spin()
+
+    with Authority(slots=1, inject=True, grace=0.05) as authority:
+        handle = authority.submit(body, timeout=0.02)
+        with pytest.raises(TaskTimeout):
+            handle.result(LIMIT_S)
+
+
+def test_a_pause_that_reaches_nobody_shows_in_the_events():
+    """X1: the abort that follows says why, and so does the signal."""
+    seen = []
+
+    def body():
+        signal = current().signal
+        signal.wait(LIMIT_S)
+        seen.append(signal.reason)
+
+    with Authority(slots=1, pause_timeout=0.02) as authority:
+        handle = authority.submit(body)
+        until(lambda: handle.state == "RUNNING")
+        with pytest.raises(PauseTimeout, match="reached no checkpoint"):
+            handle.pause()
+        asked = [dict(e.details) for e in authority.events() if e.kind == "TASK_ABORT_ASKED"]
+        assert asked == [{"cause": "pause_timeout"}]
+        handle.exception(LIMIT_S)
+        assert seen == ["pause_timeout"]
+
+
+def test_a_command_has_no_stream_but_can_be_followed(authority):
+    """W3: it ends with the task, with its error if it fails."""
+    assert list(authority.submit(Command("true")).stream()) == []
+    with pytest.raises(WhywaitError):
+        list(authority.submit(Command("false")).stream())
+
+
+def test_more_handlers_than_threads(authority):
+    """W2: they take turns; one that waits for another makes room for it."""
+
+    def chain(left):
+        return 0 if left == 0 else 1 + current().handler(chain, left - 1).result(LIMIT_S)
+
+    def body():
+        context = current()
+        wide = [context.handler(int) for _ in range(3 * HANDLER_THREADS)]
+        return sum(each.result(LIMIT_S) for each in wide) + context.handler(chain, 2 * HANDLER_THREADS).result(LIMIT_S)
+
+    assert authority.submit(body).result(LIMIT_S) == 2 * HANDLER_THREADS
+
+
+def test_nothing_starts_between_a_failure_and_its_signal(authority, monkeypatch):
+    """W2: who is added in that very moment never begins."""
+    failed, added, ran = threading.Event(), threading.Event(), []
+    real = crew.ask_end
+
+    def late(handle, reason):
+        failed.set()
+        added.wait(LIMIT_S)
+        real(handle, reason)
+
+    monkeypatch.setattr(crew, "ask_end", late)
+
+    def body():
+        context = current()
+        bad = context.handler(int, "x")
+        failed.wait(LIMIT_S)
+        try:
+            context.handler(ran.append, 1, after=[bad])
+        finally:
+            added.set()
+
+    handle = authority.submit(body)
+    with pytest.raises(ValueError, match="invalid literal"):
+        handle.result(LIMIT_S)
+    assert (handle.cause, ran) == ("handler", [])
+
+
+def test_waiting_for_a_handler_can_end_before_it_does(authority):
+    """W2: TimeoutError ends the waiting only."""
+    go = threading.Event()
+
+    def body():
+        handler = current().handler(go.wait)
+        with pytest.raises(TimeoutError, match="it goes on"):
+            handler.result(0.01)
+        go.set()
+        return handler.result(LIMIT_S)
+
+    assert authority.submit(body).result(LIMIT_S) is True
+
+
+def test_blocking_forms_are_refused_on_the_loop(authority):
+    """W2, W3: with the name of the form that does not block."""
+
+    async def body():
+        context = current()
+        texts = []
+        go = asyncio.Event()
+        slow = context.handler(go.wait)
+        queue = context.queue(limit=1)
+        output = context.stream("s", limit=1)
+        output.emit(1)
+        for call in (slow.result, queue.get, lambda: output.emit(2)):
+            with pytest.raises(WhywaitError, match="use `await") as caught:
+                call()
+            texts.append(str(caught.value))
+        go.set()
+        return texts
+
+    assert len(authority.submit(body).result(LIMIT_S)) == 3
+
+
+def test_a_queue_has_limits_and_timeouts(authority):
+    """W1: as those of the standard library."""
+    from queue import Empty, Full
+
+    def body():
+        queue = current().queue(limit=1)
+        with pytest.raises(Empty):
+            queue.get(0.001)
+        queue.put(1)
+        with pytest.raises(Full):
+            queue.put(2, 0.001)
+        assert len(queue) == 1
+        with pytest.raises(ConfigError, match="queue limit -1"):
+            current().queue("x", limit=-1)
+        return queue.get()
+
+    assert authority.submit(body).result(LIMIT_S) == 1
+
+
+def test_a_queue_is_no_place_to_hide_from_an_abort(authority):
+    """W1, X3: who waits for an item wakes up."""
+    begun = threading.Event()
+
+    def body():
+        begun.set()
+        current().queue().get()
+
+    handle = authority.submit(body)
+    assert begun.wait(LIMIT_S)
+    handle.cancel()
+    assert isinstance(handle.exception(LIMIT_S), TaskAborted)
+
+
+def test_futures_of_an_executor_have_it_all():
+    """W1, W2, W3: a future is the handle of its task."""
+
+    def body():
+        context = current()
+        context.emit("chunk")
+        return context.handler(int, "7").result(LIMIT_S)
+
+    with Executor(2) as executor:
+        future = executor.submit(body)
+        assert list(future.stream()) == ["chunk"]
+        assert future.result(LIMIT_S) == 7
+
+
+def test_stream_limits_are_checked(authority):
+    """W3: with the value."""
+    handle = authority.submit(lambda: current().stream("x", limit=0))
+    with pytest.raises(ConfigError, match="stream limit 0 is not allowed"):
+        handle.result(LIMIT_S)
+
+
+def test_a_task_that_uses_nothing_of_it_has_nothing_of_it(authority):
+    """C1: no signal, no crew, no stream is made for it."""
+    handle = authority.submit(lambda: current().checkpoint())
+    handle.result(LIMIT_S)
+    assert not hasattr(handle, "_inside")
+    assert handle.attention is False
+
+
+def test_waiters_look_again_when_the_time_is_up():
+    """A last look decides, so that what came at the last moment counts."""
+    waiters, looks = Waiters(), []
+    assert waiters.wait(lambda: looks.append(None) or len(looks) == 2, timeout=0.001)
+    assert not waiters.wait(lambda: False, timeout=0.001)
