@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from contestants import SLOW
 from works.graphs import PATTERNS
 
 THREADS: Final = (
-    "whywait", "whywait-executor", "threadpool", "hand", "anyio", "joblib", "dask", "distributed", "parsl", "parsl-quiet",
+    "whywait", "whywait-executor", "threadpool", "hand", "anyio", "joblib",
+    "dask", "distributed", "parsl", "parsl-quiet",
 )  # fmt: skip
 COROUTINES: Final = ("whywait-asyncio", "taskgroup", "trio")
 PROCESSES: Final = ("whywait-process", "processpool", "ray")
@@ -32,58 +34,76 @@ class Cell:
 
 def cells(quick: bool, bytes_per_us: float) -> Iterator[Cell]:  # noqa: FBT001 - one of two plans
     """Yield everything that one round measures; contestants of one kind of work follow each other."""
+    works = (_throughput, _patterns, _pending, _fans, _latency, _timers, _dispose, _workflows)
+    for cell in chain(*[work(quick) for work in works], _efficiency(quick, bytes_per_us)):
+        if not quick or cell.contestant not in HEAVY or (cell.work == "throughput" and cell.contestant != "ray"):
+            yield cell
+    yield Cell("features", "whywait", {"tasks": 5000 if quick else 20_000})
+
+
+def _throughput(quick: bool) -> Iterator[Cell]:  # noqa: FBT001 - one of two plans, here and below
     many = 5000 if quick else 20_000
     for name in (*THREADS, *COROUTINES, *PROCESSES):
+        workers = [2] if quick else [2, 4, 8] if name == "joblib" else [1, 2, 4, 8]  # joblib has no pool of one
         few = name in SLOW or name in PROCESSES
-        params = {"workers": [2] if quick else [1, 2, 4, 8], "tasks": many // 20 if few else many}
-        yield Cell("throughput", name, params)
-    patterns = ["stencil"] if quick else list(PATTERNS)
+        yield Cell("throughput", name, {"workers": workers, "tasks": many // 20 if few else many})
+
+
+def _patterns(quick: bool) -> Iterator[Cell]:  # noqa: FBT001
     for name in GRAPHS:
-        if not (quick and name in HEAVY):
-            params = {"patterns": patterns, "workers": WORKERS, "width": 16, "steps": _steps(name, quick=quick)}
-            yield Cell("patterns", name, params)
-    sizes = [round(each * bytes_per_us) for each in (KERNEL_US[::3] if quick else KERNEL_US)]
+        yield Cell("patterns", name, {**_shape(quick), "steps": _steps(name, quick)})
+
+
+def _efficiency(quick: bool, bytes_per_us: float) -> Iterator[Cell]:  # noqa: FBT001
+    sizes = [round(each * bytes_per_us) for each in (KERNEL_US[:5:2] if quick else KERNEL_US)]
+    limits = {"sizes": sizes, "bytes": round(200_000 * bytes_per_us)}
     for name in ("bare", *GRAPHS):
-        if not (quick and name in HEAVY):
-            shape = {"patterns": patterns, "workers": WORKERS, "width": 16, "sizes": sizes}
-            work = {"steps": _steps(name, quick=quick) // 2, "bytes": round(400_000 * bytes_per_us)}
-            yield Cell("efficiency", name, shape | work)
-    yield from _pending(quick=quick)
-    yield from _fans(quick=quick)
-    for name in ("whywait", "whywait-executor", "threadpool", "hand", "anyio", "joblib", *COROUTINES):
-        yield Cell("latency", name, {"tasks": 200 if quick else 2000})
-    for name in ("whywait", "apscheduler", "taskgroup", "trio"):
-        yield Cell("timers", name, {"timers": 1000, "every_s": 0.5 if quick else 1.0, "ticks": 2 if quick else 5})
-    for name in ("whywait", "whywait-executor", "threadpool", "hand", *COROUTINES, "processpool", "distributed", "ray"):
-        if not (quick and name in HEAVY):
-            yield Cell("dispose", name, {"tasks": 5000 if name in SLOW else 10_000 if quick else 100_000})
-    for name in GRAPHS:
-        if not (quick and name in HEAVY):
-            shapes = {"montage": 10, "epigenomics": 8} if quick else {"montage": 60, "epigenomics": 48}
-            yield Cell("workflows", name, {"slots": 4, "shapes": shapes})
-    yield Cell("features", "whywait", {"tasks": many})
+        yield Cell("efficiency", name, {**_shape(quick), **limits, "steps": _steps(name, quick) // 2})
 
 
-def _steps(name: str, *, quick: bool) -> int:
+def _shape(quick: bool) -> dict[str, Any]:  # noqa: FBT001
+    return {"patterns": ["stencil"] if quick else list(PATTERNS), "workers": WORKERS, "width": 16}
+
+
+def _steps(name: str, quick: bool) -> int:  # noqa: FBT001
     if name in SLOW:
         return 16 if quick else 32
     return 64 if quick else 512
 
 
-def _pending(*, quick: bool) -> Iterator[Cell]:
+def _pending(quick: bool) -> Iterator[Cell]:  # noqa: FBT001
     """The slow ones stop where a measurement would take minutes."""
     sizes = (1000, 10_000) if quick else (1000, 10_000, 100_000, 1_000_000)
     for name in ("whywait", "whywait-executor", "threadpool", "hand", "distributed", "parsl", "ray"):
-        for tasks in sizes:
-            if not (name in SLOW and tasks > sizes[1]) and not (quick and name in HEAVY):
-                yield Cell("pending", name, {"tasks": tasks, "memory_from": 10_000})
+        for tasks in sizes[:2] if name in SLOW else sizes:
+            yield Cell("pending", name, {"tasks": tasks, "memory_from": 10_000})
 
 
-def _fans(*, quick: bool) -> Iterator[Cell]:
+def _fans(quick: bool) -> Iterator[Cell]:  # noqa: FBT001
+    sizes = [100, 10_000] if quick else [100, 1000, 10_000, 100_000]
     for name in GRAPHS:
-        if not (quick and name in HEAVY):
-            sizes = [1, 100, 10_000] if quick else [1, 100, 1000, 10_000, 100_000]
-            yield Cell("fans", name, {"workers": WORKERS, "tasks": [each for each in sizes if name not in SLOW or each <= 1000]})
+        tasks = [each for each in sizes if name not in SLOW or each <= 1000]  # noqa: PLR2004 - a few seconds
+        yield Cell("fans", name, {"workers": WORKERS, "tasks": tasks})
     for name in ("whywait", "taskgroup", "distributed", "parsl", "ray"):
-        if not (quick and name in HEAVY):
-            yield Cell("stream", name, {"blocked": 1000 if quick else 10_000, "tasks": 200 if name in SLOW else 2000})
+        yield Cell("stream", name, {"blocked": 1000 if quick else 10_000, "tasks": 200 if name in SLOW else 2000})
+
+
+def _latency(quick: bool) -> Iterator[Cell]:  # noqa: FBT001
+    for name in ("whywait", "whywait-executor", "threadpool", "hand", "anyio", *COROUTINES):
+        yield Cell("latency", name, {"tasks": 200 if quick else 2000})
+
+
+def _timers(quick: bool) -> Iterator[Cell]:  # noqa: FBT001
+    for name in ("whywait", "apscheduler", "taskgroup", "trio"):
+        yield Cell("timers", name, {"timers": 1000, "every_s": 0.5 if quick else 1.0, "ticks": 2 if quick else 5})
+
+
+def _dispose(quick: bool) -> Iterator[Cell]:  # noqa: FBT001
+    for name in ("whywait", "whywait-executor", "threadpool", "hand", *COROUTINES, "distributed", *PROCESSES):
+        yield Cell("dispose", name, {"tasks": 5000 if name in SLOW else 10_000 if quick else 100_000})
+
+
+def _workflows(quick: bool) -> Iterator[Cell]:  # noqa: FBT001
+    shapes = {"montage": 10, "epigenomics": 8} if quick else {"montage": 60, "epigenomics": 48}
+    for name in GRAPHS:
+        yield Cell("workflows", name, {"slots": 4, "shapes": shapes})

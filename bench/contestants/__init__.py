@@ -29,7 +29,13 @@ _WHERE: Final = {
     "apscheduler": "timers:APScheduler",
 }
 OURS: Final = ("whywait", "whywait-executor", "whywait-process", "whywait-asyncio")
-SLOW: Final = ("dask", "distributed", "parsl", "parsl-quiet", "ray")  # a thousandth of a second for a task: they get fewer
+SLOW: Final = (
+    "dask",
+    "distributed",
+    "parsl",
+    "parsl-quiet",
+    "ray",
+)  # a thousandth of a second for a task: they get fewer
 PACKAGES: Final = ("anyio", "apscheduler", "dask", "distributed", "joblib", "parsl", "ray", "trio")
 
 

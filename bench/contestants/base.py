@@ -7,12 +7,14 @@ way for everybody.
 from __future__ import annotations
 
 import math
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from bodies import GATE, held
+from task_bodies import GATE, held, held_by_file
 
 Graph = Sequence[Sequence[int]]  # for each task the numbers of those it depends on, all smaller than its own
 Body = Callable[..., Any]
@@ -34,7 +36,7 @@ class Contestant:
 
     dags = False  # submit() takes futures as arguments
 
-    def open(self, workers: int) -> AbstractContextManager[Pool]:
+    def open(self, workers: int) -> AbstractContextManager[Pool]:  # noqa: ARG002 - not offered
         """Start a pool of so many workers; leaving the block ends it."""
         raise NotOffered
 
@@ -78,7 +80,7 @@ class Contestant:
         """Cancel a pending task."""
         future.cancel()
 
-    def why(self, future: Any) -> None:  # noqa: ANN401 - its own kind of future
+    def why(self, future: Any) -> None:  # noqa: ANN401, ARG002 - its own kind of future
         """Ask why a task waits."""
         raise NotOffered
 
@@ -113,17 +115,24 @@ class Contestant:
             pool.results(futures)
             yield "start", tasks - some
 
-    def dispose(self, tasks: int) -> float:
+    def dispose(self, tasks: int) -> float:  # noqa: ARG002 - not offered
         """Return the seconds to end so many pending tasks."""
         raise NotOffered
 
-    def stream(self, blocked: int, tasks: int) -> float:
+    def stream(self, blocked: int, tasks: int) -> float:  # noqa: ARG002 - not offered
         """Return the seconds for a stream of tasks, one after the other, beside so many that are blocked."""
         raise NotOffered
 
-    def timers(self, count: int, every_s: float, lasts_s: float) -> list[list[tuple[float, float]]]:
+    def timers(self, count: int, every_s: float, lasts_s: float) -> list[list[tuple[float, float]]]:  # noqa: ARG002 - not offered
         """Run so many periodic timers, a moment apart; return for each its ticks: (planned, real)."""
         raise NotOffered
+
+
+def hold_by_file(pool: Pool) -> Callable[[], None]:
+    """Occupy a worker process; return what lets it go."""
+    gate = Path(tempfile.mkdtemp()) / "gate"
+    pool.submit(held_by_file, str(gate))
+    return gate.touch
 
 
 def on_grid(first: float, every_s: float, at: float) -> tuple[float, float]:

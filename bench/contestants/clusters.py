@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bodies import held_by_file, nothing
-from contestants.base import Contestant, NotOffered, Pool
+from contestants.base import Contestant, NotOffered, Pool, hold_by_file
+from task_bodies import held_by_file, nothing
 
 
 class Distributed(Contestant):
@@ -81,14 +81,16 @@ class ParslThreads(Contestant):
         from parsl.executors import ThreadPoolExecutor  # noqa: PLC0415
 
         config = Config(
-            executors=[ThreadPoolExecutor(max_threads=workers)], run_dir=tempfile.mkdtemp(), initialize_logging=self.writes_log
+            executors=[ThreadPoolExecutor(max_threads=workers)],
+            run_dir=tempfile.mkdtemp(),
+            initialize_logging=self.writes_log,
         )
         app = cache(parsl.python_app)
         with parsl.load(config):
             yield Pool(lambda fn, *args: app(fn)(*args), lambda futures: [future.result() for future in futures])
         parsl.clear()
 
-    def cancel(self, future: Any) -> None:  # noqa: ANN401 - its own kind of future
+    def cancel(self, future: Any) -> None:  # noqa: ANN401, ARG002 - its own kind of future
         """Not offered: AppFuture.cancel raises NotImplementedError."""
         raise NotOffered
 
@@ -138,10 +140,8 @@ class Ray(Contestant):
             ray.shutdown()
 
     def hold(self, pool: Pool) -> Callable[[], None]:
-        """Occupy the worker until a file is there."""
-        gate = Path(tempfile.mkdtemp()) / "gate"
-        pool.submit(held_by_file, str(gate))
-        return gate.touch
+        """Occupy a worker process."""
+        return hold_by_file(pool)
 
     def cancel(self, future: Any) -> None:  # noqa: ANN401 - an object ref
         """Cancel by the ref."""

@@ -11,8 +11,8 @@ import anyio
 import anyio.to_thread
 import trio
 
-from bodies import as_coroutine, nothing_async, stamped
 from contestants.base import Body, Contestant, Graph
+from task_bodies import as_coroutine, nothing, stamped
 
 
 class TaskGroup(Contestant):
@@ -91,18 +91,18 @@ class TaskGroup(Contestant):
         return asyncio.run(main())
 
     def stream(self, blocked: int, tasks: int) -> float:
-        """Block tasks on a second semaphore."""
+        """Run bodies in threads, beside tasks that are blocked on a second semaphore."""
 
         async def main() -> float:
             semaphore, licence = asyncio.Semaphore(2), asyncio.Semaphore(0)
 
             async def limited() -> None:
                 async with semaphore:
-                    await nothing_async()
+                    await asyncio.to_thread(nothing)
 
             async def licensed() -> None:
                 async with licence:
-                    await nothing_async()
+                    await asyncio.to_thread(nothing)
 
             waiting = [asyncio.create_task(licensed()) for _ in range(blocked)]
             await asyncio.sleep(0)
@@ -193,7 +193,7 @@ class Trio(Contestant):
             async with trio.open_nursery() as nursery:
                 for _ in range(tasks):
                     nursery.start_soon(trio.sleep_forever)
-                await trio.sleep(0)
+                await trio.lowlevel.checkpoint()
                 begin = time.perf_counter()
                 nursery.cancel_scope.cancel()
             return time.perf_counter() - begin

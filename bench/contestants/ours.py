@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from bodies import as_coroutine, nothing
-from contestants.base import Body, Contestant, Pool, on_grid
+from contestants.base import Body, Contestant, Pool, hold_by_file, on_grid
+from task_bodies import as_coroutine, nothing
 from whywait import Authority, Executor, Handle
 
 
@@ -32,16 +32,15 @@ class Whywait(Contestant):
 
     def dispose(self, tasks: int) -> float:
         """Dispose a scope."""
-        gate = threading.Event()
-        with Authority(slots=1, cpu=64, ram="64GB") as authority:
-            authority.submit(gate.wait)
+        with Authority(slots=1, cpu=64, ram="64GB", engine=self.engine) as authority:
+            let_go = self.hold(Pool(authority.submit, list))
             scope = authority.scope("bench")
             handles = [scope.submit(nothing) for _ in range(tasks)]
             begin = time.perf_counter()
             scope.dispose()
             elapsed = time.perf_counter() - begin
             assert all(handle.outcome == "ABORTED" for handle in handles)
-            gate.set()
+            let_go()
         return elapsed
 
     def stream(self, blocked: int, tasks: int) -> float:
@@ -110,6 +109,10 @@ class WhywaitProcess(Whywait):
 
     engine = "process"
 
+    def hold(self, pool: Pool) -> Callable[[], None]:
+        """Occupy a worker process."""
+        return hold_by_file(pool)
+
 
 class WhywaitAsyncio(Contestant):
     """An authority over coroutines."""
@@ -155,5 +158,3 @@ class WhywaitAsyncio(Contestant):
             return elapsed
 
         return asyncio.run(main())
-
-

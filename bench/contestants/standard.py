@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from graphlib import TopologicalSorter
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from bodies import held_by_file, nothing
-from contestants.base import Body, Contestant, Graph, Pool
+from contestants.base import Body, Contestant, Graph, Pool, hold_by_file
+from task_bodies import nothing
 
 
 class ThreadPool(Contestant):
@@ -48,22 +46,20 @@ class ProcessPool(ThreadPool):
     executor = ProcessPoolExecutor
 
     def hold(self, pool: Pool) -> Callable[[], None]:
-        """Occupy a worker process until a file is there."""
-        gate = Path(tempfile.mkdtemp()) / "gate"
-        pool.submit(held_by_file, str(gate))
-        return gate.touch
+        """Occupy a worker process."""
+        return hold_by_file(pool)
 
     def dispose(self, tasks: int) -> float:
         """Shut down and cancel what waits; it is over when the last future says so."""
-        gate = Path(tempfile.mkdtemp()) / "gate"
         executor = ProcessPoolExecutor(1)
-        futures = [executor.submit(held_by_file, str(gate)) for _ in range(tasks)]
+        let_go = hold_by_file(Pool(executor.submit, list))
+        futures = [executor.submit(nothing) for _ in range(tasks)]
         begin = time.perf_counter()
         executor.shutdown(wait=False, cancel_futures=True)
         while not futures[-1].done():
             time.sleep(0.0001)
         elapsed = time.perf_counter() - begin
-        gate.touch()
+        let_go()
         return elapsed
 
 

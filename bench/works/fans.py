@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bodies import nothing
 from contestants.base import Contestant
+from task_bodies import nothing
 
 
 def measure(contestant: Contestant, params: dict[str, Any]) -> dict[str, float]:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from bodies import nothing
 from contestants.base import Contestant
+from task_bodies import nothing
 from whywait import Aging, Authority, Strict
 from whywait.kernel.dispatch import Dispatcher
 from whywait.kernel.kernel import Kernel
@@ -44,7 +44,7 @@ def _without_events(tasks: int) -> float:
 
 def _subscribed(tasks: int) -> float:
     authority = Authority(slots=2)
-    authority.subscribe(lambda event: None)
+    authority.subscribe(nothing)
     return _run(authority, tasks)
 
 

@@ -16,7 +16,7 @@ _RADIUS, _FRACTION = 5, 0.25  # of random nearest neighbours, as in Task Bench
 
 
 def pattern(name: str, width: int, steps: int) -> Graph:
-    """Return ``steps`` rows of ``width`` tasks (a tree: of 1, 2, 4 ... up to ``width``) with a pattern's dependencies."""
+    """Return ``steps`` rows of ``width`` tasks (a tree: of 1, 2, 4 ... up to that) with a pattern's dependencies."""
     chance = Random(1)
     graph: Graph = []
     before: list[int] = []

@@ -6,8 +6,8 @@ import threading
 from itertools import pairwise
 from typing import Any
 
-from bodies import stamped
 from contestants.base import Contestant
+from task_bodies import stamped
 
 _BODY_S = 0.0002
 

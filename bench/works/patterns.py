@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bodies import kernel, nothing
 from contestants.base import Contestant
+from task_bodies import kernel, nothing
 from works.graphs import pattern
 
 

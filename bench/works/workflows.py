@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from bodies import pause
 from contestants.base import Contestant
+from task_bodies import pause
 from whywait import Simulation
 from works.graphs import Graph, epigenomics, montage
 
@@ -28,7 +28,7 @@ def measure(contestant: Contestant, params: dict[str, Any]) -> dict[str, float]:
 
 
 def bounds(shape: str, size: int, slots: int) -> dict[str, float]:
-    """Return tasks, the simulated makespan, and what nobody can beat: the critical path, and the work over the slots."""
+    """Return tasks, the simulated makespan, and what nobody can beat: critical path, and work over slots."""
     names, graph, durations_ms = SHAPES[shape](size)
     ends: list[int] = []
     for after, duration in zip(graph, durations_ms, strict=True):
