@@ -233,8 +233,8 @@ def _stream(figures: Figures, _: str) -> str:
     table = _table(figures, "stream", names, columns, [f"beside {blocked:,}", "ratio"])
     return f"""\
 A stream of tasks, each submitted when the one before is done (µs for a task), beside tasks that are blocked by a
-resource (whywait, asyncio: a second semaphore, Ray) or by a dependency (Parsl, which has no resources, and distributed, whose
-stream stood still beside tasks that waited for a worker's resource).
+resource (whywait, asyncio: a second semaphore, Ray) or by a dependency (Parsl, which has no resources, and distributed,
+whose stream stood still beside tasks that waited for a worker's resource).
 
 {table}
 """

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -105,20 +106,21 @@ def _entry(results: dict[str, Any], cell: Cell) -> dict[str, Any]:
 def _run(cell: Cell) -> dict[str, Any]:
     """Run a measurement in a process of its own; with all that it started, it ends in time."""
     what = json.dumps({"work": cell.work, "contestant": cell.contestant, "params": cell.params})
-    process = subprocess.Popen(  # noqa: S603 - our own script
-        [sys.executable, str(HERE / "cell.py"), what],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "PYTHONPATH": str(HERE), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"},
-    )
-    try:
-        output, errors = process.communicate(timeout=LIMIT_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        return {"error": f"took more than {LIMIT_S} s"}
+    with tempfile.TemporaryDirectory(prefix="bench", ignore_cleanup_errors=True) as scratch:
+        process = subprocess.Popen(  # noqa: S603 - our own script
+            [sys.executable, str(HERE / "cell.py"), what],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": str(HERE), "TMPDIR": scratch},  # worker processes find the bodies
+        )
+        try:
+            output, errors = process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return {"error": f"took more than {LIMIT_S} s"}
     lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
     if not lines:
         return {"error": f"ended without a result: {errors.strip()[-200:]}"}

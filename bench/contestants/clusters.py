@@ -122,16 +122,18 @@ class Ray(Contestant):
 
     @contextmanager
     def open(self, workers: int) -> Iterator[Pool]:
-        """Start Ray."""
+        """Start a Ray of its own, whatever else runs on this machine."""
         import ray  # noqa: PLC0415 - each peer is imported for itself only
 
         ray.init(
+            address="local",
             num_cpus=workers,
             resources={"licence": 1},
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,
             object_store_memory=200_000_000,
+            _temp_dir=tempfile.mkdtemp(),
         )
         remote = cache(ray.remote)
         try:
