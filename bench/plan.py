@@ -45,7 +45,7 @@ def _throughput(quick: bool) -> Iterator[Cell]:  # noqa: FBT001 - one of two pla
     many = 5000 if quick else 20_000
     for name in (*THREADS, *COROUTINES, *PROCESSES):
         workers = [2] if quick else [2, 4, 8] if name == "joblib" else [1, 2, 4, 8]  # joblib has no pool of one
-        few = name in SLOW or name in PROCESSES
+        few = name in SLOW or name in PROCESSES or name == "anyio"
         yield Cell("throughput", name, {"workers": workers, "tasks": many // 20 if few else many})
 
 

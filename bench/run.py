@@ -118,9 +118,11 @@ def _run(cell: Cell) -> dict[str, Any]:
         try:
             output, errors = process.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
             return {"error": f"took more than {LIMIT_S} s"}
+        finally:
+            if process.returncode is None:  # too slow, or we are interrupted
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
     lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
     if not lines:
         return {"error": f"ended without a result: {errors.strip()[-200:]}"}
