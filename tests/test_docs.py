@@ -20,7 +20,7 @@ from whywait.submission import TaskOptions
 TOP = Path(__file__).resolve().parent.parent
 DOCS = TOP / "docs"
 PAGES = [TOP / "README.md", TOP / "CONTRIBUTING.md", TOP / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
-# An example, and what it prints if the page shows that right below. It may go on from the one before, or need a package.
+# An example, and what it prints if that stands right below. It may go on from the one before, or need a package.
 EXAMPLE = re.compile(
     r"(?:^<!-- (?P<mark>goes on|needs (?P<package>\w+)) -->\n\n)?"
     r"^```python\n(?P<code>.*?)^```$(?:\n\n^```text\n(?P<output>.*?)^```$)?",

@@ -302,12 +302,13 @@ class Handle(Generic[T]):
             self._unseen.seen = True
         if self._error is not None:
             return self._error
-        task = self._task
+        task, policy = self._task, self._task.policy
         ended = f"task {task.id} ended as {task.outcome} ({task.cause})"
         if task.outcome == Outcome.TIMEOUT:
-            return TaskTimeout(f"{ended}: it ran longer than its timeout")
+            return TaskTimeout(f"{ended}: it ran longer than its timeout of {(policy.timeout_ns or 0) / 1e9:g} s")
         if task.outcome == Outcome.REJECTED:
-            return TaskDropped(f"{ended}: it was dropped before it could start")
+            limit = f" (max_wait {(policy.max_wait_ns or 0) / 1e9:g} s)" if task.cause == Cause.MAX_WAIT else ""
+            return TaskDropped(f"{ended}: it was dropped before it could start{limit}")
         root = f" of {task.root!r}" if task.cause == Cause.DEPENDENCY else ""
         return TaskAborted(f"{ended}{': the end' + root + ' took it down' if root else ''}")
 
@@ -325,7 +326,10 @@ class Handle(Generic[T]):
 
     def _check_paused(self) -> None:
         if self._task.cause == Cause.PAUSE_TIMEOUT or (self._task.abort or ("", ""))[1] == Cause.PAUSE_TIMEOUT:
-            raise PauseTimeout(f"task {self.id} reached no checkpoint in time: it is cancelled")
+            limit_s = self._authority.settings.pause_timeout_s
+            raise PauseTimeout(
+                f"task {self.id} reached no checkpoint within {limit_s:g} s (pause_timeout): it is cancelled"
+            )
 
 
 class Unseen:

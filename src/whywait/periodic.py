@@ -94,7 +94,7 @@ def add_periodic(
     authority = prototype._authority
     own: dict[str, Any] = {key: value for key, value in options.items() if key in _OWN}
     of_tasks: Any = {key: value for key, value in options.items() if key not in _OWN}
-    request = prepare(authority, kernel_scope, prototype, args, of_tasks)
+    request = prepare(authority, kernel_scope, prototype, args, of_tasks, "a periodic", ("every", *_OWN))
     if request.after or request.after_ended:
         raise ConfigError(
             "a periodic has no dependencies and takes no handle as argument: its tasks start by the clock"

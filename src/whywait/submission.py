@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 from whywait.errors import ConfigError, ForeignRef, UnknownTask
 from whywait.handle import Handle
 from whywait.kernel.model import HIGHEST, LOWEST, Demand, Policy, Priority, Ref, Retry, Submission, Task, make_demand
-from whywait.settings import UNSET, Seconds, Size, Unset, as_retry, optional_ns
-from whywait.units import parse_size
+from whywait.settings import UNSET, Seconds, Size, Unset, as_retry, optional_ns, size
 
 if TYPE_CHECKING:
     from whywait.authority import Authority
@@ -48,10 +47,19 @@ _OF_POLICY: Final = frozenset(("timeout", "retry", "max_wait"))
 _OF_DEMAND: Final = frozenset(("cpu", "ram", "vram", "resources"))
 
 
-def prepare(  # noqa: C901 - one look at each option
-    authority: Authority, kernel_scope: KernelScope, handle: Handle[Any], args: tuple[Any, ...], options: TaskOptions
+def prepare(  # noqa: C901, PLR0912 - one look at each option
+    authority: Authority,
+    kernel_scope: KernelScope,
+    handle: Handle[Any],
+    args: tuple[Any, ...],
+    options: TaskOptions,
+    what: str = "a task",
+    known: Iterable[str] = (),
 ) -> Submission:
-    """Return what the kernel takes for a call with these options; the handle gets its engine and its arguments."""
+    """Return what the kernel takes for a call with these options; the handle gets its engine and its arguments.
+
+    ``what`` is what a refusal calls it, ``known`` are the options that were taken already.
+    """
     get: Callable[..., Any] = options.get
     wants_demand = wants_policy = False
     for key in options:
@@ -61,19 +69,24 @@ def prepare(  # noqa: C901 - one look at each option
             wants_policy = True
         elif key not in _OPTIONS:
             unknown = ", ".join(sorted(options.keys() - _OPTIONS))
-            allowed = ", ".join(_OPTIONS)
-            raise TypeError(f"a task has no option {unknown} (a function's own go into kwargs): use {allowed}")
+            allowed = ", ".join((*known, *_OPTIONS))
+            raise TypeError(f"{what} has no option {unknown} (a function's own go into kwargs): use {allowed}")
+    name = get("id")
+    if name is not None and name.__class__ is not str:
+        raise ConfigError(f"task id {name!r} is not allowed: use a string")
     engine = get("engine")
     if engine is not None:
         handle._engine = authority.engines.get(engine)
     after: Iterable[Any] = get("after", ())
     kwargs = get("kwargs")
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise ConfigError(f"kwargs {kwargs!r} is not allowed: use a dict of the function's keyword arguments")
     if args or kwargs:
         awaited = [value for value in (*args, *(kwargs or {}).values()) if isinstance(value, Handle)]
         if kwargs or awaited:
             handle._kwargs = dict(kwargs or {})
         if awaited:
-            after = (*_each(after), *awaited)
+            after = (*_each(after or ()), *awaited)
     priority = get("priority", Priority.NORMAL)
     if priority.__class__ is not int or not LOWEST <= priority <= HIGHEST:
         priority = Priority.parse(priority)
@@ -81,14 +94,17 @@ def prepare(  # noqa: C901 - one look at each option
     if wants_demand:
         sizes = get("cpu", 0), get("ram", 0), get("vram", 0)
         resources = get("resources")
-        demand = _demand_with(*sizes, resources) if resources else _demand(*sizes)
+        try:
+            demand = _demand_with(*sizes, resources) if resources else _demand(*sizes)
+        except TypeError:  # what is no number and no string may not be hashable
+            raise ConfigError(f"demand {sizes!r} of cpu, ram and vram is not allowed: use ints or sizes") from None
     policy = None
     if wants_policy:
         policy = changed(kernel_scope.policy, get("timeout", UNSET), get("retry", UNSET), get("max_wait", UNSET))
     after_ended = get("after_ended", ())
     return Submission(
         kernel_scope,
-        get("id"),
+        name,
         priority,
         demand,
         tuple([_task(authority, dependency) for dependency in _each(after)]) if after else (),
@@ -120,13 +136,15 @@ def _changed(
 
 
 def _demand_with(cpu: int, ram: Size, vram: Size, resources: Mapping[str, Size]) -> Demand:
-    named = {name: parse_size(amount) for name, amount in resources.items()}
-    return make_demand(cpu, parse_size(ram), parse_size(vram), named)
+    if not isinstance(resources, Mapping):
+        raise ConfigError(f"resources {resources!r} is not allowed: use a dict of names and amounts")
+    named = {name: size(name, amount) for name, amount in resources.items()}
+    return make_demand(cpu, size("ram", ram), size("vram", vram), named)
 
 
 @lru_cache(maxsize=256, typed=True)
 def _demand(cpu: int, ram: Size, vram: Size) -> Demand:
-    return make_demand(cpu, parse_size(ram), parse_size(vram))
+    return make_demand(cpu, size("ram", ram), size("vram", vram))
 
 
 def _each(dependencies: Any) -> Iterable[Any]:  # noqa: ANN401 - checked here

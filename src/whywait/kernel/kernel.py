@@ -16,7 +16,18 @@ from whywait.kernel import scopes, snapshot, why
 from whywait.kernel.events import Details, Kind, RawEvent, outcome_details
 from whywait.kernel.lanes import Aging, Order
 from whywait.kernel.life import BACKOFF, PAUSE, Life
-from whywait.kernel.model import Budget, Demand, Limits, Policy, Priority, Scope, Submission, Task
+from whywait.kernel.model import (
+    GENERATED_ID_PREFIX,
+    Budget,
+    Demand,
+    Limits,
+    Policy,
+    Priority,
+    Scope,
+    Submission,
+    Task,
+    name_splits,
+)
 from whywait.kernel.periodic import Periodic
 from whywait.kernel.periodics import TICK
 from whywait.kernel.repair import repair
@@ -321,9 +332,9 @@ class Kernel:
 
     def find_periodic(self, name: str) -> Periodic:
         """Return the periodic of a name; ``scope/name`` where several scopes have one."""
-        key, slash, rest = name.rpartition("/")
-        if slash and key in self.scopes and rest in self.scopes[key].periodics:
-            return self.scopes[key].periodics[rest]
+        for key, rest in name_splits(name):
+            if key in self.scopes and rest in self.scopes[key].periodics:
+                return self.scopes[key].periodics[rest]
         hits = [scope for scope in self.scopes.values() if name in scope.periodics]
         if len(hits) > 1:
             keys = ", ".join(f"{scope.key}/{name}" for scope in hits)
@@ -427,18 +438,19 @@ class Kernel:
     def find(self, name: str, scope: Scope | None = None) -> Task | str:
         """Return the living task of a name, or the outcome of a finished one; ``scope/name`` finds it anywhere."""
         if scope is not None:
-            known = scope.ids.get(name)
+            known = scope.known(name)
         else:
-            hits = [each for each in self.scopes.values() if name in each.ids]
+            hits = [each for each in self.scopes.values() if each.known(name) is not None]
             if len(hits) > 1:
                 keys = ", ".join(f"{each.key}/{name}" for each in hits)
                 raise UnknownTask(f"task id {name!r} is ambiguous: write one of {keys}")
-            known = hits[0].ids[name] if hits else None
-            key, slash, rest = name.rpartition("/")
-            if known is None and slash and key in self.scopes:
-                known = self.scopes[key].ids.get(rest)
+            known = hits[0].known(name) if hits else None
+            for key, rest in name_splits(name):
+                if known is None and key in self.scopes:
+                    known = self.scopes[key].known(rest)
         if known is None:
-            raise UnknownTask(f"no task has the id {name!r}")
+            living = "living " if GENERATED_ID_PREFIX in name else ""  # nothing stays of one that was given no id
+            raise UnknownTask(f"no {living}task has the id {name!r}")
         return known
 
     # Steps
