@@ -132,6 +132,7 @@ def test_a_body_that_swallows_whatever_it_is_told_is_named(engine, monkeypatch):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_body_that_forks_is_heard_once(engine, tmp_path):
     """T4, O1: the copy that returns from the body too reports to nobody and runs nothing; here all goes on."""
+
     def fork():
         pid = os.fork()
         if pid == 0:

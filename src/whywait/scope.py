@@ -370,12 +370,13 @@ def open_scope(authority: Authority, parent: Scope | None, key: str, options: Sc
         above.policy, options.get("timeout", UNSET), options.get("retry", UNSET), options.get("max_wait", UNSET)
     )
     default = parent._engine if parent is not None else authority.engines.default
-    scope = Scope(
-        authority,
-        authority.command(lambda now: kernel.open_scope(now, key, above, limits, policy)),
-        engine=authority.engines.get(options["engine"]) if options.get("engine") is not None else default,
-        grace_s=seconds("grace", options.get("grace", authority.settings.grace_s)),
-        on_error=on_error,
-    )
-    authority.scopes[key] = scope
-    return scope
+    engine = authority.engines.get(options["engine"]) if options.get("engine") is not None else default
+    grace_s = seconds("grace", options.get("grace", authority.settings.grace_s))
+
+    def act(now: int) -> Scope:
+        kernel_scope = kernel.open_scope(now, key, above, limits, policy)
+        scope = Scope(authority, kernel_scope, engine=engine, grace_s=grace_s, on_error=on_error)
+        authority.scopes[key] = scope  # under the lock: others look through them
+        return scope
+
+    return authority.command(act)
