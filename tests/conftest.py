@@ -18,6 +18,7 @@ def own_temporary_folder(tmp_path_factory):
         folder = str(tmp_path_factory.mktemp("temporary"))
         patch.setattr(tempfile, "tempdir", folder)
         patch.setenv("TMPDIR", folder)
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))  # where beacons have their folder
         watch_loops()
         yield
 

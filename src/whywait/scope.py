@@ -401,7 +401,10 @@ def open_scope(authority: Authority, parent: Scope | None, key: str, options: Sc
         "grace_s": seconds("grace", grace) if grace is not None else around.grace_s,
         "on_error": on_error,
     }
-    kernel_scope = authority.command(lambda now: kernel.open_scope(now, key, above, limits, policy))
-    scope = Scope(authority, kernel_scope, **settings)
-    authority.scopes[key] = scope
-    return scope
+
+    def act(now: int) -> Scope:
+        scope = Scope(authority, kernel.open_scope(now, key, above, limits, policy), **settings)
+        authority.scopes[key] = scope  # under the lock: others look through them
+        return scope
+
+    return authority.command(act)
