@@ -95,6 +95,13 @@ def test_a_scope_that_is_refused_leaves_its_key_free(authority):
             authority.scope(key)
 
 
+def test_a_variable_beyond_all_reason_is_refused(monkeypatch):
+    """E1: naming the variable, without its thousands of digits."""
+    monkeypatch.setenv("WHYWAIT_MAX_WAIT_MS", "9" * 400)
+    with refused("environment variable WHYWAIT_MAX_WAIT_MS=an int of 1329 bits is not allowed"):
+        Authority.from_env()
+
+
 def test_a_periodic_is_refused_like_a_task(authority):
     """B1, R3, R7: one that could never start, too; and the options it names are its own."""
     for options, words, kind in (

@@ -194,10 +194,11 @@ def test_ctrl_c_while_leaving_a_block_disposes_it(block, monkeypatch):
     monkeypatch.setattr("whywait.scope.Scope.wait", interrupted)
     authority = Authority(slots=1)
     inside = authority if block == "authority" else authority.scope("s")
-    with pytest.raises(KeyboardInterrupt), inside:  # noqa: PT012 - the end of the block is what is broken off
-        running = inside.submit(lambda: current().signal.wait(PATIENCE_S))
-        waiting = inside.submit(int)
-    assert [running.cause, waiting.cause] == ["scope_disposed", "scope_disposed"]
+    bodies = (lambda: current().signal.wait(PATIENCE_S), int)
+    handles = []
+    with pytest.raises(KeyboardInterrupt), inside:
+        handles += [inside.submit(body) for body in bodies]
+    assert [handle.cause for handle in handles] == ["scope_disposed", "scope_disposed"]
     authority.dispose()
 
 

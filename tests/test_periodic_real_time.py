@@ -51,7 +51,7 @@ def test_settings_out_of_range_are_refused(authority, options, text):
 
 def test_an_unknown_option_is_refused(authority):
     """R7: by its name."""
-    with pytest.raises(TypeError, match="a task has no option wrong"):
+    with pytest.raises(TypeError, match="a periodic has no option wrong"):
         authority.scope("s").periodic(print, every=1, wrong=2)
 
 

@@ -44,6 +44,7 @@ class TaskContext:
         if handle.attention:
             signal = signal_of(handle)
             while signal.pause_asked and not signal.aborted:
+                refuse_on_loop("checkpoint() of a task that is to pause", "await ctx.checkpoint_async()")
                 go = signal.go
                 handle._authority.parked(handle)
                 go.wait()

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from whywait import leftovers
 from whywait.clock import Clock
 from whywait.engines.base import SUCCEEDED, Ended, Engine
 from whywait.engines.forks import own
@@ -60,10 +61,12 @@ class Core(Services):
         self._watchers: list[tuple[Callable[[], bool], Callable[[], None]]] = []
         self._pause_waiters: dict[int, list[Callable[[], object]]] = {}
         own(self)
+        leftovers.watch(self)
 
     def let_go(self) -> None:
         """Be of no use in a fork of this process: none of the threads is there, and locks may be held for ever."""
         self.lock = LeftBehind()  # type: ignore[assignment] # it only refuses
+        leftovers.forget(self)
 
     def command(self, act: Callable[[int], T]) -> T:
         """Run kernel commands under the lock, then dispatch and carry out what follows."""

@@ -56,7 +56,7 @@ CAUSE_HEADS: Final = {
 }
 # Why a task ended as it did, beside its outcome.
 _ENDINGS: Final = {
-    Cause.EXCEPTION: "failed: its body raised",
+    Cause.EXCEPTION: "failed: its body raised an exception",
     Cause.EXIT_CODE: "failed: its command left with an error",
     Cause.WORKER_LOST: "failed: its worker process was lost",
     Cause.HANDLER: "failed: one of its handlers did",

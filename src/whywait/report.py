@@ -80,7 +80,7 @@ def _run_summary(summary: Summary) -> list[str]:
     told = [f"{count:,} {outcome}" for outcome, count in outcomes.items() if count]
     told += [f"{count:,} {word}" for word, count in (("running", running), ("waiting", waiting)) if count]
     return [
-        f"{_count(summary['tasks'], 'task')} in {format_ms(summary['makespan_ms'])}",
+        f"{_tasks(summary)} in {format_ms(summary['makespan_ms'])}",
         f"  {', '.join(told) or 'nothing to do'}",
     ]
 
@@ -183,7 +183,7 @@ def _causes(summary: Summary) -> list[str]:
     causes = summary["waited_for_ms"]
     total = sum(causes.values())
     if not total:
-        return ["Nobody waited."] if summary["tasks"] else []
+        return ["Nobody waited."] if summary["tasks"] or summary["iterations"] else []
     rows = [
         (
             _cut(printable(CAUSE_LABELS.get(cause, cause)), 20),

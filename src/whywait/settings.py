@@ -11,10 +11,11 @@ from typing import Any, Final
 from whywait.errors import ConfigError
 from whywait.kernel.lanes import Aging, Order, Strict
 from whywait.kernel.model import Budget, Limits, Policy, Retry
-from whywait.units import parse_duration_ns, parse_size
+from whywait.units import parse_duration_ns, parse_size, shown
 
 NS: Final = 1_000_000_000
 MB: Final = 1_000_000
+MOST: Final = 10**15  # of what a variable may say: beyond is a slip of the keyboard, not a wish
 SCHEDULERS: Final = ("threadpool", "simple", "unbounded")
 
 
@@ -157,6 +158,8 @@ class _Environment:
             value = least - 1
         if value < least:
             raise ConfigError(f"environment variable {name}={text!r} is not allowed: use an int of {least} or more")
+        if value > MOST:
+            raise ConfigError(f"environment variable {name}={shown(value)} is not allowed: use an int up to {MOST:,}")
         return value
 
     def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:

@@ -178,6 +178,7 @@ def carry_out(job: Run, signals: Signals, *, is_silent: bool, is_debugging: bool
                 break
             if asked and job.survivors:
                 break
+        job.rest()  # while what iterations print still goes where it belongs
 
 
 @contextmanager

@@ -116,7 +116,7 @@ class Admission:
                 limit = each.limits.max_spawn
                 if limit is not None and each.spawned + taken.get(each.key, 0) >= limit:
                     raise Rejected(
-                        f"{_where(each)} has accepted {each.spawned} tasks in its life and max_spawn is {limit}: "
+                        f"{_where(each)} has accepted {_tasks(each.spawned)} in its life and max_spawn is {limit}: "
                         f"{_what(request)} is refused",
                         check="max_spawn",
                         cause=Cause.SPAWN_LIMIT,
@@ -215,7 +215,7 @@ class Admission:
             left = gate.free - ready.get(each.key, 0)
             if left <= 0 or _ready_at_least(each, left):
                 raise Rejected(
-                    f"all {gate.limit} slots of {_where(each)} are taken or spoken for: {_what(request)} is refused",
+                    f"{_slots(gate.limit, _where(each))} taken or spoken for: {_what(request)} is refused",
                     check="when_busy",
                     cause=Cause.BUSY,
                 )
@@ -234,7 +234,7 @@ class Admission:
                     if task.pending and task.number not in needed and task.number not in doomed:
                         return task
         raise QueueFull(
-            f"{_where(full)} has {full.pending} pending tasks and queue_limit is {full.limits.queue_limit}: "
+            f"{_where(full)} has {_tasks(full.pending, 'pending ')} and queue_limit is {full.limits.queue_limit}: "
             f"{_what(request)} is refused",
             check="queue_limit",
             cause=Cause.QUEUE_FULL,
@@ -281,6 +281,14 @@ def _bad_name(scope: Scope, name: str) -> Exception:
 
 def _where(scope: Scope) -> str:
     return f"scope {scope.key!r}" if scope.parent else "the authority"
+
+
+def _tasks(count: int, which: str = "") -> str:
+    return f"{count} {which}task{'' if count == 1 else 's'}"
+
+
+def _slots(count: int, where: str) -> str:
+    return f"the only slot of {where} is" if count == 1 else f"all {count} slots of {where} are"
 
 
 def _what(request: Submission | str) -> str:

@@ -163,6 +163,7 @@ class Periodics:
         if periodic.make_job is not None:
             task.job = periodic.make_job(task)
         scope.triggers += 1
+        life.stats.iterations += 1
         held = periodic.started + len(periodic.waiting) >= periodic.width
         periodic.waiting.append(task)
         if held:

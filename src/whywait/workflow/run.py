@@ -116,15 +116,20 @@ class Run:
             self._over.wait(0.05)
         self.survivors = tuple(view.id for view in self.authority.snapshot().running)
 
-    def close(self) -> None:
-        """End the periodics and everything else; idempotent."""
+    def rest(self) -> None:
+        """End what still runs beside the tasks or after them, so that nothing is printed any more; idempotent."""
         if not self.ended_ns:
             self.ended_ns = monotonic_ns()
         if self._disposing is None:
             self._stop_periodics()
-            self._dispose()
         elif not self.survivors:
             self._disposing.join()
+
+    def close(self) -> None:
+        """End the periodics and everything else; idempotent."""
+        self.rest()
+        if self._disposing is None:
+            self._dispose()
         for undo in reversed(self._unhook):
             undo()
         self._unhook.clear()
