@@ -1,6 +1,5 @@
 """What the documentation shows is true: pages are current and whole, examples run, links lead somewhere."""
 
-import importlib.util
 import inspect
 import pydoc
 import re
@@ -20,9 +19,9 @@ from whywait.submission import TaskOptions
 TOP = Path(__file__).resolve().parent.parent
 DOCS = TOP / "docs"
 PAGES = [TOP / "README.md", TOP / "CONTRIBUTING.md", TOP / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
-# An example, and what it prints if the page shows that right below. It may go on from the one before, or need a package.
+# An example, and what it prints if the page shows that right below. It may go on from the one before, or need Ray.
 EXAMPLE = re.compile(
-    r"(?:^<!-- (?P<mark>goes on|needs (?P<package>\w+)) -->\n\n)?"
+    r"(?:^<!-- (?P<mark>goes on|needs ray) -->\n\n)?"
     r"^```python\n(?P<code>.*?)^```$(?:\n\n^```text\n(?P<output>.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
 )
@@ -33,10 +32,10 @@ class Piece(NamedTuple):
     output: str | None
 
 
-def examples_of(page: Path) -> list[tuple[str, str | None, list[Piece]]]:
-    """Return the place, the package it needs and the pieces of each example of a page."""
+def examples_of(page: Path) -> list[tuple[str, bool, list[Piece]]]:
+    """Return of each example of a page where it is, whether it needs Ray, and its pieces."""
     text = page.read_text(encoding="utf-8")
-    found: list[tuple[str, str | None, list[Piece]]] = []
+    found: list[tuple[str, bool, list[Piece]]] = []
     for match in EXAMPLE.finditer(text):
         piece = Piece(match["code"], match["output"])
         if match["mark"] == "goes on":
@@ -44,22 +43,14 @@ def examples_of(page: Path) -> list[tuple[str, str | None, list[Piece]]]:
             continue
         headings = re.findall(r"^#+ (.*)$", text[: match.start()], re.MULTILINE)
         place = f"{page.relative_to(TOP)}-{len(found) + 1}-{headings[-1]}"
-        found.append((place, match["package"], [piece]))
+        found.append((place, match["mark"] == "needs ray", [piece]))
     return found
 
 
 EXAMPLES = [
-    pytest.param(
-        pieces,
-        id=place,
-        marks=[
-            pytest.mark.skipif(
-                package is not None and importlib.util.find_spec(package) is None, reason=f"needs {package}"
-            )
-        ],
-    )
+    pytest.param(pieces, id=place, marks=[pytest.mark.ray] if needs_ray else [])
     for page in PAGES
-    for place, package, pieces in examples_of(page)
+    for place, needs_ray, pieces in examples_of(page)
 ]
 
 
