@@ -30,7 +30,7 @@ def authority():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"every": 0}, "interval of 0 ns is not allowed: use at least 1 ms"),
+        ({"every": 0}, "interval of 0 ms is not allowed: use at least 1 ms"),
         ({"every": "soon"}, "every: .* is not a duration"),
         ({"every": 1, "overlap": "pile"}, "overlap 'pile' is not allowed: use one of skip, queue, parallel"),
         ({"every": 1, "max_parallel": 0}, "max_parallel 0"),

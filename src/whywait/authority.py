@@ -12,7 +12,7 @@ from whywait.core import Core
 from whywait.devtools import open_devtools
 from whywait.engines.base import Engine
 from whywait.engines.registry import Engines
-from whywait.errors import ForeignRef, StaleRef, UnknownScope, UnknownTask
+from whywait.errors import ForeignRef, InvalidTransition, StaleRef, UnknownScope, UnknownTask
 from whywait.explain import Why, in_words
 from whywait.handle import Handle
 from whywait.journal import Events
@@ -192,6 +192,8 @@ class Authority(Core):
         other machines can reach; ``hosts`` are further names under which it is called then. ``file`` is what
         ``whywait top`` may call the run by; the started program if left out.
         """
+        if self._root.state == ScopeState.DISPOSED:
+            raise InvalidTransition("the authority is DISPOSED: there is nothing left to show; open DevTools before")
         tools = open_devtools(self, port, control=control, host=host, expose=expose, hosts=hosts, name=name)
         self._on_close.append(lambda: tools.close(run_is_over=True))
         if announce:
@@ -257,9 +259,11 @@ class Authority(Core):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Leave normally: wait for all tasks, then dispose. Leave by an exception: dispose."""
-        if kind is None:
-            self._root.leave()
-        self.dispose()
+        try:
+            if kind is None:
+                self._root.leave()
+        finally:  # the wait may be broken off, by Ctrl-C for one
+            self.dispose()
 
     async def __aenter__(self) -> Self:
         """Use as an async block; coroutine functions run on this event loop."""
@@ -270,9 +274,11 @@ class Authority(Core):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Leave like a plain block, without blocking the event loop."""
-        if kind is None:
-            await self._root.leave_async()
-        await self.dispose_async()
+        try:
+            if kind is None:
+                await self._root.leave_async()
+        finally:  # the wait may be cancelled
+            await self.dispose_async()
 
     def _close(self) -> None:
         self._clock.close()
@@ -294,6 +300,8 @@ class Authority(Core):
                 if isinstance(found, str):
                     raise StaleRef(f"task {ref!r} has ended ({found}): only its handle knows more")
                 return found
+            if not isinstance(ref, Ref):
+                raise UnknownTask(f"a task is looked up by its ref or its id, not by {ref!r}")
             if ref.authority != self.token:
                 raise ForeignRef(f"{ref} belongs to another authority")
             scope = self.kernel.scopes.get(ref.scope)

@@ -434,7 +434,12 @@ def _listed(names: list[str]) -> str:
 
 
 def _amount(resource: str, amount: int, limit: int = 0) -> str:
-    return format_size(amount) if resource in _SIZES or max(limit, amount) >= _BYTES else str(amount)
+    return format_size(amount) if is_size(resource, max(limit, amount)) else str(amount)
+
+
+def is_size(resource: str, amount: float) -> bool:
+    """Return whether people read an amount of a resource as bytes: memory is, and so is a large amount of anything."""
+    return resource in _SIZES or amount >= _BYTES
 
 
 def _tasks(count: int) -> str:

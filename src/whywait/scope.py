@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextvars import copy_context
 from threading import Lock
 from types import TracebackType
@@ -34,7 +34,10 @@ KILL_S: Final = 5.0  # how long killed bodies may take to be gone
 
 
 class ScopeOptions(TypedDict, total=False):
-    """What a scope may set for itself; what is left out is inherited, None means explicitly none."""
+    """What a scope may set for itself; what is left out is inherited, None means explicitly none.
+
+    There is always an engine and a grace: None leaves them as they are around the scope.
+    """
 
     slots: int | None
     max_spawn: int | None
@@ -46,7 +49,7 @@ class ScopeOptions(TypedDict, total=False):
     retry: int | Retry
     timeout: Seconds | None
     engine: Any
-    grace: Seconds
+    grace: Seconds | None
 
 
 class Scope:
@@ -76,6 +79,11 @@ class Scope:
         return self._kernel_scope.key
 
     @property
+    def _called(self) -> str:
+        """What messages call it."""
+        return f"scope {self.key!r}" if self.key else "the authority"
+
+    @property
     def state(self) -> str:
         """Where the scope stands: INIT, ATTACHED, RUNNING, SUSPENDED, DISPOSING or DISPOSED."""
         return self._kernel_scope.state
@@ -101,7 +109,7 @@ class Scope:
         Handles among ``args`` and ``kwargs`` are dependencies and are replaced by their results.
         """
         authority, kernel_scope = self._authority, self._kernel_scope
-        handle: Handle[Any] = Handle(authority, fn, args, copy_context(), self._engine_for(fn))
+        handle: Handle[Any] = Handle(authority, fn, args, copy_context(), self._engine_for(fn, options))
         request = None
         if options or (args and any(isinstance(value, Handle) for value in args)):
             request = prepare(authority, kernel_scope, handle, args, options)
@@ -118,11 +126,12 @@ class Scope:
         requests = []
         for index, each in enumerate(calls):
             fn, args, options = each if isinstance(each, Call) else Call(each)
-            handle: Handle[Any] = Handle(authority, fn, args, copy_context(), self._engine_for(fn))
+            options = options or {}
             try:
-                requests.append(prepare(authority, self._kernel_scope, handle, args, options or {}))
+                handle: Handle[Any] = Handle(authority, fn, args, copy_context(), self._engine_for(fn, options))
+                requests.append(prepare(authority, self._kernel_scope, handle, args, options))
             except (ConfigError, TypeError) as error:
-                name = (options or {}).get("id") or f"number {index} of the batch"
+                name = options.get("id") or f"number {index} of the batch"
                 raise ConfigError(f"task {name}: {error}") from None
             handles.append(handle)
 
@@ -150,14 +159,14 @@ class Scope:
 
         The keywords are those of :class:`~whywait.periodic.PeriodicOptions`; the function's own go into ``kwargs``.
         """
-        prototype: Handle[Any] = Handle(self._authority, fn, args, copy_context(), self._engine_for(fn))
+        prototype: Handle[Any] = Handle(self._authority, fn, args, copy_context(), self._engine_for(fn, options))
         return add_periodic(self._kernel_scope, prototype, args, every, id, options)
 
-    def _engine_for(self, fn: Callable[..., Any]) -> Engine:
-        """Return who carries a function out that names no engine."""
+    def _engine_for(self, fn: Callable[..., Any], options: Mapping[str, Any]) -> Engine:
+        """Return who carries a function out whose options name no engine."""
         code = getattr(fn, "__code__", None)
         if code is None:
-            return self._authority.engines.choose(self._engine, fn)
+            return self._authority.engines.choose(self._engine, fn, named=options.get("engine") is not None)
         return self._for_coroutines() if code.co_flags & CO_COROUTINE else self._engine
 
     def _for_coroutines(self) -> Engine:
@@ -236,9 +245,11 @@ class Scope:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Leave normally: wait for all tasks, then dispose. Leave by an exception: dispose."""
-        if kind is None:
-            self.leave()
-        self.dispose()
+        try:
+            if kind is None:
+                self.leave()
+        finally:  # the wait may be broken off, by Ctrl-C for one
+            self.dispose()
         self._raise_errors(error)
 
     async def __aenter__(self) -> Self:
@@ -249,9 +260,11 @@ class Scope:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Leave like a plain block, without blocking the event loop."""
-        if kind is None:
-            await self.leave_async()
-        await self.dispose_async()
+        try:
+            if kind is None:
+                await self.leave_async()
+        finally:  # the wait may be cancelled
+            await self.dispose_async()
         self._raise_errors(error)
 
     def task_failed(self, error: BaseException) -> bool:
@@ -286,7 +299,7 @@ class Scope:
         names = [task.id for task in survivors]
         if names:
             raise DisposeIncomplete(
-                f"scope {self.key!r} stays DISPOSING: {', '.join(names[:10])} still running "
+                f"{self._called} stays DISPOSING: {', '.join(names[:10])} still running "
                 f"{self.grace_s:g} s after the abort signal",
                 names,
             )
@@ -325,7 +338,7 @@ class Scope:
             tasks = (task for each in self._kernel_scope.subtree() for task in each.tasks.values())
             paused = [task.id for task in tasks if task.state == "PAUSED"]
         if paused:
-            log.info("leaving scope %r waits for paused tasks: %s", self.key, ", ".join(paused[:10]))
+            log.info("leaving %s waits for paused tasks: %s", self._called, ", ".join(paused[:10]))
 
     def _block_until(self, condition: Callable[[], bool], timeout_s: float | None, what: str, instead: str) -> bool:
         with self._authority.lock:
@@ -381,13 +394,14 @@ def open_scope(authority: Authority, parent: Scope | None, key: str, options: Sc
     policy = changed(
         above.policy, options.get("timeout", UNSET), options.get("retry", UNSET), options.get("max_wait", UNSET)
     )
-    default = parent._engine if parent is not None else authority.engines.default
-    scope = Scope(
-        authority,
-        authority.command(lambda now: kernel.open_scope(now, key, above, limits, policy)),
-        engine=authority.engines.get(options["engine"]) if options.get("engine") is not None else default,
-        grace_s=seconds("grace", options.get("grace", authority.settings.grace_s)),
-        on_error=on_error,
-    )
+    around = parent if parent is not None else authority._root
+    engine, grace = options.get("engine"), options.get("grace")
+    settings: dict[str, Any] = {  # settled before the kernel knows of the scope: a refusal leaves nothing behind
+        "engine": authority.engines.get(engine) if engine is not None else around._engine,
+        "grace_s": seconds("grace", grace) if grace is not None else around.grace_s,
+        "on_error": on_error,
+    }
+    kernel_scope = authority.command(lambda now: kernel.open_scope(now, key, above, limits, policy))
+    scope = Scope(authority, kernel_scope, **settings)
     authority.scopes[key] = scope
     return scope

@@ -181,9 +181,8 @@ class Run:
         for spec, (call, sink) in calls:
             scope = self._scopes[spec.scope]
             with into(sink):
-                handle: Handle[Any] = Handle(
-                    self.authority, call.fn, call.args, copy_context(), scope._engine_for(call.fn)
-                )
+                engine = scope._engine_for(call.fn, call.options or {})
+                handle: Handle[Any] = Handle(self.authority, call.fn, call.args, copy_context(), engine)
             request = prepare(self.authority, scope._kernel_scope, handle, call.args, call.options or {})
             prepared.append((spec, handle, request))
         ended: dict[str, str] = {}  # tasks that never got in -> whose refusal it was
