@@ -19,6 +19,7 @@ from whywait.submission import TaskOptions
 TOP = Path(__file__).resolve().parent.parent
 DOCS = TOP / "docs"
 PAGES = [TOP / "README.md", TOP / "CONTRIBUTING.md", TOP / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+MEASURED = {"benchmarks.md", "reliability.md"}  # pages that a long measurement writes
 # An example, and what it prints if the page shows that right below. It may go on from the one before, or need Ray.
 EXAMPLE = re.compile(
     r"(?:^<!-- (?P<mark>goes on|needs ray) -->\n\n)?"
@@ -101,8 +102,8 @@ def test_the_site_has_every_page():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
 def test_links_between_pages_lead_somewhere(page):
     targets = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
-    broken = [target for target in targets if "://" not in target and not (page.parent / target).exists()]
-    assert broken == []
+    broken = {target for target in targets if "://" not in target and not (page.parent / target).exists()}
+    assert {target for target in broken if Path(target).name not in MEASURED} == set()
 
 
 def test_the_index_leads_to_every_page():

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from program import clean_environment, whywait
+from whywait.engines.registry import MAKERS
 
 TOP = Path(__file__).resolve().parent.parent
 EXTRAS = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
@@ -95,6 +96,7 @@ def test_the_program_of_a_bare_wheel_says_what_it_needs(empty, tmp_path):
         ("cloudpickle", "process", "whywait.Authority().submit(int, engine='process')"),
         ("cloudpickle", "process", f"{SPAWN}; whywait.Authority().submit(spawn).result()"),
         ("opentelemetry", "otel", "import whywait.bridges.otel"),
+        *([("ray", "ray", "whywait.Authority(engine='ray')")] if "ray" in MAKERS else []),
     ],
 )  # fmt: skip
 def test_a_feature_without_its_package_says_which_extra_it_needs(package, extra, program, tmp_path):
