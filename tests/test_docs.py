@@ -65,6 +65,7 @@ def without_times(text):
 def test_example_prints_what_the_page_shows(pieces, capsys, tmp_path, monkeypatch):
     """V1: the sentences are those that a user reads."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     names = {"__name__": "__main__"}
     for code, output in pieces:
         exec(compile(code, "example", "exec"), names)
