@@ -13,8 +13,8 @@ INTRO: Final = """\
 
 # Command line
 
-`whywait` (or `python -m whywait`) needs the extra `cli`; what shows a run in the browser or asks a served one needs
-`devtools` as well. What goes wrong is told on stderr in one line, with exit code 2 for bad input; `--debug` adds the
+`whywait` (or `python -m whywait`) needs the extra `cli`; `serve`, `demo` and `run --devtools` need `devtools` as well.
+What goes wrong is told on stderr in one line, with exit code 2 for bad input; `--debug` adds the
 traceback, `--version` prints the version.
 """
 

@@ -18,8 +18,8 @@ from mkdocs.structure.pages import Page
 TOP: Final = Path(__file__).resolve().parent.parent
 PAGES: Final = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 EXAMPLES: Final = ("examples/*/*.*", "examples/*.py")
-OPTIONAL: Final = ("benchmarks.md", "reliability.md")
-_LINK: Final = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
+OPTIONAL: Final = ("benchmarks.md", "reliability.md")  # written by measurements, which not everybody has run
+_LINK: Final = re.compile(r"\[([^\]]*)\]\(([^)#\s:]+)((?:#[^)\s]*)?)\)")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -38,7 +38,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - given by name
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - given
     """Turn links between files of the repository into links between pages."""
     here = PurePosixPath(page.file.src_uri)
     outside = {site: source for source, site in PAGES.items() if site != "index.md"}
@@ -47,7 +47,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     def turned(match: re.Match[str]) -> str:
         target = normpath(f"{place.parent}/{match[2]}")
         site = PAGES.get(target, target.removeprefix("docs/"))
-        return f"{match[1]}{relpath(site, here.parent)}{match[3]}"
+        if site in OPTIONAL and site not in files.src_uris:
+            return match[1]
+        return f"[{match[1]}]({relpath(site, here.parent)}{match[3]})"
 
     return _LINK.sub(turned, markdown)
 
