@@ -17,7 +17,7 @@ THREADS: Final = (
 COROUTINES: Final = ("whywait-asyncio", "taskgroup", "trio")
 PROCESSES: Final = ("whywait-process", "processpool", "ray")
 GRAPHS: Final = ("whywait", "graphlib", "hand", "taskgroup", "dask", "distributed", "parsl", "ray")
-HEAVY: Final = ("distributed", "parsl", "ray")  # seconds to start: left out of some kinds of quick work
+NOT_QUICK: Final = ("distributed", "parsl", "ray", "dask", "trio", "anyio")  # of them, quick measures no-ops only
 WORKERS: Final = 2  # of graphs: the cores of the smallest machine there is
 KERNEL_US: Final = (10, 32, 100, 316, 1000, 3162, 10_000)
 LIMIT_S: Final = 300  # for one measurement; what takes longer is over
@@ -36,7 +36,7 @@ def cells(quick: bool, bytes_per_us: float) -> Iterator[Cell]:  # noqa: FBT001 -
     """Yield everything that one round measures; contestants of one kind of work follow each other."""
     works = (_throughput, _patterns, _pending, _fans, _latency, _timers, _dispose, _workflows)
     for cell in chain(*[work(quick) for work in works], _efficiency(quick, bytes_per_us)):
-        if not quick or cell.contestant not in HEAVY or (cell.work == "throughput" and cell.contestant != "ray"):
+        if not quick or cell.contestant not in NOT_QUICK or (cell.work == "throughput" and cell.contestant != "ray"):
             yield cell
     yield Cell("features", "whywait", {"tasks": 5000 if quick else 20_000})
 
