@@ -76,7 +76,8 @@ def _pending(quick: bool) -> Iterator[Cell]:  # noqa: FBT001
     sizes = (1000, 10_000) if quick else (1000, 10_000, 100_000, 1_000_000)
     for name in ("whywait", "whywait-executor", "threadpool", "hand", "distributed", "parsl", "ray"):
         for tasks in sizes[:2] if name in SLOW else sizes:
-            yield Cell("pending", name, {"tasks": tasks, "memory_from": 10_000})
+            repeat = 1 if name in SLOW else max(1, 10_000 // tasks)
+            yield Cell("pending", name, {"tasks": tasks, "repeat": repeat, "memory_from": 10_000})
 
 
 def _fans(quick: bool) -> Iterator[Cell]:  # noqa: FBT001
@@ -90,7 +91,7 @@ def _fans(quick: bool) -> Iterator[Cell]:  # noqa: FBT001
 
 def _latency(quick: bool) -> Iterator[Cell]:  # noqa: FBT001
     for name in ("whywait", "whywait-executor", "threadpool", "hand", "anyio", *COROUTINES):
-        yield Cell("latency", name, {"tasks": 200 if quick else 2000})
+        yield Cell("latency", name, {"tasks": 200 if quick else 1000})
 
 
 def _timers(quick: bool) -> Iterator[Cell]:  # noqa: FBT001

@@ -14,8 +14,8 @@ REASONS: Final[dict[str, str]] = {
     "efficiency": _LONG_WAY + "; it is the same cost, seen from the side of the bodies",
     "fans": _LONG_WAY,
     "throughput": (
-        "each task passes the kernel (admission, order, gates, events, the account of its wait) before it becomes a task "
-        "of the loop or a call of a worker; section 9 tells what each of that costs"
+        "each task passes the kernel (admission, order, gates, events, the account of its wait) before it becomes a "
+        "task of the loop or a call of a worker; section 9 tells what each of that costs"
     ),
     "pending: cancel": (
         "a cancel is a command: it takes the task out of its lane, ends its dependents, emits an event and lets "
