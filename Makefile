@@ -5,9 +5,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+BENCH_VENV := .venv-bench
+BENCH_BIN := $(BENCH_VENV)/bin
+BENCH_STAMP := $(BENCH_VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-browser lint bench periodic docs clean
+.PHONY: help run test test-browser lint bench bench-quick bench-own periodic docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -27,7 +30,13 @@ lint: $(STAMP) ## check rules, format and types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-bench: $(STAMP) ## measure the kernel and the runtime
+bench: $(BENCH_STAMP) ## measure against the peers (an hour; goes on where it was stopped), write docs/benchmarks.md
+	$(BENCH_BIN)/python bench/run.py
+
+bench-quick: $(BENCH_STAMP) ## the same in two minutes, to bench/results/quick.md
+	$(BENCH_BIN)/python bench/run.py --quick
+
+bench-own: $(STAMP) ## measure the kernel and the runtime alone
 	$(BIN)/python bench/kernel.py
 	$(BIN)/python bench/runtime.py
 
@@ -35,11 +44,14 @@ periodic: $(STAMP) ## measure periodics (against APScheduler), pause and abort
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python bench/periodic.py
 
-docs: $(STAMP) ## write the generated pages of docs/
+docs: $(STAMP) ## write the generated pages of docs/ and build the site into site/; a warning is an error
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[docs]'
 	$(BIN)/python tools/make_docs.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
 
 clean: ## remove the environment, caches and builds
-	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests tools bench examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(STAMP): pyproject.toml
@@ -47,4 +59,12 @@ $(STAMP): pyproject.toml
 	@echo "setting up $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(BENCH_STAMP): pyproject.toml bench/requirements.txt bench/requirements-ray.txt
+	@echo "setting up $(BENCH_VENV) with the peers"
+	@$(PYTHON) -m venv $(BENCH_VENV)
+	@$(BENCH_BIN)/python -m pip install -qq --disable-pip-version-check --editable . --requirement bench/requirements.txt
+	@$(BENCH_BIN)/python -m pip install -qq --disable-pip-version-check --requirement bench/requirements-ray.txt \
+		|| echo "Ray cannot be installed here: the page will say so"
 	@touch $@

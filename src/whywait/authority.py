@@ -117,9 +117,10 @@ class Authority(Core):
     def get_scope(self, key: str) -> Scope:
         """Return the living scope of a key."""
         self.forget_scopes()
-        scope = self.scopes.get(key)
+        with self.lock:
+            scope, keys = self.scopes.get(key), list(self.scopes)
         if scope is None:
-            known = ", ".join(map(repr, self.scopes))
+            known = ", ".join(map(repr, keys))
             raise UnknownScope(f"no living scope has the key {key!r}; there are {known}")
         return scope
 

@@ -158,6 +158,8 @@ class Core(Services):
             if new is not None:
                 handle._done = True
                 task.job = None
+                if self._timers.heap and not self._nothing_sooner():
+                    self._clock.tick_at(self._timers.heap[0][0])
         finally:
             lock.release()
         if new is None:
@@ -193,7 +195,10 @@ class Core(Services):
         take(lock)
         try:
             now = monotonic_ns()
-            retried, started = kernel.turn(now, task, *outcome)
+            if later is None:  # who reports a success and may go on has tried the short way
+                retried, started = kernel.ended(now, task, *outcome), kernel.dispatch(now)
+            else:
+                retried, started = kernel.turn(now, task, *outcome)
             if retried is None:
                 if task.outcome != Outcome.SUCCESS:
                     handle.note_failure()

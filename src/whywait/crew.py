@@ -23,6 +23,7 @@ from whywait.errors import ConfigError, InvalidTransition, TaskAborted
 from whywait.kernel.events import Kind
 from whywait.lazy import asyncio, running_loop
 from whywait.mailbox import Mailbox
+from whywait.raised import shown_error
 from whywait.signals import AbortSignal, ask_end, in_coroutine, in_thread, raise_in_thread
 from whywait.waiters import Waiters, refuse_on_loop
 
@@ -266,8 +267,8 @@ class Crew:
         if is_first:
             ask_end(self.handle, member.kind)
             self.handle._authority.interrupt(self.handle)
-        elif member.state == "failed":
-            log.error("%s %s of task %s failed too: %r", member.kind, member.name, self.handle.id, error)
+        elif error is not None and member.state == "failed":
+            log.error("%s %s of task %s failed too: %s", member.kind, member.name, self.handle.id, shown_error(error))
         for each in ready:
             self._start(each)
         with self.waiters.lock:  # last of all: until here the task has not ended

@@ -18,6 +18,7 @@ from whywait.errors import (
 from whywait.kernel.model import Ref
 from whywait.kernel.state import Cause, Outcome, TaskState
 from whywait.lazy import asyncio
+from whywait.raised import is_one_of, shown_error, tell_log, traceback_of
 from whywait.streams import DEFAULT, Reader
 from whywait.waiters import finish, refuse_on_loop
 
@@ -256,7 +257,7 @@ class Handle(Generic[T]):
         """Keep what the body raised; return outcome, cause and whether it may be retried."""
         self._error = error
         retry = self._task.policy.retry
-        return Outcome.ERROR, Cause.EXCEPTION, retry is not None and isinstance(error, retry.on)
+        return Outcome.ERROR, Cause.EXCEPTION, retry is not None and is_one_of(error, retry.on)
 
     def note_failure(self) -> None:
         """Settle the error of a task that ended otherwise than in success, before anybody can ask for it."""
@@ -314,8 +315,8 @@ class Handle(Generic[T]):
     def _call(self, fn: Callable[[Handle[T]], object]) -> None:
         try:
             fn(self)
-        except BaseException:
-            log.exception("a done callback of task %s failed", self.id)
+        except BaseException as error:  # noqa: BLE001 - a callback has no say in scheduling
+            tell_log(logging.ERROR, "a done callback of task %s failed", self.id, error=error)
 
     def run_callbacks(self) -> None:
         """Call back, once, after the final outcome; outside the lock."""
@@ -348,11 +349,12 @@ class Unseen:
         No traceback is formatted: that parses source code, which a finaliser must not do in the midst of a parse.
         """
         if not self.seen:
-            log.error("task %s failed and nobody looked: %r, raised %s", self.task_id, self.error, _place(self.error))
+            told = shown_error(self.error)
+            log.error("task %s failed and nobody looked: %s, raised %s", self.task_id, told, _place(self.error))
 
 
 def _place(error: BaseException) -> str:
-    traceback = error.__traceback__
+    traceback = traceback_of(error)
     if traceback is None:
         return "elsewhere"
     while traceback.tb_next is not None:

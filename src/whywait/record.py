@@ -112,7 +112,7 @@ class RecordingKernel(Kernel):
         return None  # a task's body: none of the kernel's business
 
     def _write(self, line: Any) -> None:  # noqa: ANN401 - JSON
-        if self.error is None:
+        if self.error is None and not self._file.closed:  # what comes after the end changes nothing
             try:
                 self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
             except OSError as error:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextvars import copy_context
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, overload
 
 from whywait.errors import ConfigError, DisposeIncomplete, QueueFull
 from whywait.handle import Handle
@@ -90,14 +90,26 @@ class Scope:
 
     # Tasks
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, **options: Unpack[TaskOptions]) -> Handle[T]:  # noqa: ANN401 - the function's own
+    @overload
+    def submit(
+        self,
+        fn: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *args: Any,  # noqa: ANN401 - the function's own
+        **options: Unpack[TaskOptions],
+    ) -> Handle[T]: ...
+
+    @overload
+    def submit(self, fn: Callable[..., T], /, *args: Any, **options: Unpack[TaskOptions]) -> Handle[T]: ...  # noqa: ANN401 - as above
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Unpack[TaskOptions]) -> Handle[Any]:
         """Submit a task; a refusal raises and leaves nothing behind.
 
         The keywords are those of :class:`~whywait.submission.TaskOptions`; the function's own go into ``kwargs``.
         Handles among ``args`` and ``kwargs`` are dependencies and are replaced by their results.
         """
         authority, kernel_scope = self._authority, self._kernel_scope
-        handle = Handle(authority, fn, args, copy_context(), self._engine_for(fn, options))
+        handle: Handle[Any] = Handle(authority, fn, args, copy_context(), self._engine_for(fn, options))
         request = None
         if options or (args and any(isinstance(value, Handle) for value in args)):
             request = prepare(authority, kernel_scope, handle, args, options)
@@ -389,7 +401,10 @@ def open_scope(authority: Authority, parent: Scope | None, key: str, options: Sc
         "grace_s": seconds("grace", grace) if grace is not None else around.grace_s,
         "on_error": on_error,
     }
-    kernel_scope = authority.command(lambda now: kernel.open_scope(now, key, above, limits, policy))
-    scope = Scope(authority, kernel_scope, **settings)
-    authority.scopes[key] = scope
-    return scope
+
+    def act(now: int) -> Scope:
+        scope = Scope(authority, kernel.open_scope(now, key, above, limits, policy), **settings)
+        authority.scopes[key] = scope  # under the lock: others look through them
+        return scope
+
+    return authority.command(act)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
@@ -48,7 +47,7 @@ _OF_POLICY: Final = frozenset(("timeout", "retry", "max_wait"))
 _OF_DEMAND: Final = frozenset(("cpu", "ram", "vram", "resources"))
 
 
-def prepare(  # noqa: C901 - in one piece for speed
+def prepare(  # noqa: C901, PLR0912 - one look at each option
     authority: Authority,
     kernel_scope: KernelScope,
     handle: Handle[Any],
@@ -61,14 +60,17 @@ def prepare(  # noqa: C901 - in one piece for speed
 
     ``what`` is what a refusal calls it, ``known`` are the options that were taken already.
     """
-    given: Mapping[str, Any] = options
-    keys = given.keys()
-    if not keys <= _OPTIONS:
-        unknown = ", ".join(sorted(keys - _OPTIONS))
-        raise TypeError(
-            f"{what} has no option {unknown} (a function's own go into kwargs): use {', '.join((*known, *_OPTIONS))}"
-        )
-    get = given.get
+    get: Callable[..., Any] = options.get
+    wants_demand = wants_policy = False
+    for key in options:
+        if key in _OF_DEMAND:
+            wants_demand = True
+        elif key in _OF_POLICY:
+            wants_policy = True
+        elif key not in _OPTIONS:
+            unknown = ", ".join(sorted(options.keys() - _OPTIONS))
+            allowed = ", ".join((*known, *_OPTIONS))
+            raise TypeError(f"{what} has no option {unknown} (a function's own go into kwargs): use {allowed}")
     name = get("id")
     if name is not None and name.__class__ is not str:
         raise ConfigError(f"task id {name!r} is not allowed: use a string")
@@ -89,7 +91,7 @@ def prepare(  # noqa: C901 - in one piece for speed
     if priority.__class__ is not int or not LOWEST <= priority <= HIGHEST:
         priority = Priority.parse(priority)
     demand: Demand = ()
-    if keys & _OF_DEMAND:
+    if wants_demand:
         sizes = get("cpu", 0), get("ram", 0), get("vram", 0)
         resources = get("resources")
         try:
@@ -97,7 +99,7 @@ def prepare(  # noqa: C901 - in one piece for speed
         except TypeError:  # what is no number and no string may not be hashable
             raise ConfigError(f"demand {sizes!r} of cpu, ram and vram is not allowed: use ints or sizes") from None
     policy = None
-    if keys & _OF_POLICY:
+    if wants_policy:
         policy = changed(kernel_scope.policy, get("timeout", UNSET), get("retry", UNSET), get("max_wait", UNSET))
     after_ended = get("after_ended", ())
     return Submission(
@@ -105,8 +107,8 @@ def prepare(  # noqa: C901 - in one piece for speed
         name,
         priority,
         demand,
-        tuple(_task(authority, dependency) for dependency in _each(after)) if after else (),
-        tuple(_task(authority, dependency) for dependency in _each(after_ended)) if after_ended else (),
+        tuple([_task(authority, dependency) for dependency in _each(after)]) if after else (),
+        tuple([_task(authority, dependency) for dependency in _each(after_ended)]) if after_ended else (),
         policy,
         handle,
     )
@@ -116,13 +118,21 @@ def changed(
     base: Policy, timeout: Seconds | Unset | None, retry: int | Retry | Unset, max_wait: Seconds | Unset | None
 ) -> Policy:
     """Return a policy with what was given; the rest comes from ``base``."""
-    if not isinstance(timeout, Unset):
-        base = replace(base, timeout_ns=optional_ns("timeout", timeout))
-    if not isinstance(retry, Unset):
-        base = replace(base, retry=as_retry(retry))
-    if not isinstance(max_wait, Unset):
-        base = replace(base, max_wait_ns=optional_ns("max_wait", max_wait))
-    return base
+    try:
+        return _changed(base, timeout, retry, max_wait)
+    except TypeError:  # what cannot be hashed is no such value either: let the check say which
+        return _changed.__wrapped__(base, timeout, retry, max_wait)
+
+
+@lru_cache(maxsize=256, typed=True)
+def _changed(
+    base: Policy, timeout: Seconds | Unset | None, retry: int | Retry | Unset, max_wait: Seconds | Unset | None
+) -> Policy:
+    return Policy(
+        timeout_ns=base.timeout_ns if isinstance(timeout, Unset) else optional_ns("timeout", timeout),
+        retry=base.retry if isinstance(retry, Unset) else as_retry(retry),
+        max_wait_ns=base.max_wait_ns if isinstance(max_wait, Unset) else optional_ns("max_wait", max_wait),
+    )
 
 
 def _demand_with(cpu: int, ram: Size, vram: Size, resources: Mapping[str, Size]) -> Demand:
@@ -139,6 +149,8 @@ def _demand(cpu: int, ram: Size, vram: Size) -> Demand:
 
 def _each(dependencies: Any) -> Iterable[Any]:  # noqa: ANN401 - checked here
     """Return several dependencies; one alone may be written without brackets."""
+    if dependencies.__class__ in (list, tuple):
+        return dependencies
     if isinstance(dependencies, str | Handle | Ref):
         return (dependencies,)
     if not isinstance(dependencies, Iterable):

@@ -15,7 +15,7 @@ from whywait.errors import ConfigError, InvalidTransition, QueueFull, Rejected, 
 from whywait.kernel import scopes, snapshot, why
 from whywait.kernel.events import Details, Kind, RawEvent, outcome_details
 from whywait.kernel.lanes import Aging, Order
-from whywait.kernel.life import BACKOFF, PAUSE, RUN_TIMEOUT, Life
+from whywait.kernel.life import BACKOFF, PAUSE, Life
 from whywait.kernel.model import (
     GENERATED_ID_PREFIX,
     Budget,
@@ -35,6 +35,7 @@ from whywait.kernel.shortcuts import Shortcuts
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.starvation import STARVE
 from whywait.kernel.state import Cause, Outcome, ScopeState, TaskState, Wait, task_step
+from whywait.kernel.timers import RUN_TIMEOUT
 from whywait.kernel.why import Why
 
 _DEFAULT_LIMITS = Limits()
@@ -195,7 +196,7 @@ class Kernel:
         life.dispatcher.release(now, task)
         del life.running[number]
         scope.running -= 1
-        if not task.plain:
+        if not task.plain or task.policy.timeout_ns is not None:
             wanted_paused = wanted_paused or task.pause_timer is not None
             life.forget_run_timers(task)
         task.state = TaskState.DISPOSED
@@ -492,8 +493,8 @@ class Kernel:
             timeout_ns = task.policy.timeout_ns
             if timeout_ns is not None:
                 task.run_timer = life.timers.add(now + timeout_ns, RUN_TIMEOUT, task)
-                task.plain = False
-            waits = task.waits
+            waited = task.waited
+            waits = waited if isinstance(waited, dict) else task.waits  # it waits no more: nothing is added to it
             life.stats.started(waits)
             life.seq = task.started_seq = seq = life.seq + 1
             if emit is not None:

@@ -233,7 +233,7 @@ class Task:
     successors: list[Task] | None  # tasks that await this one's success
     unmet: int  # how many things keep a QUEUED task from READY
     started_seq: int  # seq of the TASK_STARTED event
-    plain: bool  # none of the timers, periodic and ended_successors below is set: the hot path asks only this
+    plain: bool  # none of wait_timer, pause_timer, periodic and ended_successors is set: the hot path asks only this
 
     root: str | None = None  # id of the task whose end ended this one
     attempt: int = 1
@@ -303,8 +303,8 @@ class Task:
     def latest(self) -> Task:
         """Return the newest attempt of this task."""
         task = self
-        while task.retried_as is not None:
-            task = task.retried_as
+        while (newer := task.retried_as) is not None:
+            task = newer
         return task
 
     @property
@@ -320,9 +320,13 @@ class Task:
 
     def add_wait(self, cause: str, ns: int) -> None:
         """Add waiting time under a cause."""
-        if ns:
-            waits = self.waited = self.waits
-            waits[cause] = waits.get(cause, 0) + ns
+        if not ns:
+            return
+        if self.waited is None:
+            self.waited = {cause: ns}
+            return
+        waits = self.waited = self.waits
+        waits[cause] = waits.get(cause, 0) + ns
 
     def __repr__(self) -> str:
         """Show id, scope and state."""

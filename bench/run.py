@@ -1,0 +1,134 @@
+"""Measure all contestants in turn, round after round, then write the results and the page.
+
+``python bench/run.py`` (or ``make bench``) takes the better part of an hour; ``--quick`` two minutes. It can be stopped
+and started again: what is measured is kept, as long as the code is the same. ``--fresh`` starts over; ``--page`` only
+writes the page; ``--only patterns`` measures one kind of work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from machine import TOP, facts, load, source_digest
+from page import write_page
+from plan import LIMIT_S, Cell, cells
+from task_bodies import kernel
+
+HERE: Final = Path(__file__).resolve().parent
+RESULTS: Final = HERE / "results"
+QUICK_S: Final = 105  # after which no measurement of a further round begins
+_CALIBRATION_BYTES: Final = 4 << 20
+
+
+def main() -> None:
+    """Do what the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small sizes, few peers: two minutes")
+    parser.add_argument("--rounds", type=int, help="how many (5; quick: up to 3, as two minutes allow)")
+    parser.add_argument("--only", action="append", help="a kind of work; may be repeated")
+    parser.add_argument("--fresh", action="store_true", help="forget what was measured before")
+    parser.add_argument("--page", action="store_true", help="write the page from what there is")
+    arguments = parser.parse_args()
+    path = RESULTS / ("quick.json" if arguments.quick else "full.json")
+    rounds = arguments.rounds or (3 if arguments.quick else 5)
+    if not arguments.page:
+        results = _begin(path, fresh=arguments.fresh or arguments.quick)
+        _measure(results, path, rounds, arguments.only, quick=arguments.quick)
+    written = write_page(json.loads(path.read_text(encoding="utf-8")), TOP, quick=arguments.quick)
+    print(f"wrote {written.relative_to(TOP)}")
+
+
+def _begin(path: Path, *, fresh: bool) -> dict[str, Any]:
+    """Return the results so far, or new ones if the code has changed."""
+    digest = source_digest()
+    if path.exists() and not fresh:
+        results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if results["digest"] == digest:
+            print(f"going on with {path.relative_to(TOP)}")
+            return results
+        print("the code has changed: starting over")
+    return {"digest": digest, "machine": facts(), "bytes_per_us": _bytes_per_us(), "load": [], "cells": []}
+
+
+def _bytes_per_us() -> float:
+    """Return how many bytes the kernel does in a microsecond, on one thread alone."""
+    kernel(_CALIBRATION_BYTES)
+    times = []
+    for _ in range(50):
+        begin = time.perf_counter()
+        kernel(_CALIBRATION_BYTES)
+        times.append(time.perf_counter() - begin)
+    return _CALIBRATION_BYTES / min(times) / 1e6
+
+
+def _measure(results: dict[str, Any], path: Path, rounds: int, only: list[str] | None, *, quick: bool) -> None:
+    plan = [each for each in cells(quick, results["bytes_per_us"]) if only is None or each.work in only]
+    begin = time.monotonic()
+    for number in range(rounds):
+        order = plan if number % 2 == 0 else plan[::-1]  # nobody always comes after the same neighbour
+        for count, cell in enumerate(order, start=1):
+            entry = _entry(results, cell)
+            if len(entry["rounds"]) > number:
+                continue
+            if quick and number and time.monotonic() - begin > QUICK_S:
+                return
+            what = f"{cell.work} {cell.contestant}"
+            print(
+                f"[{time.monotonic() - begin:5.0f} s] round {number + 1}/{rounds} {count}/{len(order)} {what}", end=""
+            )
+            before = time.monotonic()
+            result = _run(cell)
+            print(f" {time.monotonic() - before:.1f} s {result.get('error', '')}", flush=True)
+            entry["rounds"].append(result)
+            results["load"].append(load())
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def _entry(results: dict[str, Any], cell: Cell) -> dict[str, Any]:
+    for entry in results["cells"]:
+        if (entry["work"], entry["contestant"], entry["params"]) == (cell.work, cell.contestant, cell.params):
+            return entry
+    entry = {"work": cell.work, "contestant": cell.contestant, "params": cell.params, "rounds": []}
+    results["cells"].append(entry)
+    return entry
+
+
+def _run(cell: Cell) -> dict[str, Any]:
+    """Run a measurement in a process of its own; with all that it started, it ends in time."""
+    what = json.dumps({"work": cell.work, "contestant": cell.contestant, "params": cell.params})
+    with tempfile.TemporaryDirectory(prefix="bench", ignore_cleanup_errors=True) as scratch:
+        process = subprocess.Popen(  # noqa: S603 - our own script
+            [sys.executable, str(HERE / "cell.py"), what],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": str(HERE), "TMPDIR": scratch},  # worker processes find the bodies
+        )
+        try:
+            output, errors = process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return {"error": f"took more than {LIMIT_S} s"}
+        finally:
+            if process.returncode is None:  # too slow, or we are interrupted
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
+    if not lines:
+        return {"error": f"ended without a result: {errors.strip()[-200:]}"}
+    result: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULT "))
+    return result
+
+
+if __name__ == "__main__":
+    main()
