@@ -17,6 +17,7 @@ from targets import targets
 from works.graphs import PATTERNS
 from works.workflows import bounds
 
+LOST: Final = "- Lost: "
 Get = Callable[[str], Stat | None]
 
 INTRODUCTION: Final = """\
@@ -46,7 +47,7 @@ def write_page(results: dict[str, Any], top: Path, *, quick: bool) -> Path:
         _features,
     ]  # fmt: skip
     sections = [text for text in (section(figures, plots) for section in works) if text]
-    lost = [line for text in sections for line in text.splitlines() if line.startswith("- Lost")]
+    lost = [line for text in sections for line in text.splitlines() if line.startswith(LOST)]
     parts.append(_summary(lost))
     path.write_text("\n".join([*parts, *sections]), encoding="utf-8")
     draw(figures, folder / plots)
@@ -60,11 +61,16 @@ def _machine(figures: Figures) -> str:
     return f"""\
 ## The machine
 
-{machine["cpu"]}, {machine["cores"]} cores, {machine["memory_gb"]} GB, {machine["system"]}, Python {machine["python"]};
-{dt.datetime.now(dt.UTC):%Y-%m-%d}; {min(rounds)} to {max(rounds)} rounds. Load average while measuring:
-median {statistics.median(load)}, highest {max(load)} (the measurements themselves make about 1 to 2 of it; more means
-that others used the machine). {versions}.
+- {machine["cpu"]}, {machine["cores"]} cores, {machine["memory_gb"]} GB, {machine["system"]}, Python {machine["python"]}
+- {dt.datetime.now(dt.UTC):%Y-%m-%d}; rounds: {_span(rounds)}
+- load average while measuring: median {statistics.median(load):.1f}, highest {max(load):.1f}. The measurements
+  themselves make 1 to 2 of it; more means that others used the machine, and then the figures say little.
+- {versions}
 """
+
+
+def _span(values: list[int]) -> str:
+    return str(min(values)) if min(values) == max(values) else f"{min(values)} to {max(values)}"
 
 
 def _targets(figures: Figures) -> str:
@@ -73,9 +79,14 @@ def _targets(figures: Figures) -> str:
 
 
 def _summary(lost: list[str]) -> str:
+    """Return all lost rows, those with the same reason together."""
     if not lost:
         return "## Lost rows\n\nNone.\n"
-    return "## Lost rows\n\nEach stands again below its table.\n\n" + "\n".join(lost) + "\n"
+    by_reason: dict[str, list[str]] = {}
+    for line in lost:
+        work, figure = line.removeprefix(LOST).split(": ")[:2]
+        by_reason.setdefault(reason(work, figure), []).append(line)
+    return "## Lost rows\n\n" + "\n".join("\n".join([f"Why: {why}.\n", *rows, ""]) for why, rows in by_reason.items())
 
 
 def _markdown(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -120,8 +131,7 @@ def _judge(work: str, title: str, stats: dict[str, Stat | None]) -> str:
         return ""
     ours, peer = TITLES[found.ours], TITLES[found.peer]
     if found.word == "lost":
-        needs = f"{ours} needs {short(found.ratio)} times what {peer} needs"
-        return f"- Lost: {work}, {title}: {needs}. Why: {reason(work, title)}.\n"
+        return f"{LOST}{work}: {title}: {ours} needs {short(found.ratio)} times what {peer} needs.\n"
     return f"- {found.word.capitalize()}: {title}: {ours} needs {short(found.ratio)} of what {peer} needs.\n"
 
 
@@ -134,7 +144,10 @@ def _throughput(figures: Figures, plots: str) -> str:
     if not keys:
         return ""
     totals = [key for key in keys if key.startswith("total/")]
-    columns = {f"{key.partition('/')[2]} workers": _stats(figures, "throughput", key) for key in totals}
+    counts = {key: key.removeprefix("total/") for key in totals}
+    columns = {
+        f"{count} worker{'s' * (count != '1')}": _stats(figures, "throughput", key) for key, count in counts.items()
+    }
     columns |= {f"{part}, 2 workers": _stats(figures, "throughput", f"{part}/2") for part in ("submit", "collect")}
     text = f"""\
 ## 1. No-op tasks

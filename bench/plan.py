@@ -17,7 +17,7 @@ THREADS: Final = (
 COROUTINES: Final = ("whywait-asyncio", "taskgroup", "trio")
 PROCESSES: Final = ("whywait-process", "processpool", "ray")
 GRAPHS: Final = ("whywait", "graphlib", "hand", "taskgroup", "dask", "distributed", "parsl", "ray")
-HEAVY: Final = ("distributed", "parsl", "ray")  # seconds to start: left out of some kinds of quick work
+NOT_QUICK: Final = ("distributed", "parsl", "ray", "dask", "trio", "anyio")  # of them, quick measures no-ops only
 WORKERS: Final = 2  # of graphs: the cores of the smallest machine there is
 KERNEL_US: Final = (10, 32, 100, 316, 1000, 3162, 10_000)
 LIMIT_S: Final = 300  # for one measurement; what takes longer is over
@@ -36,7 +36,7 @@ def cells(quick: bool, bytes_per_us: float) -> Iterator[Cell]:  # noqa: FBT001 -
     """Yield everything that one round measures; contestants of one kind of work follow each other."""
     works = (_throughput, _patterns, _pending, _fans, _latency, _timers, _dispose, _workflows)
     for cell in chain(*[work(quick) for work in works], _efficiency(quick, bytes_per_us)):
-        if not quick or cell.contestant not in HEAVY or (cell.work == "throughput" and cell.contestant != "ray"):
+        if not quick or cell.contestant not in NOT_QUICK or (cell.work == "throughput" and cell.contestant != "ray"):
             yield cell
     yield Cell("features", "whywait", {"tasks": 5000 if quick else 20_000})
 
@@ -76,7 +76,8 @@ def _pending(quick: bool) -> Iterator[Cell]:  # noqa: FBT001
     sizes = (1000, 10_000) if quick else (1000, 10_000, 100_000, 1_000_000)
     for name in ("whywait", "whywait-executor", "threadpool", "hand", "distributed", "parsl", "ray"):
         for tasks in sizes[:2] if name in SLOW else sizes:
-            yield Cell("pending", name, {"tasks": tasks, "memory_from": 10_000})
+            repeat = 1 if name in SLOW else max(1, 10_000 // tasks)
+            yield Cell("pending", name, {"tasks": tasks, "repeat": repeat, "memory_from": 10_000})
 
 
 def _fans(quick: bool) -> Iterator[Cell]:  # noqa: FBT001
@@ -90,7 +91,7 @@ def _fans(quick: bool) -> Iterator[Cell]:  # noqa: FBT001
 
 def _latency(quick: bool) -> Iterator[Cell]:  # noqa: FBT001
     for name in ("whywait", "whywait-executor", "threadpool", "hand", "anyio", *COROUTINES):
-        yield Cell("latency", name, {"tasks": 200 if quick else 2000})
+        yield Cell("latency", name, {"tasks": 200 if quick else 1000})
 
 
 def _timers(quick: bool) -> Iterator[Cell]:  # noqa: FBT001

@@ -13,7 +13,9 @@ from figures import Figures, Stat
 from works.graphs import PATTERNS
 
 mpl.use("svg")
-mpl.rcParams.update({"svg.hashsalt": "whywait", "font.size": 8, "axes.grid": True, "grid.alpha": 0.3})
+mpl.rcParams.update(
+    {"svg.hashsalt": "whywait", "svg.fonttype": "none", "font.size": 8, "axes.grid": True, "grid.alpha": 0.3}
+)
 _STYLE = {
     "whywait": "#c0392b",
     "whywait-executor": "#e67e22",
@@ -23,12 +25,16 @@ _STYLE = {
 
 
 def draw(figures: Figures, folder: Path) -> None:
-    """Write every plot into a folder."""
+    """Write a plot into a folder for each kind of work that has one and was measured."""
     folder.mkdir(parents=True, exist_ok=True)
-    _throughput(figures, folder / "throughput.svg")
-    _efficiency(figures, folder / "efficiency.svg")
-    _curves(figures, "pending", "start", "µs to start and finish a task", folder / "pending.svg")
-    _fans(figures, folder / "fans.svg")
+    for work, plot in {
+        "throughput": _throughput,
+        "efficiency": _efficiency,
+        "pending": _pending,
+        "fans": _fans,
+    }.items():
+        if figures.keys(work):
+            plot(figures, folder / f"{work}.svg")
 
 
 def _save(path: Path) -> None:
@@ -78,11 +84,12 @@ def _efficiency(figures: Figures, path: Path) -> None:
     _save(path)
 
 
-def _curves(figures: Figures, work: str, key: str, label: str, path: Path) -> None:
+def _pending(figures: Figures, path: Path) -> None:
     _, axes = plt.subplots(figsize=(7, 3))
-    for name in figures.contestants(work):
-        _line(axes, name, [(tasks, figures.stat(work, name, key, tasks)) for tasks in figures.sizes(work)])
-    axes.set(xscale="log", yscale="log", xlabel="tasks pending", ylabel=label)
+    for name in figures.contestants("pending"):
+        points = [(tasks, figures.stat("pending", name, "start", tasks)) for tasks in figures.sizes("pending")]
+        _line(axes, name, points)
+    axes.set(xscale="log", yscale="log", xlabel="tasks pending", ylabel="µs to start and finish a task")
     axes.legend(fontsize=6)
     _save(path)
 

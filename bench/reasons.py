@@ -1,12 +1,46 @@
-"""Why a row is lost, in words: by kind of work, or by kind of work and figure. The page adds them where they apply."""
+"""Why a row is lost, in words: by kind of work and figure, or by kind of work. The page adds them where they apply."""
 
 from __future__ import annotations
 
 from typing import Final
 
-REASONS: Final[dict[str, str]] = {}
+_LONG_WAY: Final = (
+    "a task with dependencies takes the long way: by the profile some hundred calls for admission, links both ways, "
+    "wake-up, dispatch, three events and the account of its wait, where a graph by hand counts down a number and can "
+    "neither cancel, fail over nor explain"
+)
+REASONS: Final[dict[str, str]] = {
+    "patterns": _LONG_WAY,
+    "efficiency": _LONG_WAY + "; it is the same cost, seen from the side of the bodies",
+    "fans": _LONG_WAY,
+    "throughput": (
+        "each task passes the kernel (admission, order, gates, events, the account of its wait) before it becomes a "
+        "task of the loop or a call of a worker; section 9 tells what each of that costs"
+    ),
+    "pending: cancel": (
+        "a cancel is a command: it takes the task out of its lane, ends its dependents, emits an event and lets "
+        "dispatch look; a cancelled future only changes its state and stays in the queue until a worker meets it"
+    ),
+    "pending: submit": "each submission makes a task, a handle and an event, and looks for a free slot",
+    "pending: start": (
+        "each start ends a task, charges the next one's wait by cause and emits two events under the lock; taking from "
+        "a queue does none of that"
+    ),
+    "pending: bytes": "a task keeps what is needed to explain it",
+    "stream": "the caller sleeps and is woken for every task, which costs a switch of threads each way",
+    "latency": (
+        "between two tasks the worker reports the first, charges the wait of the second, emits two events and chooses "
+        "by order and gates; a plain queue hands over the oldest"
+    ),
+    "timers": "a tick is a task: it is admitted, queued and dispatched to a worker thread, which is woken for it",
+    "dispose": (
+        "every task is taken out of its lane, gets an outcome and an event, and its handle is settled; the others mark "
+        "a future"
+    ),
+    "workflows": "what a task costs on its way, as in the patterns; the sleeps are the same for all",
+}
 
 
 def reason(work: str, figure: str) -> str:
     """Return why whywait loses a row."""
-    return REASONS.get(f"{work}: {figure}") or REASONS.get(work) or "no reason found yet"
+    return REASONS.get(f"{work}: {figure.partition(',')[0]}") or REASONS.get(work) or "no reason found yet"
