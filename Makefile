@@ -1,13 +1,14 @@
 # Every target works from a fresh clone: the virtual environment is made on first use and refreshed when
-# pyproject.toml changes. Another interpreter: make PYTHON=python3.12 test (after make clean).
+# pyproject.toml changes. Another interpreter: make PYTHON=python3.12 VENV=.venv-3.12 test.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SCALE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-browser lint bench periodic docs clean
+.PHONY: help run test test-browser soak lint bench periodic docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -21,6 +22,10 @@ test: lint ## lint, then run all tests but those of the DevTools page
 test-browser: $(STAMP) ## run the tests of the DevTools page in Chromium, which is installed if need be
 	tools/install_browser.sh
 	$(BIN)/python -m pytest -m browser tests/browser
+
+soak: $(STAMP) ## run the long tests of faults for hours, or SCALE=0.01 of that, and write docs/reliability.md
+	$(BIN)/python -m pytest tests/soak -s --timeout 7200 --scale $(SCALE)
+	$(BIN)/python tools/make_docs.py
 
 lint: $(STAMP) ## check rules, format and types
 	$(BIN)/ruff check

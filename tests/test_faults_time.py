@@ -146,7 +146,7 @@ def test_an_endless_feed_of_more_important_work_holds_nobody_up_for_ever(feed, s
         for number in range(3):  # three times what can be done
             driver.submit(f"f{second}.{number}", feed, lasts=SECOND)
     driver.until(120 * SECOND)
-    started = dict((name, at) for at, name in driver.starts)
+    started = {name: at for at, name in driver.starts}
     assert started["lowest"] >= starts_at * SECOND
     assert lowest.outcome == "SUCCESS"
 
