@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from reliability import reliability_page
+
 from whywait.kernel.state import SCOPE_TRANSITIONS, TASK_TRANSITIONS
 from whywait.workflow import format as tables
 from whywait.workflow.format import Fields, make_schema
@@ -74,6 +76,7 @@ def main() -> int:
     pages = {
         DOCS / "states.md": states_page(MACHINES),
         DOCS / "workflow-keys.md": keys_page(),
+        DOCS / "reliability.md": reliability_page(),
         DOCS / "workflow.schema.json": json.dumps(make_schema(), indent=2, ensure_ascii=False) + "\n",
     }
     for path, text in pages.items():
