@@ -7,16 +7,20 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench periodic docs clean
+.PHONY: help run test test-browser lint bench periodic docs clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-run: $(STAMP) ## simulate the example workload
-	$(BIN)/whywait simulate examples/render-farm.json
+run: $(STAMP) ## run the first example and print its report
+	$(BIN)/whywait run examples/film/film.toml
 
-test: lint ## lint, then run all tests
+test: lint ## lint, then run all tests but those of the DevTools page
 	$(BIN)/python -m pytest
+
+test-browser: $(STAMP) ## run the tests of the DevTools page in Chromium, which is installed if need be
+	tools/install_browser.sh
+	$(BIN)/python -m pytest -m browser tests/browser
 
 lint: $(STAMP) ## check rules, format and types
 	$(BIN)/ruff check

@@ -253,7 +253,7 @@ class Driver:
 
     @property
     def events(self) -> list[Event]:
-        return [Event(*raw) for raw in self.raw]
+        return [Event.of(raw) for raw in self.raw]
 
     @property
     def starts(self) -> list[tuple[float, str]]:
@@ -270,9 +270,12 @@ class Driver:
         lines = []
         for event in self.events:
             word = event.kind.removeprefix("TASK_").lower()
-            if words and word not in words:
+            if word not in words if words else event.kind == "LANE_WAITS":
                 continue
-            details = [str(value) for key, value in event.details or () if (word, key) != ("cancelled", "outcome")]
+            untold = {"priority", "demand", "after", "after_ended", "waits", "parent"}
+            if word == "cancelled":
+                untold.add("outcome")
+            details = [str(value) for key, value in event.details or () if key not in untold]
             lines.append(" ".join([f"{ms(event.time_ns):g}", word, id_of(event) or event.scope, *details]))
         return lines
 

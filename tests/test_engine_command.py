@@ -4,12 +4,13 @@ import os
 import pickle
 import signal
 import sys
+import time
 import uuid
 from pathlib import Path
 
 import pytest
 
-from process_bodies import is_alive, marked, no_process_left, read, until
+from process_bodies import is_alive, marked, no_process_left, read, run_script, until
 from whywait import (
     Authority,
     Command,
@@ -278,6 +279,82 @@ def test_dispose_leaves_nothing_running(make, tmp_path):
 
 
 # The parent's end
+
+
+PARENT = """if True:
+    import sys, time
+    from whywait import Authority
+    from whywait.engines.command import Command
+    a = Authority(slots=3)
+    handles = [a.submit(Command(text)) for text in sys.argv[2:]]
+    handles[-1].pause()
+    open(sys.argv[1], "w").write("x")
+    time.sleep(1000)
+"""
+
+
+def test_commands_die_with_the_parent(tmp_path):
+    """O5: when the program is killed by SIGKILL, its commands end, deaf and stopped ones too, and the reaper."""
+    mark = f"whywait-parent-{uuid.uuid4()}"
+    paths = [tmp_path / name for name in ("one", "two", "three")]
+    programs = [DEAF.format(path) for path in paths]
+    parent = run_script(PARENT, tmp_path / "ready", *programs, env={**os.environ, "MARK": mark})
+    try:
+        until(lambda: read(tmp_path / "ready"), "the program")
+        pids = [pid_in(path) for path in paths[:2]]
+        assert all(map(is_alive, pids))
+        parent.kill()
+        parent.wait()
+        until(lambda: not marked(mark), "the end of all")
+    finally:
+        parent.kill()
+        for pid in marked(mark):
+            os.kill(pid, signal.SIGKILL)
+        parent.wait()
+
+
+STARTING = """if True:
+    import sys, time
+    from whywait import Authority
+    from whywait.engines.command import Command
+    a = Authority(slots=50)
+    open(sys.argv[1], "w").write("x")
+    while True:
+        a.submit(Command("sleep 1000"))
+        time.sleep(0.001)
+"""
+
+
+@pytest.mark.parametrize("delay_ms", [0, 7, 20, 45])
+def test_commands_die_with_the_parent_however_young(tmp_path, delay_ms):
+    """O5: killed while it starts commands, one after the other, the program leaves none of them behind."""
+    mark = f"whywait-parent-{uuid.uuid4()}"
+    parent = run_script(STARTING, tmp_path / "ready", env={**os.environ, "MARK": mark})
+    try:
+        until(lambda: read(tmp_path / "ready"), "the program")
+        time.sleep(delay_ms / 1000)
+        parent.kill()
+        parent.wait()
+        until(lambda: not marked(mark), "the end of all")
+    finally:
+        for pid in marked(mark):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_who_leaves_the_group_dies_with_the_parent(tmp_path):
+    """O5: a program in a session of its own is out of reach of an abort, but does not survive the death of all."""
+    mark = f"whywait-parent-{uuid.uuid4()}"
+    away = f"setsid sh -c 'echo $$ > {tmp_path / 'away'}; exec sleep 1000' & sleep 1000"
+    parent = run_script(PARENT, tmp_path / "ready", away, "sleep 1000", env={**os.environ, "MARK": mark})
+    try:
+        pid = pid_in(tmp_path / "away")
+        parent.kill()
+        parent.wait()
+        until(lambda: not is_alive(pid), "its end")
+        until(lambda: not marked(mark), "the end of all")
+    finally:
+        for each in marked(mark):
+            os.kill(each, signal.SIGKILL)
 
 
 def test_a_reaper_that_is_killed_is_replaced(make, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from kernel_driver import MS, SECOND, Driver, end_of, kernel, policy
 from whywait.kernel.lanes import Aging, Strict
 from whywait.kernel.model import Retry
-from whywait.kernel.why import Ahead, Blocking, Holder
+from whywait.kernel.why import Ahead, Blocking, Condition, Holder
 
 HIGH, NORMAL, LOW, BACKGROUND = 80, 50, 20, 0
 
@@ -143,9 +143,14 @@ def test_unmet_dependencies_are_given_with_where_they_stand():
     runs, again = driver.kernel.find("runs"), failed.latest()
     assert (reason.kind, reason.need, reason.never) == ("dependency", 3, False)
     assert reason.tasks == (
-        Blocking("runs", "", runs.number, "RUNNING"),
-        Blocking("again", "", again.number, "RUNNING"),
-        Blocking("waits", "", waits.number, "READY"),
+        Blocking("runs", "", runs.number, "RUNNING", 25 * MS),
+        Blocking("again", "", again.number, "RUNNING", 5 * MS),
+        Blocking("waits", "", waits.number, "READY", None, "slot_higher", ("runs", "again"), end_suffices=True),
+    )
+    assert driver.why(task).conditions == (
+        Condition("succeed", scope="", task="runs", number=runs.number),
+        Condition("succeed", scope="", task="again", number=again.number),
+        Condition("end", scope="", task="waits", number=waits.number),
     )
     assert driver.why(runs).awaited_by == 1
     assert (driver.why(task).primary, driver.waits(task)) == ("dependency", {"dependency": 25})
@@ -172,7 +177,8 @@ def test_who_is_held_back_learns_by_whom():
     small = driver.submit("small")
     driver.until(10)
     (reason,) = driver.why(small).reasons
-    assert (reason.kind, reason.tasks) == ("held_back", (Blocking("wide", "", wide.number, "READY"),))
+    waiting = Blocking("wide", "", wide.number, "READY", None, "cpu", ("runs",))
+    assert (reason.kind, reason.tasks) == ("held_back", (waiting,))
     assert reason_names(driver, wide) == ["cpu"]
 
 

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from whywait.kernel.events import Event
 from whywait.kernel.kernel import Kernel
 from whywait.kernel.lanes import Aging, Strict
 from whywait.kernel.model import Budget, Limits, Policy, make_demand
@@ -12,7 +13,7 @@ MS_NS = 1_000_000
 
 
 def run(seed, use_turn):
-    """Drive a busy kernel with a few priorities, scopes and demands; return its raw events and all waits."""
+    """Drive a busy kernel with a few priorities, scopes and demands; return its events and all waits."""
     rng = random.Random(seed)
     events = []
     kernel = Kernel(
@@ -48,7 +49,7 @@ def run(seed, use_turn):
                 else:
                     kernel.ended(now, task, *outcome)
                     kernel.dispatch(now)
-    return events, [task.waits for task in tasks]
+    return [Event.of(raw) for raw in events], [task.waits for task in tasks]
 
 
 @pytest.mark.parametrize("first", range(0, 300, 50))

@@ -294,7 +294,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 
 
 def test_a_file_that_is_too_large_is_refused_before_it_is_parsed(tmp_path, monkeypatch):
-    monkeypatch.setattr("whywait.workload.MAX_BYTES", 10)
+    monkeypatch.setattr("whywait.files.MAX_BYTES", 10)
     assert message_of_file(tmp_path, json.dumps({"tasks": [X]})).startswith(
         "is larger than 10 B, the most that is read"
     )

@@ -32,6 +32,8 @@ from whywait.handle import Handle
 from whywait.kernel.lanes import Aging, Strict
 from whywait.kernel.model import Priority, Ref, Retry
 from whywait.periodic import Periodic
+from whywait.record import Record
+from whywait.run_report import Report
 from whywait.scope import Scope
 from whywait.simulation import Simulation, SimulationResult
 from whywait.submission import Call
@@ -55,8 +57,10 @@ __all__ = [
     "Periodic",
     "Priority",
     "QueueFull",
+    "Record",
     "Ref",
     "Rejected",
+    "Report",
     "Retry",
     "Scope",
     "ScopeClosed",

@@ -8,34 +8,41 @@ import itertools
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from random import uniform
 from time import monotonic_ns
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from whywait.clock import Clock
+from whywait.devtools import open_devtools
 from whywait.engines.base import SUCCEEDED, Ended, Engine
+from whywait.engines.forks import own
 from whywait.engines.registry import Engines
 from whywait.errors import ForeignRef, QueueFull, StaleRef, UnknownScope, UnknownTask, WhywaitError
 from whywait.explain import Why, in_words
 from whywait.handle import Handle
 from whywait.inside import take_crew
-from whywait.journal import Journal
-from whywait.kernel.events import Event
-from whywait.kernel.kernel import Kernel
+from whywait.journal import Events, Journal
+from whywait.kernel.events import Event, RawEvent
 from whywait.kernel.lanes import Order
 from whywait.kernel.model import Ref, Retry, Submission, Task
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import Outcome, ScopeState, TaskState
-from whywait.locks import take, wait_for
+from whywait.locks import LeftBehind, take, wait_for
 from whywait.periodic import log_failure
+from whywait.record import RecordingKernel, make_kernel
+from whywait.run_report import Report, kernel_account, make_report
 from whywait.scope import Scope, ScopeOptions, open_scope
 from whywait.services import Services
 from whywait.settings import NS, UNSET, Given, Seconds, Settings, Size, Unset
 from whywait.signals import signal_of
 from whywait.work import Work, warn_of_drops
+
+if TYPE_CHECKING:
+    from whywait.devtools.server import DevTools
 
 T = TypeVar("T")
 log = logging.getLogger("whywait")
@@ -73,8 +80,9 @@ class Authority(Services):
         engine: str | Engine | None = None,
         inject: bool = False,
         events: int = 10_000,
+        record: str | Path | None = None,
     ) -> None:
-        """Settle the settings; no thread starts before it is needed."""
+        """Settle the settings; no thread starts before it is needed. ``record``: a file for all commands, to replay."""
         given = Given(
             slots=slots,
             cpu=cpu,
@@ -97,27 +105,19 @@ class Authority(Services):
             inject=inject,
             events=events,
         )
-        self._begin(given.settle())
+        self._begin(given.settle(), record)
 
     @classmethod
     def from_env(cls) -> Self:
         """Make an authority from the environment variables ``WHYWAIT_*`` alone."""
         return cls()
 
-    def _begin(self, settings: Settings) -> None:
+    def _begin(self, settings: Settings, record: str | Path | None = None) -> None:
         self.settings = settings
         self.token = next(_tokens)  # tells its refs from other authorities'
         self.lock = threading.RLock()
-        self.kernel = Kernel(
-            settings.limits,
-            settings.budget,
-            settings.order,
-            settings.policy,
-            backfill=settings.backfill,
-            pause_timeout_ns=round(settings.pause_timeout_s * NS),
-            starvation_timeout_ns=round(settings.starvation_timeout_s * NS),
-            jitter=_jitter,
-        )
+        self._began_ns = monotonic_ns()
+        self.kernel = make_kernel(settings, record, _jitter)
         self._journal = Journal(settings.events, self.kernel.emit_to)
         self._clock = Clock(self._tick)
         self._slots = self.kernel.root.slot_gate
@@ -130,6 +130,8 @@ class Authority(Services):
         self.scopes: dict[str, Scope] = {}  # living ones by key
         self._root = Scope(self, self.kernel.root, engine=self.engines.default, grace_s=settings.grace_s)
         self._default = open_scope(self, None, DEFAULT_SCOPE, {})
+        self._on_close: list[Callable[[], None]] = []  # what ends with the authority
+        own(self)
         self.submit = self._default.submit
         self.submit_many = self._default.submit_many
 
@@ -156,7 +158,7 @@ class Authority(Services):
 
     def why(self, ref: Ref | str) -> Why:
         """Return why a task waits, or what it does, by its ref or id."""
-        return self.why_task(self._find(ref))
+        return self.get(ref).why()
 
     def snapshot(self) -> Snapshot:
         """Return an immutable picture of everything there is now."""
@@ -179,15 +181,57 @@ class Authority(Services):
                 "starvation_promotions": kernel.dispatcher.promotions,
             }
 
-    def events(self, since: int = 0) -> list[Event]:
-        """Return the remembered events with a seq above ``since``, oldest first."""
+    def events(self, since: int = 0, limit: int | None = None) -> Events:
+        """Return remembered events after ``since``, oldest first; their ``skipped`` says how many are lost."""
         with self.lock:
-            return self._journal.since(since)
+            raw, skipped = self._journal.since(since)
+        return Events(raw if limit is None else raw[:limit], skipped)
+
+    def report(self) -> Report:
+        """Return where the waiting of the run went, by cause and by holder, and how full slots and budget were."""
+        with self.lock:
+            raw, skipped = self._journal.since(0)
+            totals = kernel_account(self.kernel, monotonic_ns(), self._began_ns, raw[-1][1] if raw else None)
+        return make_report(totals, Events(raw), skipped)
+
+    @property
+    def last_seq(self) -> int:
+        """The seq of the latest event; it can be asked for without a lock."""
+        return self.kernel.seq
+
+    def devtools(
+        self,
+        port: int = 0,
+        *,
+        control: bool = True,
+        host: str = "127.0.0.1",
+        expose: bool = False,
+        hosts: Iterable[str] = (),
+        name: str = "",
+        announce: bool = True,
+        file: str | None = None,
+    ) -> DevTools:
+        """Serve a page that shows this run as it happens, until the authority is disposed of; print its address.
+
+        ``control=False`` leaves out everything that changes the run. ``expose=True`` is needed for a ``host`` that
+        other machines can reach; ``hosts`` are further names under which it is called then. ``file`` is what
+        ``whywait top`` may call the run by; the started program if left out.
+        """
+        tools = open_devtools(self, port, control=control, host=host, expose=expose, hosts=hosts, name=name)
+        self._on_close.append(lambda: tools.close(run_is_over=True))
+        if announce:
+            tools.announce(file)
+        return tools
 
     def subscribe(self, fn: Callable[[Event], object]) -> Callable[[], None]:
         """Call ``fn`` with every event from now on, in order; return a function that ends it."""
         with self.lock:
             return self._journal.subscribe(fn)
+
+    def tap(self, fn: Callable[[RawEvent], object]) -> Callable[[], None]:
+        """Call ``fn`` with every raw event at once, in the thread that caused it, under the lock: for bridges only."""
+        with self.lock:
+            return self._journal.tap(fn)
 
     # Acting on tasks, through their handles
 
@@ -212,10 +256,11 @@ class Authority(Services):
         """Bring a paused task back to where it was."""
         self.command(lambda now: self.kernel.resume(now, handle._task))
 
-    def why_task(self, task: Task) -> Why:
-        """Return why a task waits, or what it does, or how its wait divided."""
+    def why_handle(self, handle: Handle[Any]) -> Why:
+        """Return why a task waits, or what it does, or how its whole wait divided, over all attempts."""
         with self.lock:
-            return in_words(self.kernel.why(monotonic_ns(), task))
+            why = self.kernel.why(monotonic_ns(), handle._task, handle._attempts or ())
+        return in_words(why)
 
     # The end
 
@@ -254,9 +299,17 @@ class Authority(Services):
             await self._root.leave_async()
         await self.dispose_async()
 
+    def let_go(self) -> None:
+        """Be of no use in a fork of this process: none of the threads is there, and locks may be held for ever."""
+        self.lock = LeftBehind()  # type: ignore[assignment] # it only refuses
+
     def _close(self) -> None:
         self._clock.close()
         self.engines.close()
+        if isinstance(self.kernel, RecordingKernel):
+            self.kernel.close()
+        while self._on_close:
+            self._on_close.pop()()
 
     # The critical section
 

@@ -219,7 +219,7 @@ class Handle(Generic[T]):
 
     def why(self) -> Why:
         """Return why the task waits, what it does, or how its wait divided."""
-        return self._authority.why_task(self._task)
+        return self._authority.why_handle(self)
 
     def stream(self, name: str = DEFAULT, *, past: bool = True) -> Reader:
         """Return a reader of one of the task's streams, for ``for`` and ``async for``.

@@ -32,6 +32,12 @@ def inside_of(handle: Handle[Any]) -> Inside:
     return inside
 
 
+def stream_counts(handle: Handle[Any]) -> dict[str, int]:
+    """Return how many chunks each stream of a task has had so far."""
+    inside = getattr(handle, "_inside", None)
+    return {} if inside is None else {name: stream.count for name, stream in list(inside.streams.items())}
+
+
 def crew_of(handle: Handle[Any]) -> Crew:
     """Return the crew of the present attempt, made when it is first needed."""
     signal = signal_of(handle)

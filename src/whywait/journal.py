@@ -5,11 +5,26 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Final, TypeVar
 
 from whywait.kernel.events import Event, RawEvent
 
 log = logging.getLogger("whywait")
+
+Listener = TypeVar("Listener", bound=Callable[..., object])
+
+_WAITING: Final = 100_000
+
+
+class Events(list[Event]):
+    """Events in order, and how many before them were forgotten: ``skipped`` is 0 if nothing is missing."""
+
+    def __init__(self, raw: Iterable[RawEvent] = (), skipped: int = 0) -> None:
+        """Give names to raw events before which ``skipped`` others are missing."""
+        super().__init__(map(Event.of, raw))
+        self.skipped = skipped
 
 
 class Journal:
@@ -19,38 +34,67 @@ class Journal:
         """Remember up to ``size`` events; ``emit_to`` tells their source where to put them."""
         self._ring: deque[RawEvent] = deque(maxlen=size)
         self._subscribers: list[Callable[[Event], object]] = []
+        self._taps: list[Callable[[RawEvent], object]] = []
         self._delivering = threading.Lock()
-        self.undelivered: deque[RawEvent] = deque()
+        self._last_delivered = 0
+        # A subscriber that is too slow costs neither memory nor time: what it missed shows in the seq, and in the log.
+        self.undelivered: deque[RawEvent] = deque(maxlen=max(size, _WAITING))
         self._emit_to = emit_to
         emit_to(self._ring.append)  # as long as nobody listens, an event costs no more than this
 
-    def since(self, seq: int) -> list[Event]:
-        """Return the remembered events with a seq above this one, oldest first."""
-        return [Event._make(raw) for raw in self._ring if raw[0] > seq]
+    def since(self, seq: int) -> tuple[list[RawEvent], int]:
+        """Return the remembered events with a seq above this one, oldest first, and how many are forgotten."""
+        ring = self._ring
+        if not ring:
+            return [], 0
+        skipped = max(0, ring[0][0] - seq - 1)
+        newer = min(len(ring), max(0, ring[-1][0] - seq))  # no seq is missing in between
+        return list(islice(ring, len(ring) - newer, None)), skipped
 
     def subscribe(self, fn: Callable[[Event], object]) -> Callable[[], None]:
         """Pass every event from now on to ``fn``; return a function that ends it."""
-        self._subscribers.append(fn)
+        if not self._subscribers:
+            self._last_delivered = self._ring[-1][0] if self._ring else 0
+        return self._add(self._subscribers, fn)
+
+    def tap(self, fn: Callable[[RawEvent], object]) -> Callable[[], None]:
+        """Pass every raw event to ``fn`` the moment it comes, in the thread and context that caused it.
+
+        ``fn`` runs under the authority's lock: it has to be quick and must not raise.
+        """
+        return self._add(self._taps, fn)
+
+    def _add(self, to: list[Listener], fn: Listener) -> Callable[[], None]:
+        to.append(fn)
         self._emit_to(self._remember)
 
-        def unsubscribe() -> None:
-            if fn in self._subscribers:
-                self._subscribers.remove(fn)
-                if not self._subscribers:
+        def end() -> None:
+            if fn in to:
+                to.remove(fn)
+                if not self._subscribers and not self._taps:
                     self._emit_to(self._ring.append)
 
-        return unsubscribe
+        return end
 
     def _remember(self, raw: RawEvent) -> None:
         self._ring.append(raw)
-        self.undelivered.append(raw)
+        for fn in self._taps:
+            fn(raw)
+        if self._subscribers:
+            self.undelivered.append(raw)
 
     def deliver(self) -> None:
         """Pass on what has come in, in order; one thread at a time, whoever comes second leaves it to the first."""
         while self.undelivered and self._delivering.acquire(blocking=False):
             try:
                 while self.undelivered:
-                    event = Event._make(self.undelivered.popleft())
+                    event = Event.of(self.undelivered.popleft())
+                    missed = event.seq - self._last_delivered - 1
+                    self._last_delivered = event.seq
+                    if missed > 0:
+                        log.warning(
+                            "%d events up to %d were not delivered: a subscriber is too slow", missed, event.seq
+                        )
                     for fn in list(self._subscribers):
                         try:
                             fn(event)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from time import sleep
 from typing import Final, Protocol
 
+from whywait.errors import WhywaitError
+
 TRIES: Final = 200  # then it sleeps after all: the holder may itself be waiting for a processor
 
 
@@ -35,3 +37,12 @@ def wait_for(lock: Lock) -> None:
         if lock.acquire(blocking=False):
             return
     lock.acquire()
+
+
+class LeftBehind:
+    """Stands for the lock in a fork of the program: whoever wants it is told that the authority is not there."""
+
+    def _refuse(self, *_: object) -> bool:
+        raise WhywaitError("this authority belongs to the process that made it, not to its fork: make another one here")
+
+    acquire = release = _is_owned = __enter__ = __exit__ = _refuse

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from unicodedata import combining, east_asian_width
 
+from whywait.explain import CAUSE_HEADS, CAUSE_LABELS
 from whywait.kernel.model import Priority
 from whywait.units import format_ms, format_size, printable
 
@@ -18,6 +19,9 @@ Summary = Mapping[str, Any]
 Row = Sequence[str]
 
 _BAR: Final = 24
+_SMALL_BAR: Final = 12
+_FIRST: Final = 10  # of those who made others wait
+_ENDS_OF_PATH: Final = 5  # steps of a long chain that are shown at either end
 _ID: Final = 24
 _PRIORITIES: Final = 6  # columns of a comparison by priority
 _CAUSES: Final = 5  # columns of a comparison by cause
@@ -26,24 +30,6 @@ _QUANTILES: Final = ("p50", "p90", "p99", "max")
 _SIZES: Final = ("ram", "vram")
 _NAMES: Final = {
     value: name.lower() for name, value in vars(Priority).items() if name.isupper() and isinstance(value, int)
-}
-_CAUSE_LABELS: Final = {
-    "dependency": "dependencies",
-    "backoff": "backing off to retry",
-    "overlap": "earlier iterations",
-    "paused": "paused",
-    "slot": "a free slot",
-    "slot_higher": "slot, behind higher",
-    "scope_state": "the scope's state",
-    "scope_slots": "the scope's slots",
-    "held_back": "held back",
-}
-_CAUSE_HEADS: Final = {
-    "dependency": "deps",
-    "slot_higher": "higher",
-    "scope_state": "state",
-    "scope_slots": "scope",
-    "held_back": "held",
 }
 
 
@@ -70,6 +56,80 @@ def render_side_by_side(summaries: Sequence[Summary], title: str) -> str:
         _by_cause(summaries, heads),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def render_run(summary: Summary) -> str:
+    """Tell a run of an authority: how it went, how full, where the waiting went, who caused it, what took longest."""
+    blocks = [
+        _run_summary(summary),
+        _utilisation(summary),
+        _causes(summary),
+        _holders(summary),
+        _path(summary),
+        _starved(summary),
+        _lost(summary),
+        _window(summary),
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _run_summary(summary: Summary) -> list[str]:
+    outcomes = dict(summary["outcomes"])
+    running = summary["running"]
+    waiting = outcomes.pop("pending") - running
+    told = [f"{count:,} {outcome}" for outcome, count in outcomes.items() if count]
+    told += [f"{count:,} {word}" for word, count in (("running", running), ("waiting", waiting)) if count]
+    return [
+        f"{_count(summary['tasks'], 'task')} in {format_ms(summary['makespan_ms'])}",
+        f"  {', '.join(told) or 'nothing to do'}",
+    ]
+
+
+def _holders(summary: Summary) -> list[str]:
+    holders = summary["by_holder"]
+    if not holders:
+        return []
+    most = holders[0]["cost_ms"]
+    rows = [
+        (_held(row), f"{_bar(row['cost_ms'] / most, _SMALL_BAR)} {format_ms(row['cost_ms'])}")
+        for row in holders[:_FIRST]
+    ]
+    lines = ["Who made others wait", *table((), rows, left=2)]
+    return lines if len(holders) <= _FIRST else [*lines, f"  and {len(holders) - _FIRST:,} more"]
+
+
+def _held(row: Mapping[str, Any]) -> str:
+    name = _cut(printable(row["id"]), _ID)
+    if row["held"] == "dependency":
+        return f"the end of {name} was awaited"
+    what = {"slot": "a slot", "scope_slots": f"a slot of scope {row['of']}"}.get(row["held"], row["held"])
+    return f"{printable(what)} held by {name}"
+
+
+def _path(summary: Summary) -> list[str]:
+    path = summary["critical_path"]
+    steps = path["steps"]
+    if len(steps) < 2:  # noqa: PLR2004  one task alone is no path
+        return []
+    rows = [
+        (_starved_id(step), f"ran {format_ms(step['ran_ms'])}", f"after waiting {format_ms(step['waited_ms'])}")
+        for step in steps
+    ]
+    if len(rows) > 2 * _ENDS_OF_PATH:
+        left_out = len(rows) - 2 * _ENDS_OF_PATH
+        rows[_ENDS_OF_PATH:-_ENDS_OF_PATH] = [(f"… {_count(left_out, 'more step')}", "", "")]
+    title = f"The longest chain: {_count(len(steps), 'step')}, {format_ms(path['ms'])}"
+    return [title, *table((), rows, left=2)]
+
+
+def _window(summary: Summary) -> list[str]:
+    events = summary["events"]
+    if not events["skipped"]:
+        return []
+    return [
+        f"Holders, chain and peaks are those of the last {events['seen']:,} events; {events['skipped']:,} before them",
+        "were forgotten (Authority(events=N) remembers more).",
+    ]
 
 
 def _head(summary: Summary, title: str) -> list[str]:
@@ -105,7 +165,7 @@ def _utilisation(summary: Summary) -> list[str]:
         limit, share = use["limit"], use["share"]
         bar = "" if share is None else f"{_bar(share)} {_percent(share):>4}"
         rows.append((_cut(printable(name), 16), bar, show(use["mean"]), show(use["peak"]), _or_none(limit, show)))
-    return _table(("Utilisation", "", "mean", "peak", "limit"), rows, left=2)
+    return table(("Utilisation", "", "mean", "peak", "limit"), rows, left=2)
 
 
 def _waits(summary: Summary) -> list[str]:
@@ -116,7 +176,7 @@ def _waits(summary: Summary) -> list[str]:
     if len(levels) == 2:  # noqa: PLR2004  all tasks have one priority: its line would repeat the first
         levels = levels[1:]
     rows = [(label, f"{row['tasks']:,}", *(format_ms(row[key]) for key in _QUANTILES)) for label, row in levels]
-    return _table(("Wait once ready", "starts", *_QUANTILES), rows)
+    return table(("Wait once ready", "starts", *_QUANTILES), rows)
 
 
 def _causes(summary: Summary) -> list[str]:
@@ -126,13 +186,13 @@ def _causes(summary: Summary) -> list[str]:
         return ["Nobody waited."] if summary["tasks"] else []
     rows = [
         (
-            _cut(printable(_CAUSE_LABELS.get(cause, cause)), 20),
+            _cut(printable(CAUSE_LABELS.get(cause, cause)), 20),
             f"{_bar(ms / total)} {_percent(ms / total):>4}",
             format_ms(ms),
         )
         for cause, ms in sorted(causes.items(), key=lambda item: -item[1])
     ]
-    return _table(("Where the waiting went", "", format_ms(total)), rows, left=2)
+    return table(("Where the waiting went", "", format_ms(total)), rows, left=2)
 
 
 def _starved(summary: Summary) -> list[str]:
@@ -142,7 +202,7 @@ def _starved(summary: Summary) -> list[str]:
     were = "task was" if starved["tasks"] == 1 else "tasks were"
     rows = [(_starved_id(row), _level(row["priority"]), format_ms(row["ms"])) for row in starved["worst"]]
     lines = [f"Starved: {starved['tasks']:,} {were} ready while a higher priority held a slot"]
-    lines += _table((), rows, left=2)
+    lines += table((), rows, left=2)
     if starved["tasks"] > len(rows):
         lines.append(f"  and {starved['tasks'] - len(rows):,} more")
     if starved["past_timeout"]:
@@ -157,20 +217,25 @@ def _starved_id(row: Mapping[str, Any]) -> str:
     return told if row["attempt"] == 1 else f"{told}, attempt {row['attempt']}"
 
 
-def _losses(summary: Summary) -> list[str]:
+def _lost(summary: Summary) -> list[str]:
     lines = []
     for key, word, what in (
         ("drops", "Dropped", "task"),
         ("rejects", "Rejected", "task"),
         ("skips", "Skipped", "tick"),
     ):
-        for cause, count in summary[key].items():
-            names = [printable(row["id"]) for row in summary["lost"] if row["cause"] == cause]
+        for cause, count in summary.get(key, {}).items():
+            names = [printable(row["id"]) for row in summary.get("lost", ()) if row["cause"] == cause]
             lines.append(f"{word} for {cause}: {_count(count, what)}{_some(names, count)}")
+    return lines
+
+
+def _losses(summary: Summary) -> list[str]:
+    lines = _lost(summary)
     failures = summary["failures"]
     if failures["tasks"]:
         lines.append(f"Failed: {_count(failures['tasks'], 'task')}")
-        lines += _table((), [(_cut(printable(row["id"]), _ID), _failure(row)) for row in failures["first"]], left=2)
+        lines += table((), [(_cut(printable(row["id"]), _ID), _failure(row)) for row in failures["first"]], left=2)
         if failures["tasks"] > len(failures["first"]):
             lines.append(f"  and {failures['tasks'] - len(failures['first']):,} more")
     pending = summary["outcomes"]["pending"]
@@ -217,7 +282,7 @@ def _overview(summaries: Sequence[Summary], heads: Sequence[Row]) -> list[str]:
             str(summary["outcomes"]["success"]),
         )
         rows.append(row)
-    lines = _table(("order", "slots", "makespan", "used", "p50", "p90", "max", "starved", "lost", "done"), rows)
+    lines = table(("order", "slots", "makespan", "used", "p50", "p90", "max", "starved", "lost", "done"), rows)
     for number, summary in enumerate(summaries, 1):
         if summary["makespan_ms"] == shortest:
             lines[number] = f"▸{lines[number][1:]}"
@@ -237,7 +302,7 @@ def _by_priority(summaries: Sequence[Summary], heads: Sequence[Row]) -> list[str
         rows.append((*head, *(format_ms(waits[str(key)]["p90"]) if str(key) in waits else "" for key in shown)))
     note = "" if len(shown) == len(levels) else f" (the {_PRIORITIES} highest of {len(levels)})"
     titles = ("order", "slots", *(_NAMES.get(key, str(key)) for key in shown))
-    return [f"Wait once ready, p90 by priority{note}", *_table(titles, rows)]
+    return [f"Wait once ready, p90 by priority{note}", *table(titles, rows)]
 
 
 def _by_cause(summaries: Sequence[Summary], heads: Sequence[Row]) -> list[str]:
@@ -254,15 +319,15 @@ def _by_cause(summaries: Sequence[Summary], heads: Sequence[Row]) -> list[str]:
         total = sum(causes.values())
         shares = (_percent(causes.get(cause, 0) / total) if total else "" for cause in shown)
         rows.append((*head, format_ms(total), *shares))
-    titles = ("order", "slots", "in all", *(_cut(printable(_CAUSE_HEADS.get(cause, cause)), 9) for cause in shown))
-    return ["Where the waiting went", *_table(titles, rows)]
+    titles = ("order", "slots", "in all", *(_cut(printable(CAUSE_HEADS.get(cause, cause)), 9) for cause in shown))
+    return ["Where the waiting went", *table(titles, rows)]
 
 
 def _run_head(run: Mapping[str, Any]) -> Row:
     return run["order"], "none" if run["slots"] is None else str(run["slots"])
 
 
-def _table(titles: Row, rows: Sequence[Row], *, left: int = 1) -> list[str]:
+def table(titles: Row, rows: Sequence[Row], *, left: int = 1) -> list[str]:
     """Align columns, the first ``left`` to the left and the others to the right; rows stand indented below titles."""
     lines = [*([titles] if titles else []), *([f"  {row[0]}", *row[1:]] for row in rows)]
     sizes = [max(map(_width, column)) for column in zip(*lines, strict=True)]
@@ -277,13 +342,13 @@ def _table(titles: Row, rows: Sequence[Row], *, left: int = 1) -> list[str]:
     return told
 
 
-def _bar(share: float) -> str:
-    eighths = round(min(max(share, 0.0), 1.0) * _BAR * 8)
+def _bar(share: float, length: int = _BAR) -> str:
+    eighths = round(min(max(share, 0.0), 1.0) * length * 8)
     if share > 0 and not eighths:
         eighths = 1  # little is not nothing
     full, part = divmod(eighths, 8)
     bar = _EIGHTHS[8] * full + (_EIGHTHS[part] if part else "")
-    return bar + "·" * (_BAR - len(bar))
+    return bar + "·" * (length - len(bar))
 
 
 def _percent(share: float) -> str:

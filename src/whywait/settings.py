@@ -82,9 +82,8 @@ class Given:
         engine = self.engine
         if engine is None:
             engine = "simple" if scheduler == "simple" else "thread"
-        slots = self.slots
-        if isinstance(slots, Unset):
-            slots = None if scheduler == "unbounded" else env.integer("WHYWAIT_SLOTS", 1, os.cpu_count() or 1)
+        env_slots = env.integer("WHYWAIT_SLOTS", 1, os.cpu_count() or 1)
+        slots = _or(self.slots, None if scheduler == "unbounded" else env_slots)
         if engine == "simple":
             slots = 1
         limits = Limits(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from random import Random
 from typing import Any, Final
@@ -13,7 +12,7 @@ from whywait.kernel.kernel import Kernel
 from whywait.kernel.lanes import Aging, Order, Strict
 from whywait.kernel.model import Budget, Limits, Policy, Retry, gate_order
 from whywait.tally import PlainTally, SimulationResult, Tally
-from whywait.units import NS_PER_S, parse_duration_ns, parse_size, shown
+from whywait.units import NS_PER_S, in_ms, parse_duration_ns, parse_size, shown
 from whywait.virtual import BEYOND_NS, LIMITS, PlainEngine, Progress, VirtualEngine, is_plain, make_policy
 from whywait.workload import Workload
 
@@ -67,8 +66,7 @@ class Simulation:
         )
         (PlainEngine if plain else VirtualEngine)(kernel, tally, workload, self._progress).run()
         limits = {"slots": config.get("slots"), **_resource_limits(self._budget, workload)}
-        waits = Counter(kernel.stats.wait_ns)
-        waits.update(tally.unstarted_ns)
+        waits = kernel.stats.waited_for_ns()
         return SimulationResult(tally, self._describe(), limits, waits, kernel.dispatcher.promotions)
 
     def _describe(self) -> dict[str, Any]:
@@ -78,7 +76,7 @@ class Simulation:
         if isinstance(order, Aging):
             run = {"order": "aging", "every_ms": order.every * 1000, "boost": order.boost, "cap": order.cap}
         run |= {"slots": config.get("slots"), "backfill": config.get("backfill", "greedy"), "seed": self._seed}
-        return run | {"from_ms": min(self._workload.at_ms, default=0)}
+        return run | {"from_ms": in_ms(min(self._workload.at_ms, default=0) * self._workload.unit_ns)}
 
 
 def _make_order(config: Mapping[str, Any]) -> Order:

@@ -17,7 +17,7 @@ from whywait.errors import QueueFull, Rejected
 from whywait.kernel.events import Kind, RawEvent
 from whywait.kernel.model import Demand, Task
 from whywait.kernel.state import Cause, Outcome, Wait
-from whywait.units import NS_PER_MS
+from whywait.units import NS_PER_MS, in_ms
 from whywait.workload import Workload
 
 Details = dict[str, Any]
@@ -51,7 +51,6 @@ class Tally:
         self.peaks: dict[str, int] = {}
         self.used_ns: dict[str, int] = {}
         self.ready_ns: defaultdict[int, list[int]] = defaultdict(list)  # by priority, for each start
-        self.unstarted_ns: dict[str, int] = {}  # by cause, of tasks that ended without a start
         self.starvation_timeout_ns = starvation_timeout_ns
         self.starved = 0
         self.starved_long = 0
@@ -164,8 +163,6 @@ class Tally:
     def settle(self, tasks: list[Task]) -> None:
         """Take in tasks that ended while they were pending."""
         for task in tasks:
-            for cause, ns in task.waits.items():
-                self.unstarted_ns[cause] = self.unstarted_ns.get(cause, 0) + ns
             if task.starved_ns:
                 self._note_starved(task)
 
@@ -258,11 +255,11 @@ class PlainTally(Tally):
     def start(self, now: int, tasks: list[Task]) -> None:
         """Take in what dispatch has started."""
         ms, add, ready_ns = self.ms, self._add, self.ready_ns
-        ids, at_ms = self._workload.ids, self._workload.at_ms
+        ids, at_ms, unit_ns = self._workload.ids, self._workload.at_ms, self._workload.unit_ns
         for task in tasks:
             job = task.job
             add((ms, "start", ids[job]))
-            ready_ns[task.priority].append(now - at_ms[job] * NS_PER_MS)
+            ready_ns[task.priority].append(now - at_ms[job] * unit_ns)
         self.starts += len(tasks)
         self.running += len(tasks)
         self.peak = max(self.peak, self.running)
@@ -293,7 +290,7 @@ class PlainTally(Tally):
             if refused
             else []
         )
-        self.slot_ns = (sum(workload.duration_ms) - sum(lost)) * NS_PER_MS
+        self.slot_ns = (sum(workload.duration_ms) - sum(lost)) * workload.unit_ns
 
     def _id(self, task: Task) -> str:
         name: str = self._workload.ids[task.job]
@@ -352,7 +349,7 @@ class SimulationResult:
             "peak_running": tally.peak,
             "utilisation": self._utilisation(),
             "ready_wait_ms": self._ready_wait_ms(),
-            "waited_for_ms": {cause: _ms(ns) for cause, ns in self._waits.items() if ns},
+            "waited_for_ms": {cause: in_ms(ns) for cause, ns in self._waits.items() if ns},
             "starved": self._starved(),
             "promotions": self._promotions,
             "drops": dict(tally.drops),
@@ -377,10 +374,7 @@ class SimulationResult:
         span_ns = self._span_ms * NS_PER_MS
         rows = {}
         for name, (total, peak) in used.items():
-            limit = self._limits[name]
-            mean = total / span_ns if span_ns else 0.0
-            share = round(mean / limit, 6) if limit else None
-            rows[name] = {"mean": round(mean, 6), "peak": peak, "limit": limit, "share": share}
+            rows[name] = use_row(total, span_ns, peak, self._limits[name])
         return rows
 
     def _ready_wait_ms(self) -> dict[str, Any]:
@@ -392,11 +386,11 @@ class SimulationResult:
     def _starved(self) -> dict[str, Any]:
         worst = sorted(self._tally.worst, reverse=True)
         rows = [
-            {"id": name, "attempt": attempt, "priority": priority, "ms": _ms(ns)}
+            {"id": name, "attempt": attempt, "priority": priority, "ms": in_ms(ns)}
             for ns, _, name, attempt, priority in worst
         ]
         tally = self._tally
-        timeout_ms = _ms(tally.starvation_timeout_ns)
+        timeout_ms = in_ms(tally.starvation_timeout_ns)
         return {"tasks": tally.starved, "timeout_ms": timeout_ms, "past_timeout": tally.starved_long, "worst": rows}
 
     def _lost(self) -> Iterator[tuple[str, str | None]]:
@@ -426,10 +420,12 @@ def _quantiles(ordered: list[int]) -> dict[str, float]:
     count = len(ordered)
     row: dict[str, float] = {"tasks": count}
     for name, percent in _QUANTILES:
-        row[name] = _ms(ordered[max(0, -(-count * percent // 100) - 1)]) if count else 0
+        row[name] = in_ms(ordered[max(0, -(-count * percent // 100) - 1)]) if count else 0
     return row
 
 
-def _ms(ns: int) -> float:
-    whole, rest = divmod(ns, NS_PER_MS)
-    return ns / NS_PER_MS if rest else whole
+def use_row(used_ns: float, span_ns: float, peak: int, limit: int | None) -> dict[str, Any]:
+    """Return how much of a limit was in use: ``used_ns`` is amount times time within ``span_ns``."""
+    mean = used_ns / span_ns if span_ns else 0.0
+    share = round(mean / limit, 6) if limit else None
+    return {"mean": round(mean, 6), "peak": peak, "limit": limit, "share": share}

@@ -94,6 +94,12 @@ def parse_duration_ns(value: object) -> int:
     raise ConfigError(f"{shown(value)} is not a duration: expected {_DURATION_EXPECTED}")
 
 
+def in_ms(ns: int) -> float:
+    """Return nanoseconds as milliseconds, an int where it is whole."""
+    whole, rest = divmod(ns, NS_PER_MS)
+    return ns / NS_PER_MS if rest else whole
+
+
 def format_ms(ms: float) -> str:
     """Give a duration as people say it: ``850 ms``, ``12.3 s``, ``4m 05s``, ``2h 03m``, ``3d 04h``."""
     if ms < _ROUNDS_TO_1_S:

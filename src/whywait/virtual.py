@@ -17,9 +17,9 @@ from whywait.errors import Rejected
 from whywait.kernel.kernel import Kernel
 from whywait.kernel.model import Limits, Policy, Retry, Scope, Task
 from whywait.kernel.periodic import Periodic
-from whywait.kernel.state import Cause, Outcome, TaskState
+from whywait.kernel.state import Cause, Outcome, ScopeState, TaskState
 from whywait.tally import Tally
-from whywait.units import NS_PER_MS, NS_PER_S
+from whywait.units import NS_PER_S, in_ms
 from whywait.workload import Op, TaskKind, Workload
 
 Progress = Callable[[int, int], None]
@@ -27,6 +27,7 @@ Progress = Callable[[int, int], None]
 # Starvation is read from the accounts afterwards. Timers that report it would keep the clock going for ever while a
 # parked body starves the rest, so they are set beyond any time that a file can name.
 BEYOND_NS: Final = 1 << 400
+SCOPE_OPS: Final = ("suspend", "resume_scope")  # of recorded runs: a file knows only those on tasks
 LIMITS: Final = ("slots", "queue_limit", "overflow", "when_busy", "max_spawn")
 
 _CHUNK: Final = 4096  # submissions, and ends, between two reports of progress
@@ -56,6 +57,7 @@ class VirtualEngine:
         self._bound = [
             (self._scopes[kind.scope or ""], kind.priority, kind.demand, self._policy(kind)) for kind in workload.kinds
         ]
+        self._unit_ns = workload.unit_ns
         self._durations = (*workload.duration_ms, *(periodic.duration_ms for periodic in workload.periodics))
         self._failing = self._find_failing()
         self._stops = self._add_periodics()
@@ -75,8 +77,7 @@ class VirtualEngine:
                 now = deadline
             if now >= BEYOND_NS:
                 break
-            ms, rest = divmod(now, NS_PER_MS)
-            tally.ms = now / NS_PER_MS if rest else ms
+            tally.ms = in_ms(now)
             while times and times[0] == now:
                 heappop(times)
             due = now == agenda_at
@@ -100,9 +101,9 @@ class VirtualEngine:
         order, ops, stops = self._order, self._workload.ops, self._stops
         at = BEYOND_NS
         if self._next_task < len(order):
-            at = self._workload.at_ms[order[self._next_task]] * NS_PER_MS
+            at = self._workload.at_ms[order[self._next_task]] * self._unit_ns
         if self._next_op < len(ops):
-            at = min(at, ops[self._next_op].at_ms * NS_PER_MS)
+            at = min(at, ops[self._next_op].at_ms * self._unit_ns)
         if stops:
             at = min(at, stops[-1][0])
         if at < BEYOND_NS:
@@ -126,8 +127,15 @@ class VirtualEngine:
     def _start(self, now: int, tasks: list[Task]) -> None:
         """Let bodies run that dispatch has permitted; this ends the instant."""
         durations, buckets, settled = self._durations, self._buckets, self._kernel.settled
+        attempts, unit_ns, ends = self._workload.attempts, self._unit_ns, self._ends
         for task in tasks:
-            end = now + durations[task.job] * NS_PER_MS
+            duration = durations[task.job]
+            if attempts and task.job in attempts:
+                of_each = attempts[task.job]
+                duration = of_each[min(task.attempt, len(of_each)) - 1]
+            end = now + duration * unit_ns
+            if ends is not None:
+                ends[task.number] = end
             if end in buckets:
                 buckets[end].append(task)
             else:
@@ -135,8 +143,6 @@ class VirtualEngine:
                 heappush(self._times, end)
         if tasks:
             self._tally.start(now, tasks)
-        if self._ends is not None:
-            self._ends.update((task.number, now + durations[task.job] * NS_PER_MS) for task in tasks)
         if settled:
             self._tally.settle(settled)
             settled.clear()
@@ -155,7 +161,7 @@ class VirtualEngine:
 
     def _arrive(self, now: int) -> None:
         """Submit the tasks of this instant, then carry out its ops, each in file order."""
-        ms, ops, at_ms, order = now // NS_PER_MS, self._workload.ops, self._workload.at_ms, self._order
+        ms, ops, at_ms, order = now // self._unit_ns, self._workload.ops, self._workload.at_ms, self._order
         first = last = self._next_task
         while last < len(order) and at_ms[order[last]] == ms:
             last += 1
@@ -200,6 +206,9 @@ class VirtualEngine:
 
     def _apply(self, now: int, op: Op) -> None:
         """Carry out an op; one that does not apply changes nothing."""
+        if op.do in SCOPE_OPS:
+            self._apply_to_scope(now, op)
+            return
         task = self._known.get(op.id)
         if task is None:
             return
@@ -211,6 +220,13 @@ class VirtualEngine:
         elif task.state == TaskState.PAUSED:
             kernel.resume(now, task)
         self._obey(now)
+
+    def _apply_to_scope(self, now: int, op: Op) -> None:
+        scope = self._scopes[op.id]
+        if op.do == "suspend" and scope.state == ScopeState.RUNNING:
+            self._kernel.suspend(now, scope)
+        elif op.do == "resume_scope" and scope.state == ScopeState.SUSPENDED:
+            self._kernel.resume_scope(now, scope)
 
     def _obey(self, now: int) -> None:
         """Do what the kernel has asked of bodies, at once."""
@@ -272,7 +288,7 @@ class VirtualEngine:
             periodic = self._kernel.add_periodic(
                 0,
                 self._scopes[spec.kind.scope or ""],
-                spec.every_ms * NS_PER_MS,
+                spec.every_ms * self._unit_ns,
                 spec.id,
                 overlap=spec.overlap,
                 max_parallel=spec.max_parallel,
@@ -283,7 +299,7 @@ class VirtualEngine:
                 disable_after=spec.disable_after,
                 job=first + index,
             )
-            stops.append((spec.until_ms * NS_PER_MS, periodic))
+            stops.append((spec.until_ms * self._unit_ns, periodic))
         stops.sort(key=itemgetter(0), reverse=True)
         return stops
 
@@ -305,7 +321,7 @@ class PlainEngine(VirtualEngine):
             now = heappop(times)
             while times and times[0] == now:
                 heappop(times)
-            tally.ms = now // NS_PER_MS
+            tally.ms = in_ms(now)
             bucket = buckets.pop(now, ())
             if bucket:
                 tally.end(now, bucket)

@@ -8,7 +8,6 @@ task. Only what is wrong is looked at slowly, to say where and why.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping
 from operator import itemgetter
@@ -35,12 +34,11 @@ from whywait.fields import (
     unknown_name,
     whole,
 )
+from whywait.files import parse_json, read_text
 from whywait.kernel.model import GENERATED_ID_PREFIX, Demand, Priority, make_demand
-from whywait.units import format_size, parse_size, shown
+from whywait.units import NS_PER_MS, parse_size, shown
 
 ALWAYS: Final = sys.maxsize  # attempts that fail when all of them do
-MAX_BYTES: Final = 4 << 30
-_CHUNK: Final = 1 << 20
 _MEMO: Final = 4096
 _RESERVED: Final = ("", GENERATED_ID_PREFIX)  # how no id of a user begins
 _PER_TASK: Final = ("id", "at_ms", "duration_ms", "after", "after_ended")
@@ -174,6 +172,7 @@ class Workload:
         "after",
         "after_ended",
         "at_ms",
+        "attempts",
         "config",
         "duration_ms",
         "ids",
@@ -186,6 +185,7 @@ class Workload:
         "scopes",
         "source",
         "unique",
+        "unit_ns",
     )
 
     def __init__(self, data: Mapping[str, Any], source: str | None = None) -> None:
@@ -204,6 +204,8 @@ class Workload:
         self.scopes: dict[str, dict[str, Any]] = {}  # parents before children
         self.in_order = True  # whether at_ms never goes back
         self.unique = True  # whether no two tasks have the same id
+        self.unit_ns = NS_PER_MS  # what times are counted in: those of a recorded run in ns
+        self.attempts: dict[int, tuple[int, ...]] = {}  # task index -> durations, where attempts differ
         top = read_fields(_TOP, data, "", source)
         if "tasks" not in top:
             raise problem(source, "", '"tasks" is missing: expected a list of tasks')
@@ -227,7 +229,8 @@ class Workload:
     @classmethod
     def from_stream(cls, stream: IO[bytes], source: str) -> Workload:
         """Read JSON from a binary stream; ``source`` is what messages call it."""
-        return cls(_parse(_read_text(stream, source), source), source)
+        text = read_text(stream, source, "JSON", 'a JSON object with "tasks"')
+        return cls(parse_json(text, source, "an object with a list of tasks"), source)
 
     def _read_scopes(self, scopes: dict[str, Any]) -> None:
         source = self.source
@@ -382,73 +385,3 @@ def _make_kind(fields: dict[str, Any], place: str, source: str | None) -> TaskKi
         fails = ALWAYS if fields.get("outcome") == "error" else 0
     policy = tuple([(key, fields[key]) for key in POLICY_KEYS if key in fields])
     return TaskKind(fields.get("priority", Priority.NORMAL), fields.get("scope"), demand, policy, fails)
-
-
-def _read_text(stream: IO[bytes], source: str) -> str:
-    """Read the whole stream as UTF-8, refusing early what cannot be a workload."""
-    parts: list[bytes] = []
-    total = 0
-    while part := stream.read(_CHUNK):
-        if b"\0" in part:
-            raise ConfigError(f"{source}: is a binary file: expected JSON text")
-        parts.append(part)
-        total += len(part)
-        if total > MAX_BYTES:
-            raise ConfigError(f"{source}: is larger than {format_size(MAX_BYTES)}, the most that is read")
-    try:
-        text = b"".join(parts).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        where = f"byte {error.object[error.start]:#04x} at offset {error.start}"
-        raise ConfigError(f"{source}: is not UTF-8 text ({where}): expected JSON") from None
-    if not text.strip():
-        raise ConfigError(f'{source}: is empty: expected a JSON object with "tasks"')
-    return text
-
-
-class _Repeated(dict[str, Any]):
-    """An object in which the same key stands twice."""
-
-    key: str
-
-
-def _parse(text: str, source: str) -> Any:  # noqa: ANN401  what JSON holds is checked by whoever asked
-    repeated: list[_Repeated] = []
-
-    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        built = dict(pairs)
-        if len(built) == len(pairs):
-            return built
-        keys = [key for key, _ in pairs]
-        found = _Repeated(built)
-        found.key = next(key for key in keys if keys.count(key) > 1)
-        repeated.append(found)
-        return found
-
-    try:
-        data = json.loads(text, object_pairs_hook=build)
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno} column {error.colno}"
-        raise ConfigError(f"{source}: {place}: is not JSON: {error.msg[0].lower()}{error.msg[1:]}") from None
-    except RecursionError:
-        raise ConfigError(f"{source}: is nested too deeply: expected an object with a list of tasks") from None
-    except ValueError as error:  # a number of more digits than Python turns into an int
-        raise ConfigError(f"{source}: holds a number that cannot be read: {error}") from None
-    if repeated:
-        raise problem(
-            source, _find(data, repeated[0]), f"the key {shown(repeated[0].key)} stands there twice: expected once"
-        )
-    return data
-
-
-def _find(data: object, wanted: object) -> str:
-    """Return where in the data the wanted object is."""
-    todo: list[tuple[str, object]] = [("", data)]
-    while todo:
-        place, value = todo.pop()
-        if value is wanted:
-            return place
-        if isinstance(value, dict):
-            todo.extend((f"{place}.{key}" if place else key, inner) for key, inner in value.items())
-        elif isinstance(value, list):
-            todo.extend((f"{place}[{index}]", inner) for index, inner in enumerate(value))
-    raise AssertionError("the object came from this data")

@@ -179,14 +179,24 @@ class Admission(Endings):
         if task.name is not None and task.periodic is None:
             task.scope.names[task.name] = task
         if task.let_through and met(task):
-            self.emit("TASK_SUBMITTED", task.scope, task, state=READY)
+            self.emit("TASK_SUBMITTED", task.scope, task, state=READY, **described(task))
             self.enter(task)
             return
-        self.emit("TASK_SUBMITTED", task.scope, task, state=QUEUED)
+        self.emit("TASK_SUBMITTED", task.scope, task, state=QUEUED, **described(task))
         failed = [dependency.latest() for dependency in task.after if has_failed(dependency)]
         if failed:
             self.finish(task, ABORTED, "dependency", frozenset().union(*(other.roots | {other.id} for other in failed)))
             self.aftermath([task])
+
+
+def described(task: Task) -> dict[str, object]:
+    """V3: what the event tells of a newcomer."""
+    awaited = {
+        field: unmet
+        for field, others in (("after", task.after), ("after_ended", task.after_ended))
+        if (unmet := [other.latest() for other in others if other.latest().outcome is None])
+    }
+    return {"priority": task.priority, **({"demand": task.demand} if task.demand else {}), **awaited}
 
 
 def is_or_will_be_ready(task: Task) -> bool:

@@ -112,7 +112,7 @@ class Dispatch(Admission):
             if scope.state == ATTACHED:
                 scope.state = RUNNING
                 self.emit("SCOPE_RUNNING", scope)
-        self.emit("TASK_STARTED", task.scope, task)
+        self.emit("TASK_STARTED", task.scope, task, waits=dict(task.waits) or None)
         if task.periodic is not None:
             task.periodic.run_count += 1
         if task.policy.timeout_ns is not None:  # T6

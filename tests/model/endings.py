@@ -106,6 +106,7 @@ class Endings(Base):
     def finish(self, task: Task, outcome: str, cause: str | None, roots: frozenset[str] = frozenset()) -> None:
         """T2: exactly one outcome; DISPOSED is final."""
         assert task.state != DISPOSED
+        waits = dict(task.waits) if task.pending else {}
         if task.state == READY:
             self.leave_ready(task)
         task.state = DISPOSED
@@ -116,9 +117,9 @@ class Endings(Base):
         if outcome in {SUCCESS, ERROR, TIMEOUT}:
             self.emit("TASK_FINISHED", task.scope, task, outcome=outcome, cause=cause)
         elif outcome == ABORTED:
-            self.emit("TASK_CANCELLED", task.scope, task, cause=cause, roots=roots)
+            self.emit("TASK_CANCELLED", task.scope, task, cause=cause, roots=roots, waits=waits or None)
         else:
-            self.emit("TASK_DROPPED", task.scope, task, cause=cause)
+            self.emit("TASK_DROPPED", task.scope, task, cause=cause, waits=waits or None)
 
     def drop(self, task: Task, cause: str) -> None:
         """D5: a drop goes straight to DISPOSED, and is never silent."""

@@ -39,7 +39,7 @@ class Scopes(Dispatch):
             raise Illegal(f"{parent.key} is closed")
         scope = Scope(key, parent, limits or Limits(), policy or parent.policy)
         self.scopes.append(scope)
-        self.emit("SCOPE_CREATED", scope)
+        self.emit("SCOPE_CREATED", scope, parent=scope.parent.key or None)
         if mount:
             self.mount(now, scope)
         return scope

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 from typing import Final
 
 from whywait.errors import WhywaitError
@@ -19,10 +20,10 @@ INTERRUPTED: Final = 130
 
 def main() -> None:
     """Run the ``whywait`` program and leave with its exit code."""
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(execute(sys.argv[1:]))
 
 
-def run(args: list[str]) -> int:
+def execute(args: list[str]) -> int:
     """Run the program with these arguments; return the exit code."""
     try:
         from whywait.cli.app import make_app
@@ -30,6 +31,7 @@ def run(args: list[str]) -> int:
         if error.name not in {"typer", "rich", "click"}:
             raise
         return _fail(f"the command line needs the package {error.name!r}; install it with: pip install 'whywait[cli]'")
+    _tolerate_plain_streams()
     try:
         make_app()(args, prog_name="whywait")
         sys.stdout.flush()
@@ -50,6 +52,13 @@ def run(args: list[str]) -> int:
         _fail(f"this is a bug in whywait ({type(error).__name__}: {error}); run again with --debug for the traceback")
         return BUG
     return 0
+
+
+def _tolerate_plain_streams() -> None:
+    """Let a stream that knows no bars still get the figures."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _fail(message: str) -> int:

@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 
-from whywait.cli import simulate
+from whywait.cli import ask, bench, check, graph, run, schema, serve, simulate, top
 
 
 def make_app() -> typer.Typer:
     """Return the program with all its commands."""
     app = typer.Typer(
-        add_completion=False,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         # Boxes and colours are for eyes, not for logs and pipes.
@@ -22,7 +21,17 @@ def make_app() -> typer.Typer:
         help="A task runtime that always says whose permission a waiting task is waiting for.",
     )
     app.callback()(_options)
+    app.command("run", help=run.HELP, context_settings={"allow_extra_args": True})(run.run)
+    app.command("check", help=check.HELP)(check.check)
+    app.command("graph", help=graph.HELP)(graph.graph)
     app.command("simulate", help=simulate.HELP)(simulate.simulate)
+    app.command("bench", help=bench.HELP)(bench.bench)
+    app.command("schema", help=schema.HELP)(schema.schema)
+    app.command("serve", help=serve.HELP)(serve.serve)
+    app.command("top", help=top.HELP)(top.top)
+    app.command("why", help=ask.WHY_HELP)(ask.why)
+    for verb, text in ask.ACT_HELPS.items():
+        app.command(verb, help=text)(ask.acting(verb))
     return app
 
 

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from io import TextIOWrapper
 from itertools import product
 from pathlib import Path
 from types import TracebackType
@@ -17,15 +16,21 @@ from typing import Annotated, Any, Final, Self
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.text import Text
 
+from whywait.cli.shared import parse_slots, print_text
+from whywait.errors import ConfigError
+from whywait.record import is_record
 from whywait.report import render, render_side_by_side
 from whywait.simulation import Simulation
 from whywait.tally import SimulationResult
+from whywait.units import parse_size
+from whywait.whatif import workload_of
 from whywait.workload import Workload
 
 _PATIENCE_S: Final = 1.0
 _STDIN: Final = "-"
+_WORKFLOWS: Final = (".toml", ".yaml", ".yml")
+_LARGEST_WORKFLOW: Final = 4_000_000  # bytes; a JSON file beyond it is a workload
 
 # What --help says; \b keeps the lines of an example as they are.
 HELP: Final = """Run a workload in virtual time and tell who waits for what.
@@ -43,6 +48,14 @@ A first example:
 What if there were more slots, or no aging? Every combination, side by side:
   whywait simulate farm.json --order aging --order strict --slots 2 --slots 4
 
+\b
+A workflow file will do if its tasks have durations:
+  whywait simulate flow.toml --slots 2 --slots 8
+
+\b
+What if a run that run --record (or Authority(record="run.rec")) recorded had had 12 GB of VRAM?
+  whywait simulate run.rec --vram 12GB
+
 Exit code: 0, or 2 if the workload or an option is malformed.
 """
 
@@ -55,7 +68,13 @@ class OrderName(StrEnum):
 
 
 def simulate(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The workload, a JSON file; - reads standard input.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="A workload (JSON), a recorded run, or a workflow with durations; - reads standard input.",
+        ),
+    ],
     *,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print events, final outcomes and summary as JSON, for programs.")
@@ -68,15 +87,23 @@ def simulate(
         list[str] | None,
         typer.Option(metavar="N|none", help="Use so many slots instead of the file's; repeat to compare."),
     ] = None,
+    cpu: Annotated[str | None, typer.Option(metavar="N|none", help="Use this cpu limit instead of the file's.")] = None,
+    ram: Annotated[
+        str | None, typer.Option(metavar="SIZE|none", help="Use this ram limit instead of the file's.")
+    ] = None,
+    vram: Annotated[
+        str | None, typer.Option(metavar="SIZE|none", help="Use this vram limit instead of the file's.")
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Where the jitter of periodics starts from.")] = 0,
-    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` looks for it
+    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `execute` looks for it
 ) -> None:
     """Run a workload in virtual time: how long it takes, who waits, and for what."""
     orders: list[dict[str, Any]] = [{"order": name.value} for name in order or ()] or [{}]
-    counts: list[dict[str, Any]] = [{"slots": _parse_slots(text)} for text in slots or ()] or [{}]
+    counts: list[dict[str, Any]] = [{"slots": parse_slots(text)} for text in slots or ()] or [{}]
     gc.disable()  # this process does one thing and leaves; a million tasks are no garbage
     workload = _read(file)
-    choices = [{**first, **second} for first, second in product(orders, counts)]
+    budget = _parse_budget({"cpu": cpu, "ram": ram, "vram": vram})
+    choices = [{**first, **second, **budget} for first, second in product(orders, counts)]
     with _Bar(len(choices)) as bar:
         results = [
             Simulation(workload, seed=seed, progress=bar.for_run(run), **options).run()
@@ -87,21 +114,47 @@ def simulate(
     else:
         title = workload.name or (Path(file).stem if file != _STDIN else "standard input")
         summaries = [result.summary for result in results]
-        _print_text(render(summaries[0], title) if len(summaries) == 1 else render_side_by_side(summaries, title))
+        print_text(render(summaries[0], title) if len(summaries) == 1 else render_side_by_side(summaries, title))
 
 
-def _parse_slots(text: str) -> int | None:
-    if text.lower() == "none":
-        return None
-    if text.isascii() and text.isdigit() and int(text) > 0:
-        return int(text)
-    raise typer.BadParameter(f"{text!r} is neither an int >= 1 nor none", param_hint="'--slots'")
+def _parse_budget(given: dict[str, str | None]) -> dict[str, int | None]:
+    budget: dict[str, int | None] = {}
+    for name, text in given.items():
+        if text is None:
+            continue
+        if text.lower() == "none":
+            budget[name] = None
+            continue
+        try:
+            budget[name] = parse_size(int(text) if text.isascii() and text.isdigit() else text)
+        except ConfigError as error:
+            raise typer.BadParameter(str(error), param_hint=f"'--{name}'") from None
+    return budget
 
 
 def _read(file: str) -> Workload:
+    """Read a workload or a record; or a workflow, known by its suffix or by its tables, whose durations are known."""
     if file == _STDIN:
         return Workload.from_stream(sys.stdin.buffer, "standard input")
+    if Path(file).suffix.lower() in _WORKFLOWS or _holds_workflow(file):
+        from whywait.workflow import load
+        from whywait.workflow.plan import to_workload
+
+        return Workload(to_workload(load(file)), file)
+    if is_record(file):
+        return workload_of(file)
     return Workload.from_file(file)
+
+
+def _holds_workflow(file: str) -> bool:
+    """Return whether a JSON file has the tables of a workflow; what is wrong with it is told by whoever reads it."""
+    try:
+        if Path(file).stat().st_size > _LARGEST_WORKFLOW:
+            return False
+        data = json.loads(Path(file).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and isinstance(data.get("task"), dict) and "tasks" not in data
 
 
 def _print_json(results: list[SimulationResult]) -> None:
@@ -114,17 +167,6 @@ def _print_json(results: list[SimulationResult]) -> None:
         ]
     sys.stdout.write(json.dumps(data))
     sys.stdout.write("\n")
-
-
-def _print_text(text: str) -> None:
-    if sys.stdout.isatty():
-        console = Console(highlight=False, soft_wrap=True)
-        for line in text.splitlines():
-            console.print(Text(line, style="bold" if line and not line.startswith((" ", "▸")) else ""))
-        return
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a stream that knows no bars still gets the figures
-    sys.stdout.write(text)
 
 
 class _Bar:

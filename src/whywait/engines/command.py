@@ -14,7 +14,7 @@ import shlex
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from time import monotonic, sleep
@@ -45,6 +45,7 @@ class Command:
 
     ``env`` is added to the environment. At most ``limit`` bytes of stdout, and as many of stderr, are kept: the last.
     What ``submit`` is given after the command is appended to its arguments (``$1``, ``$2``... of a shell string).
+    ``on_output`` is called with all bytes of both as they come, on the thread that looks after the command.
     """
 
     args: str | Sequence[str]
@@ -52,6 +53,7 @@ class Command:
     cwd: str | os.PathLike[str] | None = None
     env: Mapping[str, str] | None = None
     limit: int = 1_000_000
+    on_output: Callable[[bytes], object] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run."""
@@ -126,12 +128,13 @@ class _Tail:
 class _Running:
     """One running command and what it was told."""
 
-    def __init__(self, process: subprocess.Popen[bytes], limit: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], command: Command) -> None:
         assert process.stdout is not None, "both are pipes"
         assert process.stderr is not None, "both are pipes"
         self.process = process
         self.group = process.pid
-        self.tails = {process.stdout.fileno(): _Tail(limit), process.stderr.fileno(): _Tail(limit)}
+        self.tails = {pipe.fileno(): _Tail(command.limit) for pipe in (process.stdout, process.stderr)}
+        self._on_output = command.on_output
         self._lock = threading.Lock()
         self._is_terminated = False
         self._is_stopped = False
@@ -174,6 +177,8 @@ class _Running:
                         data = os.read(fd, 65536)
                         if data:
                             self.tails[fd].add(data)
+                            if self._on_output is not None:
+                                self._on_output(data)
                         else:
                             poll.unregister(fd)
                             open_fds.discard(fd)
@@ -292,7 +297,7 @@ class CommandEngine(ThreadEngine):
         """Run the command to its end and keep its result."""
         command, more = _command_of(handle)
         self._watch.begin()
-        running = _Running(_launch(command, more), command.limit)
+        running = _Running(_launch(command, more, self._watch.environment), command)
         try:
             self._running[handle] = running
             self._watch.add(running.group)
@@ -329,9 +334,9 @@ def _command_of(handle: Handle[Any]) -> tuple[Command, tuple[Any, ...]]:
     return fn, args
 
 
-def _launch(command: Command, more: Sequence[object]) -> subprocess.Popen[bytes]:
+def _launch(command: Command, more: Sequence[object], mark: Mapping[str, str]) -> subprocess.Popen[bytes]:
     argv = command.argv(more)
-    env = None if command.env is None else {**os.environ, **command.env}
+    env = {**os.environ, **(command.env or {}), **mark}
     try:
         return subprocess.Popen(  # noqa: S603 - to run it is what the user wants
             argv,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from whywait.engines.forks import own
 
 GOODBYE_S: Final = 1.0
+_VARIABLE: Final = "WHYWAIT_COMMAND_OF"
 _REAPER: Final = str(Path(__file__).with_name("reaper.py"))
 _SEND_FLAGS: Final = getattr(socket, "MSG_NOSIGNAL", 0)
 
@@ -22,9 +26,15 @@ class Watch:
     def __init__(self) -> None:
         """Start without a process."""
         self._lock = threading.Lock()
+        self._mark = f"{os.getpid()}-{secrets.token_hex(8)}"
         self._groups: set[int] = set()
         self._line: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variable by which the reaper finds a command that it has not been told of."""
+        return {_VARIABLE: self._mark}
 
     def begin(self) -> None:
         """See that there is a reaper process."""
@@ -46,8 +56,11 @@ class Watch:
                 self._send(f"-{group}\n")
 
     def close(self) -> None:
-        """End the reaper process; it kills what is still listed."""
+        """End the reaper process; it kills what is still listed and nothing else."""
         with self._lock:
+            if self._line is not None:
+                with suppress(OSError):  # it is gone
+                    self._line.sendall(b"q\n", _SEND_FLAGS)
             self._hang_up()
 
     def let_go(self) -> None:
@@ -71,7 +84,7 @@ class Watch:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and script
-                [sys.executable, "-I", "-S", _REAPER],
+                [sys.executable, "-I", "-S", _REAPER, f"{_VARIABLE}={self._mark}"],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -12,6 +12,7 @@ the border: both run at C speed over plain ints (guarded by ``bench/kernel.py``,
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -133,7 +134,11 @@ class Bench:
 
     def lanes(self) -> list[Lane]:
         """Return all lanes that wait here, least need first."""
-        return [lane for block in self._blocks for lane in block.lanes]
+        return list(self.lanes_in_order())
+
+    def lanes_in_order(self) -> Iterator[Lane]:
+        """Yield the lanes that wait here, least need first."""
+        return (lane for block in self._blocks for lane in block.lanes)
 
     def _bound(self, room: int | None) -> int:
         return self._tops[-1] + 1 if room is None else room + 1 << _ENTRY_BITS

@@ -6,9 +6,9 @@ Only this module moves lanes between heaps and benches and changes what gates ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from heapq import heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from whywait.kernel.accounts import Epoch, ready_wait
 from whywait.kernel.benches import Bench
@@ -21,8 +21,20 @@ if TYPE_CHECKING:
     from whywait.kernel.gates import Gate
     from whywait.kernel.model import Demand, Scope, Task
 
+WORST_STARVED: Final = 10
+
 _SWEEP_EMPTY_LANES: Final = 64
 _READY: Final = TaskState.READY  # a global is found faster than an attribute of a class, before Python 3.12
+
+
+class Starved(NamedTuple):
+    """How long a task was starved when it left READY; of equals, the earlier one counts as more."""
+
+    starved_ns: int
+    minus_number: int
+    id: str
+    attempt: int
+    priority: int
 
 
 class Dispatcher:
@@ -48,6 +60,10 @@ class Dispatcher:
         self.top_moved = False  # `settle` has something to do
         self.blocker: Lane | None = None  # backfill="none": the first that only its budget gate stops
         self.held = False  # everybody behind the blocker waits for it
+        self.changed: dict[Lane, None] = {}  # lanes whose cause may be another than the one last told
+        self.starved_tasks = 0  # how many have been READY while a higher priority held a slot
+        self.worst_starved: list[Starved] = []  # a heap of those that left READY most starved
+        self._worst_floor = 0  # who was starved less is not among the worst
         self._lanes: list[Lane] = []
         self._empty_lanes = 0
 
@@ -92,6 +108,7 @@ class Dispatcher:
                 self.gate_moved(bench.gate)  # the bench may be a new one and has missed that the gate opened
             else:
                 lane.epoch = Epoch(now, None, lane.level.segment, {})
+                self.changed[lane] = None
         if not lane.items:
             if lane is self.blocker:
                 self._forget_blocker(now)
@@ -103,6 +120,7 @@ class Dispatcher:
             if lane.bench is not None:
                 self._off_bench(lane, lane.bench)
                 lane.epoch = Epoch(now, None, lane.level.segment, {})
+                self.changed[lane] = None
             lane.clear()
             if lane is self.blocker:
                 self._forget_blocker(now)
@@ -168,15 +186,18 @@ class Dispatcher:
         task.state = TaskState.RUNNING
         task.since = now
 
-    def release(self, task: Task) -> None:
+    def release(self, now: int, task: Task) -> None:
         """Give back the slot and the budget of a task whose body has ended."""
         lane = task.lane
         assert lane is not None, "a slot holder remembers its lane"
         for gate, need in lane.needs:
             gate.free += need
+            gate.use_ns += need * now
             if gate.benches:
                 self.gate_moved(gate)
-        self.slots.free += 1
+        slots = self.slots
+        slots.free += 1
+        slots.use_ns += now
         self.busy -= 1
         priority = task.priority
         self._holders[priority] -= 1
@@ -210,9 +231,9 @@ class Dispatcher:
     def rebuild(self, now: int, scopes: Iterable[Scope], ready: list[Task], holders: list[Task]) -> None:
         """Make everything anew from the tasks there are: for a command that was broken off half-way."""
         for gate in self.resources.values():
-            gate.reset()
+            gate.reset(now)
         for scope in scopes:
-            scope.slot_gate.reset()
+            scope.slot_gate.reset(now)
             scope.state_gate.benches.clear()
         for level in self.levels:
             level.heap.clear()
@@ -235,7 +256,7 @@ class Dispatcher:
         self._holders = [0] * (HIGHEST + 1)
         for task in holders:
             assert task.lane is not None, "a slot holder remembers its lane"
-            self._take(task, task.lane)
+            self._take(now, task, task.lane)
         self.held = False
         self._top = -1
         self.settle(now)
@@ -300,20 +321,24 @@ class Dispatcher:
             self._back_into_heap(now, lane)
         else:
             lane.epoch = Epoch(now, None, lane.level.segment, {})
+            self.changed[lane] = None
             self.lane_emptied()
-        self._take(task, lane)
+        self._take(now, task, lane)
         return task
 
     def _start(self, now: int, lane: Lane) -> Task:
         task = self._hand_over(now, lane)
-        self._take(task, lane)
+        self._take(now, task, lane)
         return task
 
-    def _take(self, task: Task, lane: Lane) -> None:
+    def _take(self, now: int, task: Task, lane: Lane) -> None:
         """Take slot and budget."""
         for gate, need in lane.needs:
             gate.free -= need
-        self.slots.free -= 1
+            gate.use_ns -= need * now
+        slots = self.slots
+        slots.free -= 1
+        slots.use_ns -= now
         self.busy += 1
         priority = task.priority
         self._holders[priority] += 1
@@ -331,16 +356,32 @@ class Dispatcher:
             # cause all the time (guarded by test_kernel_against_model.py, which compares every wait).
             if waited:
                 task.waited = waited
-            if segment.higher:
-                task.starved_ns += waited
+            if segment.higher and waited:
+                self._note_starved(task, task.starved_ns + waited)
         elif waited:
             starved = self.starved(now, task)
             for cause, ns in self.ready_wait(now, task).items():
                 task.add_wait(cause, ns)
             if starved:
-                task.starved_ns = starved
+                self._note_starved(task, starved)
         if waited >= self.step_ns:
             self.promotions += self.order.promotions(level.priority, waited)
+
+    def _note_starved(self, task: Task, starved_ns: int) -> None:
+        worst = self.worst_starved
+        if not task.starved_ns:
+            self.starved_tasks += 1
+        elif starved_ns > self._worst_floor:  # it was READY before, and may be among them already
+            worst[:] = [told for told in worst if told.minus_number != -task.number]
+            heapify(worst)
+        task.starved_ns = starved_ns
+        if starved_ns > self._worst_floor:
+            told = Starved(starved_ns, -task.number, task.id, task.attempt, task.priority)
+            if len(worst) < WORST_STARVED:
+                heappush(worst, told)
+            else:
+                heapreplace(worst, told)
+                self._worst_floor = worst[0][0]
 
     def _park(self, now: int, lane: Lane, gate: Gate) -> None:
         heappop(lane.level.heap)
@@ -392,6 +433,7 @@ class Dispatcher:
         if lane.epoch.gate is not gate:
             lane.epoch = self._next_epoch(now, lane, gate)
         self.blocker = lane
+        self.changed[lane] = None
         if not self.held:
             self.held = True
             self._switch_levels(now)
@@ -405,6 +447,8 @@ class Dispatcher:
                 self._forget_blocker(now)
         if self.held:
             self.held = False
+            if lane is not None:
+                self.changed[lane] = None
             self._switch_levels(now)
 
     def _forget_blocker(self, now: int) -> None:
@@ -423,6 +467,7 @@ class Dispatcher:
         return starved
 
     def _next_epoch(self, now: int, lane: Lane, gate: Gate | None) -> Epoch:
+        self.changed[lane] = None
         segment = lane.level.segment
         return Epoch(now, gate, segment, lane.epoch.totals(now, segment))
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from whywait.kernel.state import TaskState
+from whywait.kernel.model import generated_id
+
+Details = tuple[tuple[str, Any], ...]
 
 # (seq, time_ns, kind, scope key, task number, task name, cause seq, details)
-RawEvent = tuple[int, int, str, str, int | None, str | None, int | None, tuple[tuple[str, Any], ...] | None]
+# The details of a TASK_STARTED are how the task waited, as a dict or as one (cause, ns): so telling it costs little.
+RawEvent = tuple[int, int, str, str, int | None, str | None, int | None, Any]
 
 
 class Kind:
@@ -42,6 +45,7 @@ class Kind:
     SCOPE_RESUMED: Final = "SCOPE_RESUMED"
     SCOPE_DISPOSING: Final = "SCOPE_DISPOSING"
     SCOPE_DISPOSED: Final = "SCOPE_DISPOSED"
+    LANE_WAITS: Final = "LANE_WAITS"
     PERIODIC_ADDED: Final = "PERIODIC_ADDED"
     PERIODIC_TICK: Final = "PERIODIC_TICK"
     PERIODIC_SKIPPED: Final = "PERIODIC_SKIPPED"
@@ -59,7 +63,23 @@ class Event(NamedTuple):
     number: int | None
     name: str | None
     cause: int | None
-    details: tuple[tuple[str, Any], ...] | None
+    details: Details | None
+
+    @classmethod
+    def of(cls, raw: RawEvent) -> Event:
+        """Return a raw event with names."""
+        details = raw[7]
+        if raw[2] == Kind.TASK_STARTED and details is not None:
+            waits = details if isinstance(details, dict) else {details[0]: details[1]}
+            return cls(*raw[:7], (("waits", waits),))
+        return cls(*raw)
+
+    @property
+    def id(self) -> str | None:
+        """The id of the task it is about: the name that the user gave, or the generated one."""
+        if self.name is None and self.number is not None:
+            return generated_id(self.number)
+        return self.name
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as a JSON-ready dict without empty fields."""
@@ -69,11 +89,25 @@ class Event(NamedTuple):
             if value is not None:
                 data[key] = value
         if self.details:
-            data["details"] = dict(self.details)
+            data["details"] = details = dict(self.details)
+            if "demand" in details:
+                details["demand"] = dict(details["demand"])
         return data
 
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Event:
+        """Return the event that :meth:`to_dict` has told of."""
+        details = data.get("details")
+        if details is not None:
+            details = {key: tuple(value) if isinstance(value, list) else value for key, value in details.items()}
+            if "demand" in details:
+                details["demand"] = tuple(details["demand"].items())
+            details = tuple(details.items())
+        head = (data["seq"], data["time_ns"], data["kind"], data["scope"])
+        return cls(*head, data.get("number"), data.get("name"), data.get("cause"), details)
 
-def outcome_details(outcome: str, cause: str | None) -> tuple[tuple[str, Any], ...]:
+
+def outcome_details(outcome: str, cause: str | None) -> Details:
     """Return the details of an ending; one shared tuple for each pair."""
     key = (outcome, cause)
     details = _OUTCOMES.get(key)
@@ -82,8 +116,12 @@ def outcome_details(outcome: str, cause: str | None) -> tuple[tuple[str, Any], .
     return details
 
 
-READY_DETAILS: Final = (("state", TaskState.READY),)
-QUEUED_DETAILS: Final = (("state", TaskState.QUEUED),)
+def submitted_details(state: str, priority: int, demand: tuple[tuple[str, int], ...]) -> Details:
+    """Return what a TASK_SUBMITTED tells of a task."""
+    details: Details = (("state", state), ("priority", priority))
+    return (*details, ("demand", demand)) if demand else details
+
+
 SUCCESS_DETAILS: Final = (("outcome", "SUCCESS"),)
 
-_OUTCOMES: dict[tuple[str, str | None], tuple[tuple[str, Any], ...]] = {("SUCCESS", None): SUCCESS_DETAILS}
+_OUTCOMES: dict[tuple[str, str | None], Details] = {("SUCCESS", None): SUCCESS_DETAILS}

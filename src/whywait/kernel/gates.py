@@ -24,7 +24,7 @@ UNLIMITED: Final = 1 << 62  # more slots than anybody has
 class Gate:
     """A limit, what of it is free, and the lanes that wait for it."""
 
-    __slots__ = ("benches", "free", "is_budget", "kind", "limit", "name", "scope", "soft")
+    __slots__ = ("benches", "free", "is_budget", "kind", "limit", "name", "scope", "soft", "use_ns")
 
     def __init__(
         self, kind: str, name: str, *, scope: Scope | None = None, limit: int | None = None, soft: bool = False
@@ -37,14 +37,27 @@ class Gate:
         self.soft = soft
         self.is_budget = kind == "resource"
         self.benches: dict[int, Bench] = {}
-        self.free = 0
-        if kind != "scope_state":
-            self.reset()
+        self.free = 0 if kind == "scope_state" else self._all
+        self.use_ns = 0  # each take subtracts amount times its time, each return adds it; passing on does neither
 
-    def reset(self) -> None:
-        """Have all of the limit free, and nobody waiting."""
-        self.free = UNLIMITED if self.limit is None else self.limit
+    def reset(self, now: int = 0) -> None:
+        """Have all of the limit free from ``now`` on, and nobody waiting."""
+        self.use_ns += self.in_use * now
+        self.free = self._all
         self.benches.clear()
+
+    @property
+    def _all(self) -> int:
+        return UNLIMITED if self.limit is None else self.limit
+
+    @property
+    def in_use(self) -> int:
+        """How much of it is held now."""
+        return self._all - self.free
+
+    def used_ns(self, now: int) -> int:
+        """Return amount times time of all that was held up to ``now``."""
+        return self.use_ns + self.in_use * now
 
     def closed(self, need: int, nobody_runs: bool) -> bool:  # noqa: FBT001 - the hot path; a keyword costs
         """Return whether a task that needs this much is stopped; soft gates yield while nobody holds a slot."""

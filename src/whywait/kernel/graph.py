@@ -7,7 +7,8 @@ so dependents follow a task to its final outcome; their own lists find the newes
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from whywait.kernel.state import Outcome, TaskState
@@ -62,8 +63,30 @@ def met(successors: list[Task] | None) -> list[Task]:
 
 def unmet_dependencies(task: Task) -> list[Task]:
     """Return the newest attempts of the dependencies that a task still awaits."""
-    waiting = [dependency.latest() for dependency in (*(task.after or ()), *(task.after_ended or ()))]
-    return [dependency for dependency in waiting if dependency.outcome is None]
+    return list(unmet(task))
+
+
+def unmet(task: Task) -> Iterator[Task]:
+    """Yield the newest attempts of the dependencies that a task still awaits."""
+    for dependency in chain(task.after or (), task.after_ended or ()):
+        latest = dependency.latest()
+        if latest.outcome is None:
+            yield latest
+
+
+def down_from(task: Task) -> Iterator[Task]:
+    """Yield whom a task awaits first, whom that one awaits, and so on, as long as dependencies keep them QUEUED."""
+    while task.state == TaskState.QUEUED and task.held_by is None:
+        following = next(unmet(task), None)
+        if following is None:
+            return
+        task = following
+        yield task
+
+
+def numbers(dependencies: Iterable[Task]) -> tuple[int, ...]:
+    """Return the numbers of the newest attempts, each once."""
+    return tuple(dict.fromkeys(dependency.latest().number for dependency in dependencies))
 
 
 def ancestors(tasks: Iterable[Task]) -> dict[int, Task]:

@@ -13,9 +13,9 @@ from typing import Any
 
 from whywait.errors import ConfigError, InvalidTransition, QueueFull, Rejected, UnknownTask
 from whywait.kernel import scopes, snapshot, why
-from whywait.kernel.events import Kind, RawEvent, outcome_details
+from whywait.kernel.events import Details, Kind, RawEvent, outcome_details
 from whywait.kernel.lanes import Aging, Order
-from whywait.kernel.life import BACKOFF, PAUSE, RUN_TIMEOUT, Details, Life
+from whywait.kernel.life import BACKOFF, PAUSE, RUN_TIMEOUT, Life
 from whywait.kernel.model import Budget, Demand, Limits, Policy, Priority, Scope, Submission, Task
 from whywait.kernel.periodic import Periodic
 from whywait.kernel.periodics import TICK
@@ -68,6 +68,7 @@ class Kernel:
         self.requests = life.requests  # (verb, task) for the engines: abort, pause, resume
         self.settled = life.settled  # tasks that ended otherwise than by their own `ended`
         self.stats = life.stats
+        self.starvation_timeout_ns = starvation_timeout_ns
         self.dispatcher = life.dispatcher
         self.timers = life.timers
         self.expiries = life.expiries
@@ -180,7 +181,7 @@ class Kernel:
             if task.abort is not None:
                 outcome, cause, led_by = task.abort
         scope, number = task.scope, task.number
-        life.dispatcher.release(task)
+        life.dispatcher.release(now, task)
         del life.running[number]
         scope.running -= 1
         if not task.plain:
@@ -379,6 +380,8 @@ class Kernel:
         if dispatcher.top_moved:
             for level in dispatcher.settle(now):
                 life.starvation.arm(now, level)
+        if dispatcher.changed:
+            life.tell_lanes(now)
         return started
 
     def repair(self, now: int, started: list[Task]) -> None:
@@ -400,13 +403,18 @@ class Kernel:
 
     # Looking
 
+    @property
+    def seq(self) -> int:
+        """The seq of the latest event."""
+        return self._life.seq
+
     def emit_to(self, emit: Callable[[RawEvent], None] | None) -> None:
         """Send the events from now on to ``emit``."""
         self._life.emit = emit
 
-    def why(self, now: int, task: Task) -> Why:
-        """Return why a task waits, or what it does, or how its wait divided; for any task, at any time."""
-        return why.explain(self._life, now, task)
+    def why(self, now: int, task: Task, earlier: Sequence[Task] = ()) -> Why:
+        """Return why a task waits, or what it does, or how its wait divided; ``earlier``: the attempts before it."""
+        return why.explain(self._life, now, task, earlier)
 
     def snapshot(self, now: int, scope: Scope | None = None) -> Snapshot:
         """Return an immutable picture of everything, or of one scope and what is below it."""
@@ -470,10 +478,11 @@ class Kernel:
             if timeout_ns is not None:
                 task.run_timer = life.timers.add(now + timeout_ns, RUN_TIMEOUT, task)
                 task.plain = False
-            life.stats.started(task.waits)
+            waits = task.waits
+            life.stats.started(waits)
             life.seq = task.started_seq = seq = life.seq + 1
             if emit is not None:
-                emit((seq, now, Kind.TASK_STARTED, scope.key, number, task.name, trigger, None))
+                emit((seq, now, Kind.TASK_STARTED, scope.key, number, task.name, trigger, waits or None))
 
     def _expire(self, now: int) -> None:
         """Drop who is still READY at the end of its max_wait, in entry order."""

@@ -9,8 +9,8 @@ the best of at most 101 level heads, exact at every instant, however many tasks 
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heapreplace
 from operator import attrgetter
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from whywait.errors import ConfigError
 from whywait.kernel.accounts import Epoch, Segment
-from whywait.kernel.state import Wait
+from whywait.kernel.events import submitted_details
+from whywait.kernel.state import TaskState, Wait
 
 if TYPE_CHECKING:
     from whywait.kernel.benches import Bench
@@ -31,6 +32,7 @@ Needs = tuple[tuple["Gate", int], ...]
 _BLOCK_BITS: Final = 9
 TRIM: Final = 64
 _entry = attrgetter("entry")
+_since = attrgetter("since")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,10 @@ class Strict:
     def next_step(self, base: int, waited_ns: int) -> int | None:  # noqa: ARG002 - the signature of an order
         """Return None: nothing is ever lifted."""
         return None
+
+    def waited_for(self, base: int, effective: int) -> int | None:
+        """Return the waiting time from which on the priority is at least ``effective``, or None if it never is."""
+        return 0 if base >= effective else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +97,14 @@ class Aging:
         at = step * self.every_ns
         return at if self.promotions(base, at) == step else None
 
+    def waited_for(self, base: int, effective: int) -> int | None:
+        """Return the waiting time from which on the priority is at least ``effective``, or None if it never is."""
+        if base >= effective:
+            return 0
+        if self.boost == 0 or (self.cap is not None and effective > self.cap):
+            return None
+        return -(-(effective - base) // self.boost) * self.every_ns
+
 
 Order = Strict | Aging
 
@@ -118,6 +132,7 @@ class Lane:
         "bench",
         "bench_key",
         "demand",
+        "details",
         "epoch",
         "first_index",
         "gone",
@@ -127,6 +142,7 @@ class Lane:
         "queued",
         "scope",
         "told",
+        "told_cause",
         "watched",
     )
 
@@ -142,6 +158,8 @@ class Lane:
         self.bench: Bench | None = None
         self.bench_key = 0
         self.epoch = Epoch(now, None, level.segment, {})
+        self.details = submitted_details(TaskState.READY, level.priority, demand)  # of those who are READY at once
+        self.told_cause: tuple[Gate | None, bool] = (None, False)  # what the latest LANE_WAITS has said
         self.told = 0  # starvation has been looked at up to this entry
         self.watched = False  # stands in the level's starvation watch
         self.items: list[Any] = []  # tasks and _Gone; None before the head
@@ -218,10 +236,17 @@ class Lane:
         """Return how many tasks of the lane entered before ``entry``."""
         return self._living_before(bisect_left(self.items, entry, self.first_index, key=_entry))
 
-    def count_while(self, comes_first: Callable[[Any], bool]) -> int:
-        """Return how many tasks from the front satisfy a predicate that holds for a prefix of the lane."""
-        items = self.items
-        return self._living_before(bisect_left(items, True, self.first_index, key=lambda item: not comes_first(item)))  # noqa: FBT003 - the value searched for
+    def count_ahead(self, since: int, since_too: int, entry: int) -> int:
+        """Return how many tasks entered by ``since``, or by ``since_too`` and before ``entry``; from the front."""
+        items, first = self.items, self.first_index
+        last = items[-1]
+        if last.since <= since or (last.since <= since_too and last.entry < entry):
+            return len(self)
+        index = bisect_right(items, since, first, key=_since) if items[first].since <= since else first
+        too = bisect_left(items, entry, first, key=_entry)
+        if too > index and items[too - 1].since > since_too:
+            too = bisect_right(items, since_too, first, key=_since)
+        return self._living_before(max(index, too))
 
     def since_entry(self, entry: int) -> Iterator[Task]:
         """Yield the tasks whose entry is at least ``entry``, in order."""
@@ -275,7 +300,7 @@ class Level:
         # Open lanes by the entry of their head. A key may be too small, never too large: its lane's head has left.
         self.heap: list[tuple[int, Lane]] = []
         self.opening: list[Bench] = []  # benches on which a lane may fit since the last dispatch
-        self.segment = Segment(now, _mode(higher=higher, held=held), higher=higher)
+        self.segment = Segment(now, wait_mode(higher=higher, held=held), higher=higher)
         self.watch: list[tuple[int, int, Lane | Task]] = []  # by the starved total at which to report
         self.starve_timer: Timer | None = None
 
@@ -307,12 +332,13 @@ class Level:
 
     def switch(self, now: int, *, higher: bool, held: bool) -> None:
         """Start a new segment if what open lanes wait for has changed."""
-        mode = _mode(higher=higher, held=held)
+        mode = wait_mode(higher=higher, held=held)
         if mode != self.segment.mode or higher != self.segment.higher:
             self.segment = Segment(now, mode, higher=higher, before=self.segment)
 
 
-def _mode(*, higher: bool, held: bool) -> str:
+def wait_mode(*, higher: bool, held: bool) -> str:
+    """Return what lanes of a level wait for that dispatch has not got to."""
     if held:
         return Wait.HELD_BACK
     return Wait.SLOT_HIGHER if higher else Wait.SLOT

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from whywait.kernel import graph
 from whywait.kernel.admission import NO_DEPENDENCIES, Admission, Dependencies
 from whywait.kernel.dispatch import Dispatcher
-from whywait.kernel.events import QUEUED_DETAILS, READY_DETAILS, Kind, RawEvent
+from whywait.kernel.events import Details, Kind, RawEvent, submitted_details
 from whywait.kernel.gates import Gate
 from whywait.kernel.model import Budget, Limits, Policy, Scope, Submission, Task, gate_order
 from whywait.kernel.periodics import Periodics
@@ -24,8 +24,6 @@ from whywait.kernel.timers import Timers
 
 if TYPE_CHECKING:
     from whywait.kernel.lanes import Order
-
-Details = tuple[tuple[str, Any], ...] | None
 
 RUN_TIMEOUT: Final = "run_timeout"
 BACKOFF: Final = "backoff"
@@ -81,7 +79,7 @@ class Life:
 
     # Events
 
-    def event(self, now: int, kind: str, task: Task, cause: int | None, details: Details = None) -> int:
+    def event(self, now: int, kind: str, task: Task, cause: int | None, details: Details | None = None) -> int:
         """Emit an event of a task; return its seq."""
         self.seq = seq = self.seq + 1
         if self.emit is not None:
@@ -95,7 +93,7 @@ class Life:
         scope: Scope,
         name: str | None = None,
         cause: int | None = None,
-        details: Details = None,
+        details: Details | None = None,
     ) -> int:
         """Emit an event of a scope, of a periodic, or of a submission that got no number."""
         self.seq = seq = self.seq + 1
@@ -107,6 +105,23 @@ class Life:
         """Count and tell that a task has starved too long."""
         self.stats.starved += 1
         self.event(now, Kind.TASK_STARVED, task, None, (("starved_ns", starved_ns),))
+
+    def tell_lanes(self, now: int) -> None:
+        """Tell what lanes wait for that dispatch has found behind another gate than before, or behind none."""
+        dispatcher = self.dispatcher
+        for lane in dispatcher.changed:
+            gate = lane.epoch.gate
+            holds_back = dispatcher.held and dispatcher.blocker is lane
+            if (gate, holds_back) == lane.told_cause:
+                continue
+            lane.told_cause = (gate, holds_back)
+            details = [*lane.details[1:], ("cause", Wait.SLOT if gate is None else gate.name), ("tasks", len(lane))]
+            if gate is not None and gate.scope is not None:
+                details.append(("of", gate.scope.key))
+            if holds_back:
+                details.append(("holds_back", True))
+            self.other_event(now, Kind.LANE_WAITS, lane.scope, None, self.trigger, tuple(details))
+        dispatcher.changed.clear()
 
     # In
 
@@ -129,17 +144,25 @@ class Life:
         """Make a registered task READY, or QUEUED behind its dependencies."""
         if found is NO_DEPENDENCIES:
             self.make_ready(now, task)
-            self.trigger = self.event(now, Kind.TASK_SUBMITTED, task, None, READY_DETAILS)
+            self.trigger = self.submitted(now, task)
             return
         failed = graph.link(task, found.after, found.after_ended)
         failed_id = (failed.root or failed.id) if failed is not None else found.failed
         if not task.unmet and failed_id is None:
             self.make_ready(now, task)
-        details = QUEUED_DETAILS if task.state == TaskState.QUEUED else READY_DETAILS
-        self.trigger = seq = self.event(now, Kind.TASK_SUBMITTED, task, None, details)
+        self.trigger = seq = self.submitted(now, task)
         if failed_id is not None:
             self.end_pending(now, task, Outcome.ABORTED, Cause.DEPENDENCY, failed_id, seq)
             self.propagate(now, [task], failed_id, seq)
+
+    def submitted(self, now: int, task: Task, cause: int | None = None) -> int:
+        """Tell that a task was taken in; return the seq of the event."""
+        details = submitted_details(task.state, task.priority, task.demand)
+        if task.after:
+            details += (("after", graph.numbers(task.after)),)
+        if task.after_ended:
+            details += (("after_ended", graph.numbers(task.after_ended)),)
+        return self.event(now, Kind.TASK_SUBMITTED, task, cause, details)
 
     def displace(self, now: int, victims: Iterable[Task]) -> None:
         """Drop pending tasks to make room for newcomers."""
@@ -219,6 +242,8 @@ class Life:
             graph.unlink(task)
         kind = Kind.TASK_DROPPED if outcome == Outcome.REJECTED else Kind.TASK_CANCELLED
         details: Details = (("cause", cause),) if root is None else (("cause", cause), ("root", root))
+        if task.waited is not None:
+            details = self.with_waits(task, details)
         seq = self.event(now, kind, task, led_by, details)
         task.cause = cause
         if root is not None:
@@ -226,6 +251,12 @@ class Life:
         self.settled.append(task)
         self.unregister(now, task, outcome)
         return seq
+
+    def with_waits(self, task: Task, details: Details) -> Details:
+        """Count the wait of a task that ends without a start; return the details of its end with it."""
+        waits = task.waits
+        self.stats.ended_pending(waits)
+        return (*details, ("waits", waits)) if waits else details
 
     def end_alone(self, now: int, task: Task, outcome: str, cause: str, details: Details, led_by: int | None) -> None:
         """End a plain READY task that nobody awaits, in short; the caller takes it out of its lane."""
@@ -245,6 +276,8 @@ class Life:
         if scope.counted:
             self.count_pending(task, -1)
         self.stats.by_outcome[outcome] += 1
+        if task.waited is not None:
+            details = self.with_waits(task, details)
         self.seq = seq = self.seq + 1
         if self.emit is not None:
             self.emit((seq, now, Kind.TASK_CANCELLED, scope.key, number, name, led_by, details))
@@ -307,6 +340,7 @@ class Life:
         self.requests.append(("abort", task))
         seq = self.event(now, Kind.TASK_ABORT_ASKED, task, led_by, (("cause", cause),))
         task.abort = (outcome, cause, seq)
+        task.abort_since = now
         return seq
 
     def abort(self, now: int, task: Task, outcome: str, cause: str, led_by: int | None = None) -> None:

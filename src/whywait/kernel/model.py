@@ -228,6 +228,7 @@ class Task:
     held_by: str | None = None  # Wait.BACKOFF or Wait.OVERLAP while that keeps it QUEUED
     paused_from: str | None = None
     abort: tuple[str, str, int] | None = None  # outcome, cause and event seq once an abort has been asked for
+    abort_since: int | None = None
     parked_since: int | None = None
     pause_timer: Timer | None = None
     run_timer: Timer | None = None

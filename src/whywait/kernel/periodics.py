@@ -163,7 +163,7 @@ class Periodics:
             task.unmet = 1
         else:
             life.make_ready(now, task)
-        life.trigger = life.event(now, Kind.TASK_SUBMITTED, task, seq, (("state", task.state),))
+        life.trigger = life.submitted(now, task, seq)
 
     def _suspended(self, scope: Scope) -> bool:
         return any(each.state == ScopeState.SUSPENDED for each in scope.chain)

@@ -33,7 +33,7 @@ def open_scope(
         )
     scope = Scope(key, parent, limits, policy or parent.policy)
     life.scopes[key] = parent.children[key] = scope
-    life.other_event(now, Kind.SCOPE_CREATED, scope)
+    life.other_event(now, Kind.SCOPE_CREATED, scope, None, None, (("parent", parent.key),) if parent.key else None)
     if mount:
         mount_scope(life, now, scope)
     return scope

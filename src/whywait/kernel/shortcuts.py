@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from whywait.kernel.events import READY_DETAILS, SUCCESS_DETAILS, Kind
+from whywait.kernel.events import SUCCESS_DETAILS, Kind
 from whywait.kernel.lanes import TRIM
 from whywait.kernel.model import GENERATED_ID_PREFIX, Demand, Policy, Priority, Task
 from whywait.kernel.state import Outcome, ScopeState, TaskState
@@ -81,10 +81,10 @@ class Shortcuts:
         life.seq = life.trigger = seq = life.seq + 1
         emit = life.emit
         if emit is not None:
-            emit((seq, now, SUBMITTED, scope.key, number, name, None, READY_DETAILS))
+            emit((seq, now, SUBMITTED, scope.key, number, name, None, lane.details))
         return task
 
-    def pass_on(self, now: int, task: Task) -> Task | None:  # noqa: C901, PLR0912 - in one piece for speed
+    def pass_on(self, now: int, task: Task) -> Task | None:  # noqa: C901, PLR0912, PLR0915 - in one piece for speed
         """End a task in success; return the one that starts in its place; None: nothing is done, take the long way."""
         lane, scope, dispatcher = task.lane, task.scope, self._dispatcher
         if (
@@ -125,6 +125,7 @@ class Shortcuts:
             if not items:
                 dispatcher.lane_emptied()
         segment, waited, stats = level.segment, now - new.since, self._stats
+        told: Any = None
         if (
             new.segment is segment
             and new.epoch is lane.epoch
@@ -135,11 +136,15 @@ class Shortcuts:
         ):
             if waited:
                 new.waited = waited
-                stats.wait_ns[segment.mode] += waited
+                mode = segment.mode
+                stats.wait_ns[mode] += waited
+                told = (mode, waited)
             stats.recent_waits_ns.append(waited)
         else:
             dispatcher.account(now, new, lane)
-            stats.started(new.waits)
+            waits = new.waits
+            stats.started(waits)
+            told = waits or None
         number, name, life = task.number, task.name, self._life
         running = self._running
         del running[number], scope.tasks[number]
@@ -160,5 +165,5 @@ class Shortcuts:
         if emit is not None:
             key = scope.key
             emit((seq, now, FINISHED, key, number, name, task.started_seq, SUCCESS_DETAILS))
-            emit((started_seq, now, STARTED, key, new_number, new.name, seq, None))
+            emit((started_seq, now, STARTED, key, new_number, new.name, seq, told))
         return new

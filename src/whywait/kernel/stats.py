@@ -13,7 +13,17 @@ RECENT: Final = 10_000
 class Stats:
     """What has happened so far, in numbers."""
 
-    __slots__ = ("by_outcome", "dropped", "recent_waits_ns", "rejected", "retried", "starved", "submitted", "wait_ns")
+    __slots__ = (
+        "by_outcome",
+        "dropped",
+        "recent_waits_ns",
+        "rejected",
+        "retried",
+        "starved",
+        "submitted",
+        "unstarted_ns",
+        "wait_ns",
+    )
 
     def __init__(self) -> None:
         """Start at zero."""
@@ -25,6 +35,7 @@ class Stats:
         self.dropped: dict[str, int] = {}  # by cause
         self.rejected: dict[str, int] = {}  # by cause
         self.wait_ns: defaultdict[str, int] = defaultdict(int)  # by wait cause, of tasks that have started
+        self.unstarted_ns: defaultdict[str, int] = defaultdict(int)  # the same of tasks that ended without a start
         self.recent_waits_ns: deque[int] = deque(maxlen=RECENT)  # whole waits of the tasks started last
 
     def started(self, waits: dict[str, int]) -> None:
@@ -35,6 +46,16 @@ class Stats:
             wait_ns[cause] += ns
             total += ns
         self.recent_waits_ns.append(total)
+
+    def ended_pending(self, waits: dict[str, int]) -> None:
+        """Count the wait of a task that ended without a start."""
+        for cause, ns in waits.items():
+            self.unstarted_ns[cause] += ns
+
+    def waited_for_ns(self) -> dict[str, int]:
+        """Return how long tasks that wait no more have waited in all, by cause."""
+        causes = dict.fromkeys((*self.wait_ns, *self.unstarted_ns))
+        return {cause: self.wait_ns.get(cause, 0) + self.unstarted_ns.get(cause, 0) for cause in causes}
 
     def count_drop(self, cause: str) -> None:
         """Count a task that was dropped while pending, or because the queue was full."""

@@ -1,0 +1,71 @@
+"""``whywait why``, ``cancel``, ``pause``, ``resume``: a served run, asked or told from another terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any, Final
+
+import typer
+
+from whywait.cli.shared import print_text
+from whywait.units import printable
+
+_TASK: Final = "The task: its id, scope/id, or number."
+_URL: Final = "The address that the run has printed, or the file that was started; not needed if only one is served."
+
+WHY_HELP: Final = """Say why a task of a served run waits, what it does, or how its wait divided.
+
+\b
+  whywait run flow.toml --devtools       # in one terminal
+  whywait why pack                       # in another
+  whywait why render/pack --url 'http://127.0.0.1:8123/#token=...'
+
+Exit code: 0, or 2 if there is no such task or no such run.
+"""
+
+
+def why(
+    task: Annotated[str, typer.Argument(metavar="TASK", help=_TASK)],
+    *,
+    url: Annotated[str | None, typer.Option("--url", metavar="URL|FILE", help=_URL)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON, for programs.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` looks for it
+) -> None:
+    """Say why a task waits."""
+    from whywait.devtools.client import Remote
+
+    answer = Remote(url).task(task)
+    if as_json:
+        sys.stdout.write(json.dumps({"task": answer["task"], "why": answer["why"], "text": answer["text"]}) + "\n")
+    else:
+        print_text("\n".join(printable(line) for line in answer["text"].splitlines()) + "\n")
+
+
+def acting(verb: str) -> Any:  # noqa: ANN401 - a command for typer
+    """Return the command that does ``verb`` to a task."""
+
+    def act(
+        task: Annotated[str, typer.Argument(metavar="TASK", help=_TASK)],
+        *,
+        url: Annotated[str | None, typer.Option("--url", metavar="URL|FILE", help=_URL)] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON, for programs.")] = False,
+        debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` looks for it
+    ) -> None:
+        from whywait.devtools.client import Remote
+
+        answer = Remote(url).act(verb, task)
+        if as_json:
+            sys.stdout.write(json.dumps(answer) + "\n")
+        else:
+            print_text(f"{printable(task)}: {answer['done']}, now {answer['state']}\n")
+
+    return act
+
+
+ACT_HELPS: Final = {
+    "cancel": "Cancel a task of a served run: a pending one ends at once, a running one is asked to.\n\n"
+    "\b\n  whywait cancel sweep-07\n",
+    "pause": "Pause a task of a served run; a running one parks at its next checkpoint.\n\n\b\n  whywait pause train\n",
+    "resume": "Bring a paused task of a served run back.\n\n\b\n  whywait resume train\n",
+}

@@ -1,0 +1,118 @@
+"""``whywait serve``: a saved run, or a workflow while it runs and after, in the browser."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from whywait.errors import ConfigError, WhywaitError
+from whywait.record import is_record
+
+if TYPE_CHECKING:
+    from whywait.authority import Authority
+    from whywait.devtools.saved import SavedRun
+    from whywait.workflow.run import Hook
+
+HELP: Final = """Show a run in the browser: saved events, a record, or a workflow that is run now.
+
+\b
+  whywait run flow.toml --events run.jsonl
+  whywait serve run.jsonl                # the same page, long after
+  whywait serve flow.toml                # run it, and stay when it is over
+
+It prints an address and serves until Ctrl-C.
+
+Exit code: 0, or 2 if the file is malformed.
+"""
+
+
+def serve(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Events (.jsonl), a record, or a workflow.")],
+    *,
+    port: Annotated[int, typer.Option(metavar="N", help="Listen on this port; 0 takes a free one.")] = 0,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Listen on this address.")] = "127.0.0.1",
+    expose: Annotated[
+        bool, typer.Option("--expose", help="Allow an address that other machines can reach: they can read the run.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` looks for it
+) -> None:
+    """Show a run in the browser."""
+    _need_devtools()
+    from whywait.devtools.saved import SavedRun
+    from whywait.devtools.server import DevTools
+
+    if not Path(file).is_file():
+        raise ConfigError(f"{file}: there is no such file")
+    if _is_workflow(file):
+        port, run = _run_workflow(file, port, host, expose=expose)
+    else:
+        run = SavedRun.from_file(file)
+    with DevTools(run, host=host, port=port, expose=expose) as tools:
+        tools.announce(file)
+        with contextlib.suppress(KeyboardInterrupt):
+            tools.wait()
+
+
+def devtools_hook(name: str, file: str, *, port: int, host: str = "127.0.0.1", expose: bool = False) -> Hook:
+    """Return what serves a workflow run from before its first task until its end."""
+    _need_devtools()
+
+    def attach(authority: Authority) -> Callable[[], None]:
+        return authority.devtools(port, host=host, expose=expose, name=name, file=file).close
+
+    return attach
+
+
+def _run_workflow(file: str, port: int, host: str, *, expose: bool) -> tuple[int, SavedRun]:
+    """Run a workflow with DevTools; return where it was served and what it was."""
+    from whywait.cli.run import Signals, carry_out
+    from whywait.cli.shared import print_text
+    from whywait.devtools.saved import SavedRun
+    from whywait.workflow import load
+    from whywait.workflow.result import to_text
+    from whywait.workflow.run import Run
+
+    workflow = load(file, [])
+    ports: list[int] = []
+
+    def attach(authority: Authority) -> Callable[[], None]:
+        tools = authority.devtools(port, host=host, expose=expose, name=workflow.name, file=file)
+        ports.append(tools.port)
+        return tools.close
+
+    job = Run(workflow, hooks=[attach], authority_options={"events": max(100_000, 50 * len(workflow.tasks))})
+    signals = Signals()
+    try:
+        carry_out(job, signals, is_silent=False)
+    finally:
+        job.close()
+    print_text(to_text(job, interrupted=bool(signals.exit_code)))
+    if signals.exit_code:
+        raise typer.Exit(signals.exit_code)
+    return ports[0], SavedRun(list(job.authority.events()), workflow.name)
+
+
+def _is_workflow(file: str) -> bool:
+    """Return whether a file is no record of a run: those begin with a line of JSON."""
+    if Path(file).suffix in {".toml", ".yaml", ".yml"}:
+        return True
+    if is_record(file):
+        return False
+    with Path(file).open("rb") as beginning:
+        line = beginning.readline(1_000_000).strip()
+    return not (line.startswith(b"{") and line.endswith(b"}") and (b'"seq"' in line or b'"skipped"' in line))
+
+
+def _need_devtools() -> None:
+    try:
+        import prometheus_client  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise WhywaitError(
+            f"DevTools needs the package {error.name!r}; install it with: pip install 'whywait[devtools]'"
+        ) from None

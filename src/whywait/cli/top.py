@@ -1,0 +1,97 @@
+"""``whywait top``: a served run in a terminal, live."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from whywait.cli.keys import Keys
+from whywait.cli.top_view import SORTS, Screen
+from whywait.devtools.client import Remote, RemoteError
+
+_EVERY_S: Final = 1.0
+_STEP_S: Final = 0.1
+_SHOWN: Final = 500
+
+HELP: Final = """Show a served run in this terminal, live: what runs, what waits, why, for whom.
+
+\b
+  whywait top                            # the only run that is served on this machine
+  whywait top flow.toml                  # the one of this file
+  whywait top 'http://127.0.0.1:8123/#token=...'
+
+Keys: up and down (or j and k) choose a task, w or Enter asks why, s sorts by another column, c cancels, p pauses,
+r resumes, q leaves. Where the output is no terminal it is printed once.
+
+Exit code: 0, or 2 if there is no such run.
+"""
+
+
+def top(
+    target: Annotated[
+        str | None, typer.Argument(metavar="[URL|FILE]", help="Which run; not needed if only one is served.")
+    ] = None,
+    *,
+    sort: Annotated[str, typer.Option(metavar="|".join(SORTS), help="Sort the waiting tasks by this.")] = SORTS[0],
+    once: Annotated[bool, typer.Option("--once", help="Print it once and leave.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it once as JSON, for programs.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` looks for it
+) -> None:
+    """Show a served run in this terminal."""
+    if sort not in SORTS:
+        raise typer.BadParameter(f"{sort!r} is not one of {', '.join(SORTS)}", param_hint="'--sort'")
+    remote = Remote(target)
+    screen = Screen(sort)
+    screen.take(*_look(remote))
+    console = Console(highlight=False)
+    if as_json:
+        sys.stdout.write(json.dumps({"info": screen.info, "snapshot": screen.snapshot, "tasks": screen.tasks}) + "\n")
+    elif once or not console.is_terminal:
+        console.print(screen)
+    else:
+        _follow(remote, screen, console)
+
+
+def _look(remote: Remote) -> tuple[Any, Any, Any]:
+    """Ask for what there is to show."""
+    tasks = remote.get("/api/tasks", state="living", limit=_SHOWN)["tasks"]
+    return remote.get("/api/info"), remote.get("/api/snapshot"), tasks
+
+
+def _follow(remote: Remote, screen: Screen, console: Console) -> None:
+    with Keys() as keys, Live(screen, console=console, screen=True, auto_refresh=False) as live:
+        looked_at = time.monotonic()
+        while True:
+            key = keys.read(_STEP_S)
+            if key == "q":
+                return
+            if key:
+                _act(remote, screen, key)
+            elif time.monotonic() - looked_at < _EVERY_S:
+                continue
+            try:
+                screen.take(*_look(remote))
+                screen.ask(remote)
+            except RemoteError as error:
+                screen.lost(str(error))
+            looked_at = time.monotonic()
+            live.update(screen, refresh=True)
+
+
+def _act(remote: Remote, screen: Screen, key: str) -> None:
+    verb = {"c": "cancel", "p": "pause", "r": "resume"}.get(key)
+    chosen = screen.chosen
+    if verb is None:
+        screen.press(key)
+    elif chosen is not None:
+        try:
+            answer = remote.act(verb, str(chosen["number"]))
+            screen.message = f"{chosen['id']}: {answer['done']}"
+        except RemoteError as error:
+            screen.message = str(error)

@@ -1,0 +1,61 @@
+"""How handlers answer: JSON, errors that say what was wrong, and parameters checked against their description."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from whywait.devtools.routes import Param
+from whywait.units import shown
+
+
+class Problem(HTTPException):
+    """A request that cannot be answered as asked; ``detail`` says why."""
+
+    def __init__(self, status: int, message: str) -> None:
+        """Answer with this status and message."""
+        super().__init__(status, message)
+
+
+async def problem_answer(_: Request, error: Exception) -> Response:
+    """Answer a problem as JSON."""
+    assert isinstance(error, HTTPException), "registered for these only"
+    return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)
+
+
+async def not_found_answer(request: Request, _: Exception) -> Response:
+    """Answer for a path that leads nowhere."""
+    return JSONResponse({"error": f"there is nothing at {shown(request.url.path)}: see /openapi.json"}, 404)
+
+
+def read_query(request: Request, params: tuple[Param, ...]) -> dict[str, Any]:
+    """Return the query's parameters by name, checked; None for those that were not given."""
+    known = {param.name: param for param in params if param.where == "query"}
+    for name in request.query_params:
+        if name not in known:
+            raise Problem(400, f"unknown parameter {shown(name)}: use {', '.join(known) or 'none'}")
+    values: dict[str, Any] = {}
+    for name, param in known.items():
+        given = request.query_params.getlist(name)
+        if len(given) > 1:
+            raise Problem(400, f"parameter {name} was given {len(given)} times: give it once")
+        values[name] = check_value(param, given[0]) if given else None
+    return values
+
+
+def check_value(param: Param, text: str) -> Any:  # noqa: ANN401 - an int or a string, as described
+    """Return what a text stands for, as the parameter describes it; raise a Problem otherwise."""
+    schema = param.schema
+    if schema["type"] == "integer":
+        low, high = schema["minimum"], schema.get("maximum", 2**63)
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):  # noqa: PLR2004
+            raise Problem(400, f"{param.name}={shown(text)} is not an int from {low} to {high}")
+        return int(text)
+    if "enum" in schema and text not in schema["enum"]:
+        raise Problem(400, f"{param.name}={shown(text)} is not one of {', '.join(schema['enum'])}")
+    if len(text) > schema.get("maxLength", len(text)):
+        raise Problem(400, f"{param.name} is longer than {schema['maxLength']} characters")
+    return text

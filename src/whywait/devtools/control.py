@@ -1,0 +1,120 @@
+"""The control API: the few things that change a run. Each takes the token; each refusal says why."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from whywait.devtools.answers import Problem
+from whywait.devtools.reads import Reads
+from whywait.errors import UnknownScope, WhywaitError
+from whywait.handle import Handle
+from whywait.kernel.model import Ref
+from whywait.units import shown
+
+if TYPE_CHECKING:
+    from whywait.authority import Authority
+
+T = TypeVar("T")
+_BODY_KEYS: Final = {"enabled", "immediately"}
+
+
+class Control:
+    """Changes one run on behalf of those who have its token."""
+
+    def __init__(self, authority: Authority, reads: Reads, token: str) -> None:
+        """Act on an authority."""
+        self._authority = authority
+        self._reads = reads
+        self._token = token.encode()
+
+    async def cancel_task(self, request: Request) -> Response:
+        """Cancel a task."""
+        return await self._on_task(request, "cancelled", Handle.cancel)
+
+    async def pause_task(self, request: Request) -> Response:
+        """Pause a task."""
+        return await self._on_task(request, "paused", Handle.pause)
+
+    async def resume_task(self, request: Request) -> Response:
+        """Resume a task."""
+        return await self._on_task(request, "resumed", Handle.resume)
+
+    async def suspend_scope(self, request: Request) -> Response:
+        """Suspend a scope."""
+        return await self._on_scope(request, "suspended", "suspend")
+
+    async def resume_scope(self, request: Request) -> Response:
+        """Resume a scope."""
+        return await self._on_scope(request, "resumed", "resume")
+
+    async def dispose_scope(self, request: Request) -> Response:
+        """Dispose of a scope."""
+        return await self._on_scope(request, "disposed", "dispose")
+
+    async def set_periodic_enabled(self, request: Request) -> Response:
+        """Switch a periodic on or off."""
+        self._check_token(request)
+        ident = request.path_params["id"]
+        body = _read_body(await request.body())
+        enabled, immediately = body["enabled"], body.get("immediately", False)
+
+        def act() -> None:
+            self._authority.set_periodic_enabled(ident, enabled, immediately=immediately)
+
+        await _carry_out(act)
+        return JSONResponse({"done": "enabled" if enabled else "disabled", "state": "on" if enabled else "off"})
+
+    def _check_token(self, request: Request) -> None:
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not given:
+            raise Problem(401, "this needs the token of the run: send it as 'Authorization: Bearer TOKEN'")
+        if not hmac.compare_digest(given.strip().encode("latin-1", "replace"), self._token):
+            raise Problem(401, "the token is wrong: it is in the address that the run has printed")
+
+    async def _on_task(self, request: Request, done: str, act: Callable[[Handle[Any]], None]) -> Response:
+        self._check_token(request)
+        self._reads.catch_up()
+        row = self._reads.find(request.path_params["ref"])
+        if not row.alive:
+            raise Problem(409, f"task {shown(row.id)} has ended already ({row.outcome})")
+        handle = await _carry_out(lambda: self._authority.get(Ref(row.number, row.scope, self._authority.token)))
+        await _carry_out(lambda: act(handle))
+        return JSONResponse({"done": done, "state": handle.outcome or handle.state})
+
+    async def _on_scope(self, request: Request, done: str, verb: str) -> Response:
+        self._check_token(request)
+        try:
+            scope = self._authority.get_scope(request.path_params["key"])
+        except UnknownScope as error:
+            raise Problem(404, str(error)) from None
+        await _carry_out(getattr(scope, verb))
+        return JSONResponse({"done": done, "state": scope.state})
+
+
+async def _carry_out(act: Callable[[], T]) -> T:
+    """Do something that may block, away from the server's thread; what the run refuses becomes an answer."""
+    try:
+        return await asyncio.to_thread(act)
+    except LookupError as error:
+        raise Problem(404, str(error)) from None
+    except WhywaitError as error:
+        raise Problem(409, str(error)) from None
+
+
+def _read_body(body: bytes) -> dict[str, bool]:
+    try:
+        data = json.loads(body)
+    except ValueError as error:
+        raise Problem(400, f"the body is not JSON: {error}") from None
+    if not isinstance(data, dict) or "enabled" not in data or data.keys() - _BODY_KEYS:
+        raise Problem(400, f'the body is {shown(data)}: send {{"enabled": true}} or {{"enabled": false}}')
+    if not all(isinstance(value, bool) for value in data.values()):
+        raise Problem(400, f"the body is {shown(data)}: enabled and immediately are true or false")
+    return data

@@ -1,0 +1,102 @@
+// Numbers as people say them, and the colour and name of each thing a task can wait for.
+
+const MS = 1e6;
+const S = 1e9;
+
+/** A duration in nanoseconds: 0.4 ms, 850 ms, 12.3 s, 4m 05s, 2h 03m. */
+export function time(ns) {
+  if (ns === null || ns === undefined || Number.isNaN(ns)) return "–";
+  if (ns < 0) return `−${time(-ns)}`;
+  if (ns < 999.5 * MS) {
+    const ms = ns / MS;
+    return ms < 10 ? `${Number(ms.toPrecision(2))} ms` : `${Math.round(ms)} ms`;
+  }
+  if (ns < 59.95 * S) return `${(ns / S).toFixed(1)} s`;
+  const seconds = Math.round(ns / S);
+  const two = (value) => String(Math.floor(value)).padStart(2, "0");
+  if (seconds < 3600) return `${Math.floor(seconds / 60)}m ${two(seconds % 60)}s`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)}h ${two((seconds % 3600) / 60)}m`;
+  return `${Math.floor(seconds / 86400)}d ${two((seconds % 86400) / 3600)}h`;
+}
+
+/** Bytes in powers of ten. */
+export function size(bytes) {
+  if (bytes < 1000) return `${bytes} B`;
+  let value = bytes;
+  for (const prefix of "kMGTPE") {
+    value /= 1000;
+    if (value < 999.95) return `${value.toFixed(1)} ${prefix}B`;
+  }
+  return `${value.toFixed(1)} EB`;
+}
+
+/** How much of a resource: ram and vram are bytes, and so is whatever is counted in millions. */
+export function amount(name, value, limit = value) {
+  return name === "ram" || name === "vram" || limit >= 1e6 ? size(value) : count(value);
+}
+
+/** 12,345 */
+export const count = (value) => value.toLocaleString("en-GB");
+
+/** A demand: cpu 2, vram 4.0 GB. */
+export const demand = (needs) => Object.entries(needs).map(([name, value]) => `${name} ${amount(name, value)}`).join(", ");
+
+const PRIORITIES = { 100: "critical", 80: "high", 50: "normal", 20: "low", 0: "background" };
+
+/** 80 high */
+export const priorityName = (value) => PRIORITIES[value] ?? "";
+
+const REASONS = {
+  slot: "a slot",
+  slot_higher: "a slot, held by a higher priority",
+  scope_slots: "a slot of its scope",
+  scope_state: "its scope to be resumed",
+  held_back: "a bigger task ahead",
+  dependency: "dependencies",
+  backoff: "backoff before a retry",
+  overlap: "the previous iteration",
+  paused: "somebody to resume it",
+};
+
+/** What a wait cause means: "a slot", "vram". */
+export const reasonText = (cause) => REASONS[cause] ?? cause;
+
+const SHORT = {
+  slot: "slot", slot_higher: "slot ↑", scope_slots: "scope slots", scope_state: "suspended", held_back: "held back",
+  dependency: "dependency", backoff: "backoff", overlap: "overlap", paused: "paused",
+};
+
+/** The same, short enough for a chip. */
+export const reasonName = (cause) => SHORT[cause] ?? cause;
+
+const COLOURS = {
+  slot: "--c-slot", slot_higher: "--c-higher", scope_slots: "--c-scope", scope_state: "--c-suspended",
+  held_back: "--c-held", dependency: "--c-dependency", backoff: "--c-backoff", overlap: "--c-overlap",
+  paused: "--c-paused", cpu: "--c-cpu", ram: "--c-ram", vram: "--c-vram",
+};
+const NAMED = ["--c-n1", "--c-n2", "--c-n3", "--c-n4"];
+
+/** The CSS variable of a wait cause's colour. */
+export function reasonVar(cause) {
+  const known = COLOURS[cause];
+  if (known) return known;
+  let hash = 0;
+  for (const letter of cause) hash = (hash * 31 + letter.codePointAt(0)) >>> 0;
+  return NAMED[hash % NAMED.length];
+}
+
+/** The CSS variable of a task's colour by its state or outcome. */
+export function stateVar(task) {
+  return {
+    SUCCESS: "--s-success", ERROR: "--s-error", TIMEOUT: "--s-timeout", ABORTED: "--s-aborted", REJECTED: "--s-rejected",
+    UNSEEN: "--s-aborted", RUNNING: "--s-running", DISPOSING: "--s-disposing", PAUSED: "--s-paused", READY: "--s-ready",
+    QUEUED: "--s-queued",
+  }[task.outcome ?? task.state] ?? "--s-queued";
+}
+
+/** READY, RUNNING, parked, or the outcome of a finished task. */
+export function stateName(task) {
+  if (task.outcome) return task.outcome.toLowerCase();
+  if (task.state === "PAUSED" && task.paused_from === "RUNNING") return "parked";
+  return task.state === "DISPOSING" ? "ending" : task.state.toLowerCase();
+}

@@ -1,0 +1,350 @@
+// Puts the page together: the connection fills the store, a few times a second the chosen view is shown anew.
+
+import { act, Connection, get, takeToken } from "./api.js";
+import { h, show } from "./dom.js";
+import { count, time } from "./format.js";
+import * as panel from "./panel.js";
+import { parseEvents } from "./saved.js";
+import * as search from "./search.js";
+import { holdsSlot, Store } from "./store.js";
+import * as budget from "./view-budget.js";
+import * as failures from "./view-failures.js";
+import * as graph from "./view-graph.js";
+import * as lanes from "./view-lanes.js";
+import * as periodics from "./view-periodics.js";
+import * as scopes from "./view-scopes.js";
+import * as timeline from "./view-timeline.js";
+
+const VIEWS = [["lanes", "Lanes", lanes], ["timeline", "Timeline", timeline], ["graph", "Graph", graph], ["budget", "Budget", budget], ["periodics", "Periodics", periodics], ["failures", "Failures", failures], ["scopes", "Scopes", scopes]];
+const RENDER_MS = 250;
+const SNAPSHOT_MS = 1000;
+const DETAIL_MS = 1000;
+const THEME = "whywait-theme";
+
+const at = (id) => document.getElementById(id);
+const store = new Store();
+const state = {
+  view: "lanes", selected: null, detail: null, detailAt: 0, failure: null, status: "connecting", frozenNs: null,
+  text: "", active: 0, notice: null, token: takeToken(), rendered: -1, renderedAt: 0,
+};
+let connection = new Connection(store, (status) => {
+  state.status = status;
+  if (status === "disconnected") state.lostAt ??= performance.now();
+  else state.lostAt = null;
+  draw(true);
+});
+
+/** The run's clock: live it moves on, otherwise it stands at the last event. */
+function now() {
+  if (state.frozenNs !== null) return state.frozenNs;
+  if (state.status !== "live") return state.lastNow && state.status !== "saved" && state.status !== "file" ? Math.max(state.lastNow, store.lastNs) : store.lastNs;
+  const { server_ns, local_ms } = connection.clock;
+  state.lastNow = Math.max(store.lastNs, server_ns + (performance.now() - local_ms) * 1e6);
+  return state.lastNow;
+}
+
+const live = () => state.status === "live" || state.status === "disconnected" || state.status === "finished";
+const mayControl = () => Boolean(state.status === "live" && connection.info?.control && state.token);
+
+function context() {
+  return { store, now: now(), selected: state.selected, control: mayControl(), live: live(), detail: state.detail, failure: state.failure };
+}
+
+// Drawing
+
+function draw(force = false) {
+  if (state.frozenNs !== null && !force) return;
+  const moving = state.status === "live";
+  if (!force && !moving && state.rendered === store.version) return;
+  state.rendered = store.version;
+  state.renderedAt = performance.now();
+  const all = context();
+  show(at("bar"), bar(all));
+  show(at("tabs"), tabs());
+  show(at("notice"), notice());
+  const main = at("main");
+  const [, , view] = VIEWS.find(([name]) => name === state.view);
+  if (main.dataset.view !== state.view) {
+    main.replaceChildren();
+    main.dataset.view = state.view;
+  }
+  if (state.status === "connecting" && !store.tasks.size) show(main, h("p", { class: "empty" }, "Loading …"));
+  else {
+    show(main, view.render(all));
+    view.after?.(main, all);
+  }
+  drawPanel(all);
+}
+
+function drawPanel(all) {
+  const aside = at("panel");
+  const task = state.selected === null ? null : store.tasks.get(state.selected);
+  aside.hidden = !task;
+  document.body.classList.toggle("has-panel", Boolean(task));
+  if (task) show(aside, panel.render({ ...all, detail: state.detail?.task?.number === task.number ? state.detail : null }, task));
+}
+
+function bar({ now: present }) {
+  let waiting = 0, running = 0, done = 0, failed = 0;
+  for (const task of store.tasks.values()) {
+    if (task.outcome) {
+      if (task.outcome === "SUCCESS") done += 1;
+      else if (task.retried_as === null) failed += 1;
+    } else if (holdsSlot(task)) running += 1;
+    else waiting += 1;
+  }
+  const slots = store.snapshot?.slots.limit;
+  const theme = document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  return [
+    h("div", { class: "brand" }, h("img", { src: "/page/icon.svg", alt: "", width: 22, height: 22 }), h("strong", null, "whywait"),
+      connection.info?.name ? h("span", { class: "name quiet" }, connection.info.name) : null),
+    h("span", { class: `status ${state.status}` }, statusText(present)),
+    h("div", { class: "totals" },
+      total("running", slots ? `${count(running)}/${count(slots)}` : count(running)), total("waiting", count(waiting)),
+      total("succeeded", count(done)), total("failed", count(failed), failed ? "bad" : null)),
+    h("div", { class: "search" }, h("input", {
+      id: "search", type: "search", placeholder: "Search  /", "aria-label": "Search tasks, scopes, periodics, causes", autocomplete: "off", spellcheck: "false",
+      role: "combobox", "aria-expanded": String(Boolean(state.text)), "aria-controls": "hits", "aria-activedescendant": state.text ? `hit-${state.active}` : null,
+    }), h("div", { id: "found" }, search.render(search.find(store, state.text), state.text, state.active))),
+    h("div", { class: "buttons" },
+      h("button", { type: "button", "data-do": "freeze", "aria-pressed": String(state.frozenNs !== null), title: "freeze what is shown (f)" }, state.frozenNs === null ? "freeze" : "go on"),
+      h("button", { type: "button", "data-do": "open", title: "open a saved run (o)" }, "open"),
+      h("button", { type: "button", "data-do": "theme", title: "light or dark (t)", "aria-label": "change the theme" }, theme === "dark" ? "☀" : "☾"),
+      h("button", { type: "button", "data-do": "help", title: "keys (?)", "aria-label": "show the keys" }, "?")),
+  ];
+}
+
+const total = (text, value, more = "") => h("span", { class: `total ${more ?? ""}`, "data-key": text }, h("b", null, value), ` ${text}`);
+
+function statusText(present) {
+  const ran = store.firstNs === null ? "" : ` ${time(present - store.firstNs)}`;
+  if (state.frozenNs !== null) return "frozen";
+  return { connecting: "connecting", live: `live${ran}`, disconnected: "disconnected", finished: `finished${ran}`, saved: `saved run${ran}`, file: `saved run${ran}` }[state.status];
+}
+
+function tabs() {
+  return VIEWS.map(([name, title], index) => h("button", {
+    type: "button", "data-view": name, "aria-current": name === state.view ? "page" : null, title: `${title} (${index + 1})`,
+  }, title, badge(name)));
+}
+
+function badge(name) {
+  if (name !== "failures") return null;
+  let failed = 0;
+  for (const task of store.tasks.values()) if (task.outcome && task.outcome !== "SUCCESS" && task.retried_as === null) failed += 1;
+  return failed ? h("span", { class: "badge" }, count(failed)) : null;
+}
+
+function notice() {
+  const lines = [];
+  if (state.status === "disconnected") lines.push(["warn", "The server does not answer. What you see is the last that was known; trying again every second."]);
+  if (state.status === "finished") lines.push(["good", "The run is over. This page keeps what it has seen; nothing changes any more."]);
+  if (store.skipped) lines.push(["warn", `${count(store.skipped)} events were skipped because they came faster than they could be shown.`]);
+  if (state.notice) lines.push(["bad", state.notice]);
+  return lines.map(([kind, text]) => h("p", { class: `line ${kind}` }, text, kind === "bad" ? h("button", { type: "button", "data-do": "dismiss", "aria-label": "dismiss" }, "✕") : null));
+}
+
+// Doing
+
+async function choose(number) {
+  const before = state.selected;
+  state.selected = number;
+  state.failure = null;
+  if (before !== number) state.detail = null;
+  draw(true);
+  if (number !== null && before === null) at("panel").querySelector("h2")?.focus({ preventScroll: true });
+  if (number !== null) await refreshDetail();
+}
+
+async function refreshDetail() {
+  if (state.selected === null || state.status !== "live" || state.frozenNs !== null) return;
+  state.detailAt = performance.now();
+  try {
+    state.detail = await get(`/api/tasks/${state.selected}`);
+    for (const row of [state.detail.task, ...state.detail.attempts, ...state.detail.awaits, ...state.detail.awaited_by]) store.addRow(row);
+  } catch {
+    state.detail = null; // it ended too long ago: what this page has seen of it stays
+  }
+  draw(true);
+}
+
+async function change(what) {
+  state.failure = null;
+  try {
+    await what();
+    await connection.refresh();
+  } catch (error) {
+    state.failure = error.message;
+    if (state.selected === null) state.notice = error.message;
+  }
+  await refreshDetail();
+  draw(true);
+}
+
+function toView(name) {
+  state.view = name;
+  draw(true);
+  at("main").scrollTo?.(0, 0);
+}
+
+async function openFile(file) {
+  if (!file) return;
+  try {
+    const events = parseEvents(await file.text());
+    connection.close();
+    connection = new Connection(store, () => {});
+    connection.info = { name: file.name, control: false };
+    store.reset();
+    for (const event of events) store.apply(event);
+    Object.assign(state, { status: "file", selected: null, detail: null, frozenNs: null, notice: null });
+  } catch (error) {
+    state.notice = `${file.name} cannot be shown: ${error.message}`;
+  }
+  draw(true);
+}
+
+const DOINGS = {
+  freeze: () => {
+    state.frozenNs = state.frozenNs === null ? now() : null;
+    draw(true);
+  },
+  theme: () => {
+    const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    setTheme(dark ? "light" : "dark");
+    draw(true);
+  },
+  open: () => {
+    const input = h("input", { type: "file", accept: ".jsonl,.ndjson,.json" });
+    input.addEventListener("change", () => openFile(input.files[0]));
+    input.click();
+  },
+  help: () => toggleHelp(),
+  dismiss: () => {
+    state.notice = null;
+    draw(true);
+  },
+};
+
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  localStorage.setItem(THEME, theme);
+}
+
+function toggleHelp(open = at("overlay").hidden) {
+  const overlay = at("overlay");
+  overlay.hidden = !open;
+  show(overlay, open ? h("div", { class: "help", role: "dialog", "aria-label": "Keys", tabindex: -1 }, h("h2", null, "Keys"),
+    h("dl", null, [["1 … 7", "the views"], ["/", "search"], ["j k ↓ ↑", "next, previous task"], ["Enter", "open it"], ["Esc", "close the panel"], ["f", "freeze and go on"], ["t", "light or dark"], ["o", "open a saved run"], ["← → + − 0", "in the timeline: pan, zoom, all"]]
+      .flatMap(([keys, text]) => [h("dt", null, keys), h("dd", null, text)])),
+    h("button", { type: "button", "data-do": "help" }, "close")) : []);
+  overlay.querySelector(".help")?.focus();
+}
+
+// Listening
+
+document.addEventListener("click", (event) => {
+  const target = event.target.closest("[data-do],[data-view],[data-act],[data-verb],[data-periodic],[data-zoom],[data-fold],[data-close],[data-task]");
+  if (!target) {
+    if (state.text && !event.target.closest(".search")) setSearch("");
+    return;
+  }
+  const { dataset } = target;
+  if (dataset.do) DOINGS[dataset.do]();
+  else if (dataset.act) change(() => act("POST", `/api/tasks/${dataset.number}/${dataset.act}`));
+  else if (dataset.verb) {
+    if (dataset.verb !== "dispose" || confirm(`Dispose of scope ${dataset.scope}? Everything inside it ends.`)) change(() => act("POST", `/api/scopes/${encodeURIComponent(dataset.scope)}/${dataset.verb}`));
+  } else if (dataset.periodic) change(() => act("PUT", `/api/periodics/${encodeURIComponent(dataset.periodic)}`, { enabled: dataset.enabled !== "true" }));
+  else if (dataset.zoom) {
+    timeline.zoom(dataset.zoom);
+    draw(true);
+  } else if (dataset.fold) {
+    graph.toggle(dataset.fold);
+    draw(true);
+  } else if (dataset.close !== undefined) choose(null);
+  else {
+    if (dataset.view) toView(dataset.view);
+    if (dataset.task) choose(Number(dataset.task));
+    if (target.closest(".hits")) setSearch("");
+  }
+});
+
+document.addEventListener("choose", (event) => choose(event.detail));
+
+function setSearch(text) {
+  state.text = text;
+  state.active = 0;
+  const box = at("search");
+  if (box.value !== text) box.value = text;
+  draw(true);
+}
+
+document.addEventListener("input", (event) => {
+  if (event.target.id === "search") setSearch(event.target.value);
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.id === "search") return searchKey(event);
+  if (event.target.closest("input, textarea")) return;
+  const index = Number(event.key) - 1;
+  if (VIEWS[index] && event.target.nodeName !== "CANVAS") toView(VIEWS[index][0]);
+  else if (event.key === "/") {
+    event.preventDefault();
+    at("search").focus();
+  } else if (event.key === "Escape") at("overlay").hidden ? choose(null) : toggleHelp(false);
+  else if (event.key === "?") toggleHelp();
+  else if (event.key === "f") DOINGS.freeze();
+  else if (event.key === "t") DOINGS.theme();
+  else if (event.key === "o") DOINGS.open();
+  else if (["j", "ArrowDown"].includes(event.key)) step(event, 1);
+  else if (["k", "ArrowUp"].includes(event.key)) step(event, -1);
+  else if ((event.key === "Enter" || event.key === " ") && event.target.matches("g[role=button]")) {
+    event.preventDefault();
+    event.target.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+  }
+});
+
+function searchKey(event) {
+  const hits = at("found").querySelectorAll("[role=option]");
+  if (event.key === "Escape") {
+    setSearch("");
+    event.target.blur();
+  } else if (event.key === "Enter") hits[state.active]?.click();
+  else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+    event.preventDefault();
+    state.active = Math.max(0, Math.min(hits.length - 1, state.active + (event.key === "ArrowDown" ? 1 : -1)));
+    draw(true);
+  }
+}
+
+function step(event, by) {
+  const items = [...at("main").querySelectorAll(".item")];
+  if (!items.length) return;
+  event.preventDefault();
+  const index = items.indexOf(document.activeElement);
+  const next = items[index === -1 ? 0 : Math.max(0, Math.min(items.length - 1, index + by))];
+  next.focus();
+  next.scrollIntoView({ block: "nearest" });
+}
+
+document.addEventListener("dragover", (event) => event.preventDefault());
+document.addEventListener("drop", (event) => {
+  event.preventDefault();
+  openFile(event.dataTransfer.files[0]);
+});
+
+// Beginning
+
+const saved = localStorage.getItem(THEME);
+if (saved) document.documentElement.dataset.theme = saved;
+draw(true);
+connection.open();
+setInterval(() => {
+  if (!document.hidden) draw();
+}, RENDER_MS);
+setInterval(() => {
+  if (document.hidden || state.status !== "live" || state.frozenNs !== null) return;
+  connection.refresh().catch(() => {}); // the stream notices too, and says so
+  if (performance.now() - state.detailAt > DETAIL_MS - 50) refreshDetail();
+}, SNAPSHOT_MS);
+window.whywait = { store, state }; // for whoever looks with the browser's own tools

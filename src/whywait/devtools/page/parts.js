@@ -1,0 +1,57 @@
+// Small pieces that several views share.
+
+import { h } from "./dom.js";
+import { priorityName, reasonName, reasonText, reasonVar, stateName, stateVar } from "./format.js";
+
+/** A coloured chip that says what is waited for, and for whom. */
+export function reasonChip(reason, holders = []) {
+  const who = holders.length ? h("span", { class: "who" }, names(holders)) : null;
+  return h(
+    "span",
+    { class: "chip", style: { "--chip": `var(${reasonVar(reason)})` }, title: `waits for ${reasonText(reason)}` },
+    h("span", { class: "dot" }), reasonName(reason), who,
+  );
+}
+
+/** The first names of a list of tasks. */
+export function names(tasks, most = 2) {
+  const first = tasks.slice(0, most).map((task) => task.id).join(", ");
+  return tasks.length > most ? `${first} +${tasks.length - most}` : first;
+}
+
+/** A pill with the state or outcome of a task. */
+export const statePill = (task) =>
+  h("span", { class: "state", style: { "--chip": `var(${stateVar(task)})` } }, stateName(task));
+
+/** A badge with a priority. */
+export const priorityBadge = (value, effective = value) =>
+  h(
+    "span",
+    { class: "priority", title: `priority ${value} ${priorityName(value)}` },
+    effective !== value ? [String(value), h("span", { class: "lift" }, `↑${effective}`)] : String(value),
+  );
+
+/** A link that opens a task in the panel. */
+export const taskLink = (task, ...more) =>
+  h("button", { class: "link", type: "button", "data-task": task.number }, h("span", { class: "name" }, task.id), ...more);
+
+/** A stacked bar: [[value, CSS variable, title], ...]. */
+export function stack(parts, total = parts.reduce((sum, [value]) => sum + value, 0)) {
+  return h(
+    "div",
+    { class: "stack", role: "img", "aria-label": parts.map(([, , title]) => title).join(", ") },
+    parts.filter(([value]) => value > 0).map(([value, colour, title]) =>
+      h("span", {
+        title,
+        style: { width: `${(100 * value) / Math.max(total, 1e-9)}%`, background: `var(${colour})` },
+      }),
+    ),
+  );
+}
+
+/** What a view shows that has nothing to show. */
+export const empty = (title, text) => h("div", { class: "empty" }, h("strong", null, title), h("p", null, text));
+
+/** A heading with a figure. */
+export const heading = (text, figure, ...more) =>
+  h("h2", null, text, figure === undefined ? null : h("span", { class: "figure" }, String(figure)), ...more);

@@ -1,0 +1,285 @@
+// The one model of the run that all views read: tasks by number, folded from events (and, live, from a snapshot).
+// devtools/table.py folds the same events into the same rows; tests/browser/test_page.py compares the two.
+
+const KEPT_FINISHED = 20_000;
+const KEPT_EVENTS = 60_000;
+const KEPT_NOTES = 500;
+
+export const laneKey = (priority, scope, demand) =>
+  `${priority}|${scope}|${JSON.stringify(Object.entries(demand ?? {}).sort())}`;
+
+/** Generated ids, as the kernel makes them. */
+const generatedId = (number) => `@${String(number).padStart(10, "0")}`;
+
+export class Store {
+  constructor() {
+    this.reset();
+  }
+
+  reset() {
+    this.tasks = new Map();
+    this.scopes = new Map(); // key -> {key, parent, state}
+    this.laneCauses = new Map(); // lane key -> {cause, of}
+    this.periodics = new Map(); // runtime id -> what the events tell
+    this.notes = []; // refusals, skipped ticks, switched-off periodics: events without a task
+    this.events = [];
+    this.snapshot = null;
+    this.seq = 0;
+    this.skipped = 0;
+    this.firstNs = null;
+    this.lastNs = 0;
+    this.version = 0; // grows with every change
+    this.finishedOrder = [];
+    this.tick = null;
+    this.successors = new Map(); // number -> numbers of tasks that await it
+  }
+
+  /** Take a row of the server's table; events older than the row change it no more. */
+  addRow(row) {
+    const known = this.tasks.get(row.number);
+    if (known && known.seq > row.seq) return;
+    const task = Object.assign(known ?? {}, row);
+    this.tasks.set(row.number, task);
+    this.#link(task);
+    this.#seen(row.submitted_ns);
+    this.#seen(row.ended_ns);
+    if (task.outcome && !known?.counted) this.#ended(task);
+    this.version += 1;
+  }
+
+  /** Take one event. */
+  apply(event) {
+    if (event.seq <= this.seq && this.events.length && event.seq <= this.events.at(-1).seq) return;
+    this.seq = Math.max(this.seq, event.seq);
+    this.version += 1;
+    this.#seen(event.time_ns);
+    this.events.push(event);
+    if (this.events.length > 2 * KEPT_EVENTS) this.events.splice(0, KEPT_EVENTS);
+    const details = event.details ?? {};
+    if (event.number !== undefined) this.#task(event, details);
+    else if (event.kind.startsWith("SCOPE_")) this.#scope(event, details);
+    else if (event.kind.startsWith("PERIODIC_")) this.#periodic(event, details);
+    else if (event.kind === "LANE_WAITS") {
+      const key = laneKey(details.priority, event.scope, details.demand);
+      this.laneCauses.set(key, { cause: details.cause, of: details.of });
+    } else if (event.kind === "TASK_DROPPED" || event.kind === "TASK_REJECTED") this.#note(event);
+  }
+
+  #task(event, details) {
+    let task = this.tasks.get(event.number);
+    if (task && event.seq <= task.seq) return;
+    if (!task) {
+      if (event.kind !== "TASK_SUBMITTED" && event.kind !== "TASK_RETRIED") return;
+      task = this.#add(event, details);
+    }
+    task.seq = event.seq;
+    STEPS[event.kind]?.(task, event, details);
+    if (event.kind === "TASK_SUBMITTED") this.#link(task);
+    if (task.outcome && !task.counted) this.#ended(task);
+  }
+
+  #add(event, details) {
+    const task = {
+      number: event.number, id: event.name ?? generatedId(event.number), scope: event.scope,
+      state: details.state ?? "READY", priority: 50, demand: {}, attempt: 1, of: null, retried_as: null, after: [],
+      after_ended: [], periodic: null, held_by: null, submitted_ns: event.time_ns, ready_ns: null, started_ns: null,
+      ended_ns: null, paused_from: null, outcome: null, cause: null, root: null, waits: {}, starved_ns: 0, seq: 0,
+    };
+    const old = this.tasks.get(details.of);
+    if (old) {
+      const { priority, demand, after, after_ended, periodic } = old;
+      Object.assign(task, { priority, demand, after, after_ended, periodic, of: old.number });
+      old.retried_as = task.number;
+    }
+    if (this.tick && event.cause === this.tick.seq) task.periodic = this.tick.name;
+    this.tasks.set(task.number, task);
+    return task;
+  }
+
+  #link(task) {
+    for (const number of [...task.after, ...task.after_ended]) {
+      const list = this.successors.get(number);
+      if (!list) this.successors.set(number, new Set([task.number]));
+      else list.add(task.number);
+    }
+  }
+
+  #ended(task) {
+    task.counted = true;
+    this.finishedOrder.push(task.number);
+    while (this.finishedOrder.length > KEPT_FINISHED) {
+      const gone = this.finishedOrder.shift();
+      this.tasks.delete(gone);
+      this.successors.delete(gone);
+    }
+  }
+
+  #scope(event, details) {
+    const scope = this.scopes.get(event.scope) ?? { key: event.scope, parent: null };
+    if (event.kind === "SCOPE_CREATED") scope.parent = details.parent ?? null;
+    const state = event.kind.slice(6);
+    scope.state = { CREATED: "INIT", RESUMED: "RUNNING" }[state] ?? state;
+    scope.since_ns = event.time_ns;
+    this.scopes.set(event.scope, scope);
+  }
+
+  #periodic(event, details) {
+    const id = `${event.scope}/${event.name}`;
+    const periodic = this.periodics.get(id) ?? { runtime_id: id, enabled: true, run_count: 0, skipped: 0, ticks: [] };
+    if (event.kind === "PERIODIC_ADDED") periodic.interval_ms = details.interval_ns / 1e6;
+    if (event.kind === "PERIODIC_TICK") {
+      this.tick = { seq: event.seq, name: event.name };
+      periodic.ticks.push([event.time_ns, "tick"]);
+    }
+    if (event.kind === "PERIODIC_SKIPPED") {
+      periodic.skipped += 1;
+      periodic.last_skip = details.code;
+      periodic.ticks.push([event.time_ns, "skipped"]);
+      this.#note(event);
+    }
+    if (event.kind === "PERIODIC_ENABLED") periodic.enabled = true;
+    if (event.kind === "PERIODIC_DISABLED") {
+      periodic.enabled = false;
+      this.#note(event);
+    }
+    if (periodic.ticks.length > 200) periodic.ticks.splice(0, 100);
+    this.periodics.set(id, periodic);
+  }
+
+  #note(event) {
+    this.notes.push(event);
+    if (this.notes.length > 2 * KEPT_NOTES) this.notes.splice(0, KEPT_NOTES);
+  }
+
+  #seen(ns) {
+    if (ns === null || ns === undefined) return;
+    if (this.firstNs === null || ns < this.firstNs) this.firstNs = ns;
+    if (ns > this.lastNs) this.lastNs = ns;
+  }
+
+  /** Take the server's picture of now. */
+  setSnapshot(snapshot) {
+    this.snapshot = snapshot;
+    this.version += 1;
+    for (const lane of snapshot.lanes) {
+      const key = laneKey(lane.priority, lane.scope, lane.demand);
+      this.laneCauses.set(key, { cause: lane.waits_for, of: lane.gate_scope ?? undefined });
+    }
+    for (const scope of snapshot.scopes) this.scopes.set(scope.key, { ...this.scopes.get(scope.key), ...scope });
+  }
+
+  /** What a task waits for now; null if it does not wait. */
+  reason(task) {
+    if (task.outcome || holdsSlot(task)) return null;
+    if (task.state !== "READY") return task.held_by ?? "dependency";
+    return this.laneCauses.get(laneKey(task.priority, task.scope, task.demand))?.cause ?? "slot";
+  }
+
+  /** The newest attempt of a task that once had this number. */
+  latest(number) {
+    let task = this.tasks.get(number);
+    while (task?.retried_as && this.tasks.has(task.retried_as)) task = this.tasks.get(task.retried_as);
+    return task;
+  }
+
+  /** The tasks that this one awaited or awaits. */
+  awaits(task) {
+    return [...task.after, ...task.after_ended].map((number) => this.latest(number)).filter(Boolean);
+  }
+
+  /** The tasks that await this one. */
+  awaitedBy(task) {
+    const numbers = new Set();
+    for (let each = task; each; each = each.of ? this.tasks.get(each.of) : null) {
+      for (const number of this.successors.get(each.number) ?? []) numbers.add(number);
+    }
+    return [...numbers].map((number) => this.latest(number)).filter(Boolean);
+  }
+
+  /** Who holds what a waiting task waits for: running tasks, or unmet dependencies. */
+  holders(task, reason = this.reason(task)) {
+    if (reason === "dependency") return this.awaits(task).filter((other) => !other.outcome);
+    if (reason === "overlap") return this.running().filter((other) => other.periodic && other.periodic === task.periodic);
+    if (reason === "slot") return this.running();
+    if (reason === "slot_higher") return this.running().filter((other) => other.priority > task.priority);
+    if (reason === "scope_slots") {
+      const lane = this.laneCauses.get(laneKey(task.priority, task.scope, task.demand));
+      return this.running().filter((other) => this.#inScope(other.scope, lane?.of ?? task.scope));
+    }
+    return this.running().filter((other) => other.demand[reason]);
+  }
+
+  #inScope(key, wanted) {
+    for (let at = key; at; at = this.scopes.get(at)?.parent) if (at === wanted) return true;
+    return false;
+  }
+
+  /** Tasks that hold a slot, in start order. */
+  running() {
+    if (this.runningAt !== this.version) {
+      this.runningAt = this.version;
+      this.runningNow = [];
+      for (const task of this.tasks.values()) if (!task.outcome && holdsSlot(task)) this.runningNow.push(task);
+      this.runningNow.sort((a, b) => a.started_ns - b.started_ns);
+    }
+    return this.runningNow;
+  }
+
+  /** The story of a task as far as this page has seen it: its events and those of its earlier attempts. */
+  story(task) {
+    const numbers = new Set();
+    for (let each = task; each; each = each.of ? this.tasks.get(each.of) : null) numbers.add(each.number);
+    return this.events.filter((event) => numbers.has(event.number));
+  }
+}
+
+/** Whether a task has a slot and its share of the budget. */
+export const holdsSlot = (task) =>
+  task.state === "RUNNING" || task.state === "DISPOSING" || (task.state === "PAUSED" && task.paused_from === "RUNNING");
+
+function over(outcome) {
+  return (task, event, details) => {
+    task.state = "DISPOSED";
+    task.ended_ns = event.time_ns;
+    task.held_by = null;
+    task.outcome = details.outcome ?? outcome;
+    task.cause = details.cause ?? null;
+    task.root = details.root ?? null;
+    if (details.waits) task.waits = details.waits;
+  };
+}
+
+function taken(task, event, details) {
+  task.priority = details.priority ?? task.priority;
+  task.demand = details.demand ?? task.demand;
+  task.after = details.after ?? task.after;
+  task.after_ended = details.after_ended ?? task.after_ended;
+  task.attempt = details.attempt ?? task.attempt;
+  if (task.state === "READY") task.ready_ns = event.time_ns;
+  else if (event.kind === "TASK_RETRIED") task.held_by = "backoff";
+  else task.held_by = task.periodic !== null ? "overlap" : "dependency";
+}
+
+const STEPS = {
+  TASK_SUBMITTED: taken,
+  TASK_RETRIED: taken,
+  TASK_READY: (task, event) => Object.assign(task, { state: "READY", ready_ns: event.time_ns, held_by: null }),
+  TASK_STARTED: (task, event, details) =>
+    Object.assign(task, { state: "RUNNING", started_ns: event.time_ns, held_by: null, waits: details.waits ?? {} }),
+  TASK_PAUSED: (task, event, details) => {
+    task.state = "PAUSED";
+    task.paused_from = details.from ?? null;
+    if (task.paused_from !== "RUNNING") task.held_by = "paused";
+  },
+  TASK_RESUMED: (task, event, details) => {
+    task.state = details.to ?? "READY";
+    task.paused_from = null;
+    task.held_by = task.state === "QUEUED" ? "dependency" : null;
+    if (task.state === "READY") task.ready_ns = event.time_ns;
+  },
+  TASK_ABORT_ASKED: (task, event, details) => Object.assign(task, { state: "DISPOSING", cause: details.cause ?? null }),
+  TASK_STARVED: (task, event, details) => Object.assign(task, { starved_ns: details.starved_ns ?? 0 }),
+  TASK_FINISHED: over("SUCCESS"),
+  TASK_CANCELLED: over("ABORTED"),
+  TASK_DROPPED: over("REJECTED"),
+};

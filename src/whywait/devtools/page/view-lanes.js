@@ -1,0 +1,138 @@
+// Lanes: what runs, what waits, why, and for whom, at one glance.
+
+import { h } from "./dom.js";
+import { count, demand, reasonText, reasonVar, time } from "./format.js";
+import { empty, heading, names, priorityBadge, reasonChip, stack, statePill } from "./parts.js";
+import { holdsSlot, laneKey } from "./store.js";
+
+const SHOWN_LANES = 60;
+const SHOWN_IN_LANE = 10; // as many as the snapshot tells the effective priority of
+const SHOWN_NOT_READY = 60;
+const SHOWN_RUNNING = 48;
+
+export function render({ store, now, selected }) {
+  const waiting = [];
+  for (const task of store.tasks.values()) if (!task.outcome && !holdsSlot(task)) waiting.push(task);
+  const running = store.running();
+  if (!running.length && !waiting.length) {
+    return [store.tasks.size
+      ? empty("Nothing runs and nothing waits", "Everything submitted so far has ended. The other views tell how it went.")
+      : empty("No tasks yet", "As soon as one is submitted it shows up here.")];
+  }
+  const reasons = new Map(waiting.map((task) => [task, store.reason(task)]));
+  return [
+    runningSection(store, running, reasons, now, selected),
+    waitingSection(store, waiting, reasons),
+    lanesSection(store, waiting.filter((task) => task.state === "READY"), now, selected),
+    notReadySection(store, waiting.filter((task) => task.state !== "READY"), reasons, now, selected),
+  ];
+}
+
+function runningSection(store, running, reasons, now, selected) {
+  const slots = store.snapshot?.slots.limit;
+  const blocks = new Map();
+  for (const [task, reason] of reasons) {
+    if (reason === "slot" || reason === "slot_higher") continue; // every runner holds a slot: that tells nothing
+    for (const holder of store.holders(task, reason)) blocks.set(holder, (blocks.get(holder) ?? 0) + 1);
+  }
+  return h("section", { "data-key": "running" },
+    heading("Running", slots ? `${count(running.length)} of ${count(slots)} slots` : count(running.length)),
+    running.length ? null : h("p", { class: "quiet" }, "Nothing runs at the moment."),
+    h("div", { class: "cards" }, running.slice(0, SHOWN_RUNNING).map((task) =>
+      h("button", {
+        class: "card item", type: "button", "data-task": task.number, "data-key": `r${task.number}`,
+        "aria-pressed": String(task.number === selected),
+      },
+        h("span", { class: "row" }, h("span", { class: "name" }, task.id), task.state === "RUNNING" ? null : statePill(task),
+          h("span", { class: "num" }, time(now - task.started_ns))),
+        h("span", { class: "row sub" }, priorityBadge(task.priority), h("span", { class: "scope" }, task.scope),
+          Object.keys(task.demand).length ? h("span", { class: "holds" }, demand(task.demand)) : null),
+        blocks.has(task) ? h("span", { class: "blocks sub" }, `${count(blocks.get(task))} wait for what it holds`) : null))),
+    running.length > SHOWN_RUNNING ? h("p", { class: "quiet" }, `and ${count(running.length - SHOWN_RUNNING)} more`) : null);
+}
+
+function waitingSection(store, waiting, reasons) {
+  const groups = new Map();
+  for (const task of waiting) {
+    const reason = reasons.get(task);
+    const group = groups.get(reason) ?? { reason, tasks: 0, holders: new Map() };
+    group.tasks += 1;
+    if (group.tasks <= 200) for (const holder of store.holders(task, reason)) group.holders.set(holder.number, holder);
+    groups.set(reason, group);
+  }
+  const sorted = [...groups.values()].sort((a, b) => b.tasks - a.tasks);
+  const starved = store.snapshot?.counts.starved ?? 0;
+  return h("section", { "data-key": "waiting" },
+    heading("Waiting", count(waiting.length), starved ? h("span", { class: "warn" }, `${count(starved)} starved`) : null),
+    sorted.length ? stack(sorted.map((group) =>
+      [group.tasks, reasonVar(group.reason), `${group.tasks} for ${reasonText(group.reason)}`])) : null,
+    h("ul", { class: "why" }, sorted.map((group) =>
+      h("li", { "data-key": group.reason }, reasonChip(group.reason), " ", h("b", null, count(group.tasks)),
+        ` ${group.tasks === 1 ? "waits" : "wait"} for ${reasonText(group.reason)}`, forWhom(group)))),
+    waiting.length ? null : h("p", { class: "quiet" }, "Nobody waits."));
+}
+
+function forWhom(group) {
+  const holders = [...group.holders.values()];
+  if (!holders.length) return null;
+  const verb = ["dependency", "overlap", "slot_higher"].includes(group.reason) ? ": " : ", held by ";
+  return h("span", { class: "quiet" }, verb, holders.slice(0, 4).map((holder, index) =>
+    [index ? ", " : "", h("button", { class: "link", type: "button", "data-task": holder.number }, holder.id)]),
+    holders.length > 4 ? ` and ${holders.length - 4} more` : null);
+}
+
+function lanesSection(store, ready, now, selected) {
+  const pictured = new Map((store.snapshot?.lanes ?? []).map((lane) => [laneKey(lane.priority, lane.scope, lane.demand), lane]));
+  const lanes = new Map();
+  for (const task of ready) {
+    const key = laneKey(task.priority, task.scope, task.demand);
+    const lane = lanes.get(key) ?? { key, priority: task.priority, scope: task.scope, demand: task.demand, tasks: [] };
+    lane.tasks.push(task);
+    lanes.set(key, lane);
+  }
+  const sorted = [...lanes.values()].sort((a, b) => b.priority - a.priority || a.scope.localeCompare(b.scope));
+  if (!sorted.length) return null;
+  return h("section", { "data-key": "lanes" },
+    heading("Lanes", `${count(sorted.length)}`, h("span", { class: "hint" }, "READY tasks in the order in which they will start")),
+    sorted.slice(0, SHOWN_LANES).map((lane) => laneRow(store, lane, pictured.get(lane.key), now, selected)),
+    sorted.length > SHOWN_LANES ? h("p", { class: "quiet" }, `and ${count(sorted.length - SHOWN_LANES)} more lanes`) : null);
+}
+
+function laneRow(store, lane, picture, now, selected) {
+  const tasks = lane.tasks.sort((a, b) => a.ready_ns - b.ready_ns || a.number - b.number);
+  const effective = new Map((picture?.tasks ?? []).map((task) => [task.number, task.effective_priority]));
+  const head = tasks[0];
+  const reason = store.reason(head);
+  const starved = picture ? picture.starved : reason === "slot_higher";
+  return h("article", { class: "lane", "data-key": lane.key },
+    h("header", null,
+      priorityBadge(lane.priority), h("span", { class: "name" }, lane.scope),
+      Object.keys(lane.demand).length ? h("span", { class: "holds" }, demand(lane.demand)) : null,
+      reasonChip(reason, reason === "slot" ? [] : store.holders(head, reason)),
+      starved ? h("span", { class: "warn", title: "a higher priority holds a slot while these wait" }, "starved") : null,
+      h("span", { class: "num" }, `${count(tasks.length)} waiting`)),
+    h("ol", { class: "queue" }, tasks.slice(0, SHOWN_IN_LANE).map((task) =>
+      h("li", { "data-key": `w${task.number}` }, h("button", {
+        class: "pill item", type: "button", "data-task": task.number, "aria-pressed": String(task.number === selected),
+        style: { "--chip": `var(${reasonVar(reason)})` },
+      }, h("span", { class: "name" }, task.id), h("span", { class: "num" }, time(now - task.ready_ns)),
+        effective.has(task.number) && effective.get(task.number) !== task.priority
+          ? h("span", { class: "lift", title: "effective priority" }, `↑${effective.get(task.number)}`) : null))),
+    tasks.length > SHOWN_IN_LANE ? h("li", { class: "more" }, `+ ${count(tasks.length - SHOWN_IN_LANE)}`) : null));
+}
+
+function notReadySection(store, tasks, reasons, now, selected) {
+  if (!tasks.length) return null;
+  return h("section", { "data-key": "notready" },
+    heading("Not ready yet", count(tasks.length), h("span", { class: "hint" }, "behind dependencies, a backoff, or a pause")),
+    h("ul", { class: "rows" }, tasks.slice(0, SHOWN_NOT_READY).map((task) => {
+      const reason = reasons.get(task);
+      const holders = store.holders(task, reason);
+      return h("li", { "data-key": `q${task.number}` }, h("button", {
+        class: "line item", type: "button", "data-task": task.number, "aria-pressed": String(task.number === selected),
+      }, h("span", { class: "name" }, task.id), reasonChip(reason),
+        h("span", { class: "quiet grow" }, holders.length && reason === "dependency" ? `after ${names(holders, 3)}` : ""),
+        h("span", { class: "num" }, time(now - task.submitted_ns))));
+    })),
+    tasks.length > SHOWN_NOT_READY ? h("p", { class: "quiet" }, `and ${count(tasks.length - SHOWN_NOT_READY)} more`) : null);
+}

@@ -1,0 +1,306 @@
+"""The read API: handlers that look and change nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from whywait.devtools.answers import Problem, check_value, read_query
+from whywait.devtools.feed import Feed, frame
+from whywait.devtools.metrics import json_metrics, prometheus_metrics, wants_json
+from whywait.devtools.routes import ROUTES, Param, describe
+from whywait.devtools.table import Row
+from whywait.errors import WhywaitError
+from whywait.explain import Why, in_words
+from whywait.inside import stream_counts
+from whywait.kernel import why as kernel_why
+from whywait.kernel.model import Ref
+from whywait.kernel.state import TaskState, Wait
+from whywait.units import shown
+
+if TYPE_CHECKING:
+    from whywait.devtools.run import Run
+
+MAX_VIEWERS: Final = 100
+NEIGHBOURS: Final = 100
+OVERVIEW_S: Final = 0.5
+OVERVIEW_SHARE: Final = 0.01  # of the time
+Causes = dict[tuple[int, str, tuple[tuple[str, int], ...]], str]
+PARAMS: Final = {route.name: route.params for route in ROUTES}
+
+
+class Reads:
+    """Answers questions about one run."""
+
+    def __init__(self, run: Run, feed: Feed) -> None:
+        """Answer from the feed, and from the authority where only it knows."""
+        self._run = run
+        self._feed = feed
+        self._pictures: dict[str, tuple[int, Any]] = {}  # until when each is good enough
+
+    # Small ones
+
+    async def healthz(self, _: Request) -> Response:
+        """Say that the server answers."""
+        return JSONResponse({"status": "ok"})
+
+    async def openapi(self, _: Request) -> Response:
+        """Describe the API."""
+        return JSONResponse(describe(self._run.version, control=self._run.control))
+
+    async def info(self, _: Request) -> Response:
+        """Say what is shown here."""
+        feed, run = self._feed, self._run
+        feed.catch_up()
+        return JSONResponse(
+            {
+                "run": run.run_id,
+                "version": run.version,
+                "mode": "live" if run.authority is not None else "saved",
+                "control": run.control,
+                "finished": feed.finished,
+                "name": run.name,
+                "now_ns": monotonic_ns(),
+                "wall_ms": time.time() * 1000,
+                "seq": feed.seq,
+                "settings": run.settings(),
+            }
+        )
+
+    async def metrics(self, request: Request) -> Response:
+        """Give the metrics in the form that is asked for."""
+        self._feed.catch_up()
+        accept = request.headers.get("accept", "")
+        stats, picture = self._cached("stats", self._run.stats), self._overview()
+        if wants_json(accept):
+            return JSONResponse(json_metrics(stats, picture, self._feed))
+        body, kind = prometheus_metrics(accept, stats, picture, self._feed)
+        return Response(body, media_type=kind)
+
+    # Pictures of now
+
+    async def snapshot(self, _: Request) -> Response:
+        """Picture what runs and what waits."""
+        return JSONResponse(self._overview())
+
+    async def lanes(self, _: Request) -> Response:
+        """Give the lanes."""
+        return self._part("lanes", "lanes_total")
+
+    async def scopes(self, _: Request) -> Response:
+        """Give the scopes."""
+        return self._part("scopes")
+
+    async def budget(self, _: Request) -> Response:
+        """Give slots and resources."""
+        return self._part("slots", "budget")
+
+    async def periodics(self, _: Request) -> Response:
+        """Give the periodic tasks."""
+        return self._part("periodics")
+
+    async def report(self, _: Request) -> Response:
+        """Tell where the waiting went."""
+        return JSONResponse(self._cached("report", self._run.report))
+
+    def _part(self, *names: str) -> Response:
+        picture = self._overview()
+        return JSONResponse({name: picture[name] for name in names})
+
+    def _overview(self) -> dict[str, Any]:
+        picture: dict[str, Any] = self._cached("overview", self._run.overview)
+        return picture
+
+    def _cached(self, name: str, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever is made
+        """Return a picture that is at most half a second old, older if making one takes long."""
+        began = monotonic_ns()
+        good_until, picture = self._pictures.get(name, (0, None))
+        if began < good_until:
+            return picture
+        picture = make()
+        cost_ns = monotonic_ns() - began
+        self._pictures[name] = (began + max(int(OVERVIEW_S * 1e9), int(cost_ns / OVERVIEW_SHARE)), picture)
+        return picture
+
+    # Tasks
+
+    async def tasks(self, request: Request) -> Response:
+        """Give a page of the tasks that pass the filters."""
+        query = read_query(request, PARAMS["tasks"])
+        feed = self._feed
+        feed.catch_up()
+        found = [row for row in feed.table.rows.values() if _passes(row, query)]
+        limit = query["limit"] or 100
+        after = query["after"]
+        page = [row for row in found if after is None or row.number > after][: limit + 1]
+        following = page[limit - 1].number if len(page) > limit else None
+        causes = self._lane_causes()
+        rows = [_with_cause(row, causes) for row in page[:limit]]
+        return JSONResponse({"tasks": rows, "total": len(found), "seq": feed.seq, "next": following})
+
+    async def task(self, request: Request) -> Response:
+        """Give one task with its why and its story."""
+        feed = self._feed
+        feed.catch_up()
+        row = self.find(request.path_params["ref"])
+        why = self._why(row)
+        awaits = [feed.table.latest(number) for number in (*row.after, *row.after_ended)]
+        numbers = {each.number for each in feed.table.attempts(row)}
+        awaited_by = [
+            other for other in feed.table.rows.values() if not numbers.isdisjoint((*other.after, *other.after_ended))
+        ]
+        return JSONResponse(
+            {
+                "task": _with_cause(row, self._lane_causes()),
+                "why": why.to_dict(),
+                "text": str(why),
+                "story": [event.to_dict() for number in sorted(numbers) for event in feed.of_task(number)],
+                "streams": self._streams(row),
+                "attempts": [_with_cause(each, {}) for each in feed.table.attempts(row)],
+                "awaits": [_with_cause(other, {}) for other in awaits if other is not None][:NEIGHBOURS],
+                "awaited_by": [_with_cause(other, {}) for other in awaited_by[:NEIGHBOURS]],
+                "awaited_by_total": len(awaited_by),
+            }
+        )
+
+    def _lane_causes(self) -> Causes:
+        """Return what the tasks of each lane wait for."""
+        lanes = self._overview()["lanes"]
+        return {(lane["priority"], lane["scope"], tuple(lane["demand"].items())): lane["waits_for"] for lane in lanes}
+
+    def catch_up(self) -> None:
+        """Take in what has happened until now."""
+        self._feed.catch_up()
+
+    def find(self, ref: str) -> Row:
+        """Return the row that a reference means; raise a Problem if there is none or more than one."""
+        found = self._feed.table.find(ref)
+        if not found:
+            raise Problem(404, f"no task has the number or id {shown(ref)}, or it ended too long ago")
+        if len(found) > 1:
+            names = ", ".join(f"{row.scope}/{row.id}" for row in found[:5])
+            raise Problem(409, f"task id {shown(ref)} is ambiguous: use one of {names}")
+        return found[0]
+
+    def _streams(self, row: Row) -> dict[str, int]:
+        """Return how many chunks the streams of a living task have had."""
+        authority = self._run.authority
+        if authority is None or not row.alive:
+            return {}
+        try:
+            return stream_counts(authority.get(Ref(row.number, row.scope, authority.token)))
+        except WhywaitError:  # it has ended this very moment
+            return {}
+
+    def _why(self, row: Row) -> Why:
+        authority = self._run.authority
+        if authority is not None and row.alive:
+            try:
+                return authority.why(Ref(row.number, row.scope, authority.token))
+            except WhywaitError:  # it has ended this very moment
+                self._feed.catch_up()
+        return why_of_row(row)
+
+    # Events
+
+    async def events(self, request: Request) -> Response:
+        """Give events as JSON, or as a stream to whoever accepts one."""
+        query = read_query(request, PARAMS["events"])
+        feed = self._feed
+        feed.catch_up()
+        if "text/event-stream" in request.headers.get("accept", ""):
+            return self._stream(request, query["since"])
+        since = query["since"] or 0
+        events = feed.since(since, query["limit"] or 500)
+        return JSONResponse(
+            {
+                "events": [event.to_dict() for event in events],
+                "seq": feed.seq,
+                "next": events[-1].seq if events else max(since, feed.seq),
+                "skipped": max(0, feed.first - 1 - since),
+            }
+        )
+
+    def _stream(self, request: Request, since: int | None) -> Response:
+        if self._feed.viewers >= MAX_VIEWERS:
+            raise Problem(503, f"{MAX_VIEWERS} viewers are connected already: close one")
+        last = request.headers.get("last-event-id")
+        if last is not None:
+            since = check_value(_LAST_ID, last)
+        return StreamingResponse(self._pieces(since or 0), media_type="text/event-stream")
+
+    async def _pieces(self, seq: int) -> AsyncIterator[bytes]:
+        feed = self._feed
+        feed.viewers += 1
+        try:
+            yield b"retry: 1000\n\n"
+            while True:
+                piece = feed.piece_after(seq)
+                if piece is not None:
+                    seq = piece.seq
+                    yield piece.data
+                elif feed.finished:
+                    yield frame(None, {"seq": seq}, "finished")
+                    return
+                elif not await feed.news():
+                    yield b": still here\n\n"
+        finally:
+            feed.viewers -= 1
+
+
+def why_of_row(row: Row) -> Why:
+    """Return how the wait of a task divided that only its events still tell of."""
+    waited_ns = sum(row.waits.values())
+    return in_words(
+        kernel_why.Why(
+            now_ns=row.ended_ns or row.started_ns or row.submitted_ns or 0,
+            id=row.id,
+            scope=row.scope,
+            number=row.number,
+            state=row.state,
+            priority=row.priority,
+            demand=tuple(row.demand.items()),
+            waited_ns=waited_ns,
+            breakdown=dict(row.waits),
+            starved_ns=row.starved_ns,
+            outcome=row.outcome,
+            cause=row.cause,
+            root=row.root,
+            attempt=row.attempt,
+            primary=row.held_by,
+        )
+    )
+
+
+def _with_cause(row: Row, causes: Causes) -> dict[str, Any]:
+    """Return a row with what the task waits for now."""
+    waits_for = row.held_by
+    if row.state == TaskState.READY:
+        waits_for = causes.get((row.priority, row.scope, tuple(row.demand.items())), Wait.SLOT)
+    return {**row.to_dict(), "waits_for": waits_for}
+
+
+def _passes(row: Row, query: dict[str, Any]) -> bool:
+    state, text = query["state"], query["q"]
+    return (
+        (state is None or row.state == state or state in _groups(row))
+        and (query["outcome"] is None or row.outcome == query["outcome"])
+        and (query["scope"] is None or row.scope == query["scope"])
+        and (query["priority"] is None or row.priority == query["priority"])
+        and (not text or text.casefold() in f"{row.scope}/{row.id}".casefold())
+    )
+
+
+def _groups(row: Row) -> tuple[str, ...]:
+    if not row.alive:
+        return ("ended",)
+    holds_slot = row.state in (TaskState.RUNNING, TaskState.DISPOSING) or row.paused_from == TaskState.RUNNING
+    return ("living",) if holds_slot else ("living", "waiting")
+
+
+_LAST_ID: Final = Param("Last-Event-ID", {"type": "integer", "minimum": 0}, "")

@@ -1,0 +1,95 @@
+"""The run that a server shows: a living authority, or what a file remembers of one."""
+
+from __future__ import annotations
+
+import secrets
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from whywait.devtools import overview
+from whywait.devtools.feed import Feed
+from whywait.kernel.lanes import Aging
+
+if TYPE_CHECKING:
+    from whywait.authority import Authority
+
+
+class Run:
+    """What the handlers ask for that is not in the events."""
+
+    authority: Authority | None = None
+
+    def __init__(self, name: str, *, control: bool) -> None:
+        """Name the run; ``control``: it may be changed from outside."""
+        self.name = name
+        self.control = control
+        self.run_id = secrets.token_hex(8)  # tells a page whether it still looks at the same run
+        self.version = _version()
+
+    def make_feed(self, kept: int) -> Feed:
+        """Return the events of this run; called on the thread that will read them."""
+        raise NotImplementedError
+
+    def overview(self) -> dict[str, Any]:
+        """Return a bounded picture of now."""
+        raise NotImplementedError
+
+    def stats(self) -> dict[str, Any]:
+        """Return the counters."""
+        raise NotImplementedError
+
+    def report(self) -> dict[str, Any]:
+        """Return where the waiting went."""
+        raise NotImplementedError
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the run was told to keep to."""
+        return {}
+
+
+class LiveRun(Run):
+    """A run in this process."""
+
+    authority: Authority
+
+    def __init__(self, authority: Authority, name: str, *, control: bool) -> None:
+        """Show an authority."""
+        super().__init__(name, control=control)
+        self.authority = authority
+
+    def make_feed(self, kept: int) -> Feed:
+        """Return the feed of the authority's events."""
+        return Feed(self.authority, kept)
+
+    def overview(self) -> dict[str, Any]:
+        """Return a bounded picture of now."""
+        return overview.take(self.authority)
+
+    def stats(self) -> dict[str, Any]:
+        """Return the counters."""
+        return self.authority.stats()
+
+    def report(self) -> dict[str, Any]:
+        """Return where the waiting went so far."""
+        report: dict[str, Any] = self.authority.report().to_dict()
+        return report
+
+    def settings(self) -> dict[str, Any]:
+        """Return slots, order, backfill and the budget."""
+        settings = self.authority.settings
+        order = settings.order
+        aging = {"every_s": order.every, "boost": order.boost, "cap": order.cap} if isinstance(order, Aging) else None
+        return {
+            "slots": settings.limits.slots,
+            "order": type(order).__name__.lower(),
+            "aging": aging,
+            "backfill": settings.backfill,
+            "queue_limit": settings.limits.queue_limit,
+        }
+
+
+def _version() -> str:
+    try:
+        return version("whywait")
+    except PackageNotFoundError:  # run from a checkout that nobody installed
+        return "0"

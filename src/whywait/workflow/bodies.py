@@ -1,0 +1,87 @@
+"""What the engines carry out for a task of a file: a command, a function here, or a function in a worker process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import chdir, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from whywait.engines.command import Command
+from whywait.workflow.callables import find_function
+from whywait.workflow.model import Body
+from whywait.workflow.outputs import Sink
+
+PROCESS: Final = "process"
+STDERR_KEPT: Final = 8192  # bytes, for the message of a failure; the output itself goes to the sink
+
+
+def make_body(body: Body, folder: Path, sink: Sink) -> Callable[..., Any]:
+    """Return what is submitted for a body; a function is imported now, so that a bad one is found before the run."""
+    cwd = folder if body.cwd is None else folder / body.cwd
+    if body.run is not None:
+        return Command(body.run, cwd=cwd, env=body.env or None, limit=STDERR_KEPT, on_output=sink.write)
+    assert body.call is not None, "a body is a command or a function"
+    function = find_function(body.call, folder)
+    if body.engine != PROCESS:
+        return function
+    return Remote(body.call, str(folder), str(sink.path), str(cwd), dict(body.env))
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A function in a worker process, with its own environment and folder, writing into its own file."""
+
+    call: str
+    folder: str
+    log: str
+    cwd: str
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  the function's own
+        """Run the function in the worker."""
+        with chdir(self.cwd), _environment(self.env), _output_into(self.log):
+            result = find_function(self.call, Path(self.folder))(*args, **kwargs)
+            if hasattr(result, "__await__"):
+                import asyncio  # noqa: PLC0415  for coroutine functions only
+
+                return asyncio.run(_await(result))
+            return result
+
+
+async def _await(awaitable: Any) -> Any:  # noqa: ANN401  of any coroutine function
+    return await awaitable
+
+
+@contextmanager
+def _environment(more: Mapping[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def _output_into(path: str) -> Iterator[None]:
+    """Let both standard streams of this process, and of what it starts, end in a file."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, saved in enumerate(kept, 1):
+            os.dup2(saved, number)
+            os.close(saved)
+        os.close(log)

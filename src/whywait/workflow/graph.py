@@ -1,0 +1,132 @@
+"""Drawings of a workflow: Mermaid, DOT, SVG through graphviz, or a tree of plain text."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from html import escape
+from typing import Final
+
+from whywait.errors import ConfigError
+from whywait.kernel.model import Priority
+from whywait.units import format_ms
+from whywait.workflow.model import TaskSpec, Workflow
+
+_DOT_S: Final = 60  # how long graphviz may take
+
+
+def mermaid(workflow: Workflow) -> str:
+    """Return a Mermaid flowchart; dotted arrows stand for ``after_ended``."""
+    number = {task.id: f"t{index}" for index, task in enumerate(workflow.tasks)}
+    lines = ["flowchart LR"]
+    for index, (scope, tasks) in enumerate(_by_scope(workflow).items()):
+        indent = "  "
+        if scope is not None:
+            lines.append(f'  subgraph s{index}["{_mermaid_text(scope)}"]')
+            indent = "    "
+        lines += [f'{indent}{number[task.id]}["{_mermaid_text(_label(task))}"]' for task in tasks]
+        if scope is not None:
+            lines.append("  end")
+    for task in workflow.tasks:
+        lines += [f"  {number[each]} --> {number[task.id]}" for each in task.after]
+        lines += [f"  {number[each]} -.-> {number[task.id]}" for each in task.after_ended]
+    lines += [
+        f'  p{index}(["{_mermaid_text(each.id)} every {format_ms(each.every_ns / 1e6)}"])'
+        for index, each in enumerate(workflow.periodics)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def dot(workflow: Workflow) -> str:
+    """Return a graph in the language of graphviz; dashed arrows stand for ``after_ended``."""
+    lines = [
+        f"digraph {_quoted(workflow.name)} {{",
+        "  rankdir=LR;",
+        '  node [shape=box, style=rounded, fontname="sans-serif"];',
+    ]
+    for index, (scope, tasks) in enumerate(_by_scope(workflow).items()):
+        if scope is not None:
+            lines.append(f"  subgraph cluster_{index} {{ label={_quoted(scope)};")
+        lines += [f"  {_quoted(task.id)} [label={_quoted(_label(task))}];" for task in tasks]
+        if scope is not None:
+            lines.append("  }")
+    for task in workflow.tasks:
+        lines += [f"  {_quoted(each)} -> {_quoted(task.id)};" for each in task.after]
+        lines += [f"  {_quoted(each)} -> {_quoted(task.id)} [style=dashed];" for each in task.after_ended]
+    for each in workflow.periodics:
+        label = f"{each.id} every {format_ms(each.every_ns / 1e6)}"
+        lines.append(f"  {_quoted(each.id)} [label={_quoted(label)}, shape=ellipse, style=dotted];")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def svg(workflow: Workflow) -> str:
+    """Return a drawing as SVG; needs the program ``dot`` of graphviz."""
+    program = shutil.which("dot")
+    if program is None:
+        raise ConfigError("an SVG needs graphviz (the program dot), which is not installed: use mermaid, dot or text")
+    try:
+        done = subprocess.run(  # noqa: S603  found by name, given no argument of the file
+            [program, "-Tsvg"], input=dot(workflow).encode(), capture_output=True, check=True, timeout=_DOT_S
+        )
+    except subprocess.CalledProcessError as error:
+        raise ConfigError(f"graphviz failed: {error.stderr.decode(errors='replace').strip()}") from None
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"graphviz did not finish within {_DOT_S} s: use mermaid, dot or text") from None
+    return done.stdout.decode()
+
+
+def text_tree(workflow: Workflow) -> str:
+    """Return a tree from what needs nothing down; a task with several needs stands below the last, with the others."""
+    children: dict[str | None, list[TaskSpec]] = {}
+    for task in workflow.tasks:
+        children.setdefault(task.needs[-1] if task.needs else None, []).append(task)
+    lines = [workflow.name]
+    todo: list[tuple[str, TaskSpec, bool]] = [
+        ("", task, index == 0) for index, task in enumerate(reversed(children.get(None, [])))
+    ]
+    while todo:
+        indent, task, is_last = todo.pop()
+        lines.append(f"{indent}{'└─ ' if is_last else '├─ '}{_label(task)}{_also(task)}")
+        below = indent + ("   " if is_last else "│  ")
+        todo += [(below, child, index == 0) for index, child in enumerate(reversed(children.get(task.id, [])))]
+    lines += [f"every {format_ms(each.every_ns / 1e6)}: {each.id}" for each in workflow.periodics]
+    return "\n".join(lines) + "\n"
+
+
+FORMATS: Final[dict[str, Callable[[Workflow], str]]] = {"text": text_tree, "mermaid": mermaid, "dot": dot, "svg": svg}
+
+
+def _also(task: TaskSpec) -> str:
+    others = task.needs[:-1]
+    if not others:
+        return ""
+    named = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")  # noqa: PLR2004  a line
+    return f"  (also after {named})"
+
+
+def _label(task: TaskSpec) -> str:
+    return " · ".join((task.id, *_notes(task)))
+
+
+def _notes(task: TaskSpec) -> Iterator[str]:
+    if task.priority != Priority.NORMAL:
+        yield f"priority {task.priority}"
+    if task.duration_ms is not None:
+        yield format_ms(task.duration_ms)
+
+
+def _by_scope(workflow: Workflow) -> dict[str | None, list[TaskSpec]]:
+    scopes: dict[str | None, list[TaskSpec]] = {}
+    for task in workflow.tasks:
+        scopes.setdefault(task.scope, []).append(task)
+    return scopes
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _mermaid_text(text: str) -> str:
+    return escape(text).replace("&#x27;", "'").replace("&quot;", "#quot;")

@@ -1,0 +1,148 @@
+"""Plans: a part of a workflow, and a workflow as a workload that can be simulated."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from whywait.errors import ConfigError
+from whywait.fields import unknown_name
+from whywait.kernel.model import Retry
+from whywait.simulation import Simulation
+from whywait.units import NS_PER_MS
+from whywait.workflow.model import PeriodicSpec, TaskSpec, Workflow
+
+_POLICY: Final = {"timeout_ns": "timeout_ms", "max_wait_ns": "max_wait_ms"}
+
+
+def select(workflow: Workflow, only: Iterable[str]) -> Workflow:
+    """Return the workflow with just these tasks (by id, or by the name of a matrix) and what they need."""
+    by_id = {task.id: task for task in workflow.tasks}
+    by_name: dict[str, list[str]] = {}
+    for task in workflow.tasks:
+        by_name.setdefault(task.name, []).append(task.id)
+    todo: list[str] = []
+    for wanted in only:
+        if wanted not in by_name and wanted not in by_id:
+            known = dict.fromkeys([*by_name, *by_id])
+            raise ConfigError(f"--only: {unknown_name(wanted, f'a task of {workflow.source}', known)}")
+        todo += by_name.get(wanted, [wanted])
+    chosen: set[str] = set()
+    while todo:
+        ident = todo.pop()
+        if ident not in chosen:
+            chosen.add(ident)
+            todo += by_id[ident].needs
+    return replace(workflow, tasks=tuple(task for task in workflow.tasks if task.id in chosen))
+
+
+def without_duration(workflow: Workflow) -> list[str]:
+    """Return the ids of tasks that do not say how long they take."""
+    return [task.id for task in workflow.tasks if task.duration_ms is None]
+
+
+def to_workload(workflow: Workflow) -> dict[str, Any]:
+    """Return the workload that stands for the workflow, all tasks submitted at 0; durations must be known."""
+    missing = without_duration(workflow)
+    if missing:
+        some = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")  # noqa: PLR2004  enough to begin with
+        raise ConfigError(
+            f"{workflow.source}: cannot be simulated: no duration is given for {some}; "
+            'add duration = "2s" to each task, or once under [defaults]'
+        )
+    workload = {
+        "name": workflow.name,
+        "config": _config(workflow),
+        "tasks": [_task(task) for task in workflow.tasks],
+    }
+    periodics = [spec for spec in workflow.periodics if spec.duration_ms is not None]
+    if periodics:  # they tick until the tasks are done; that they delay these a little is let pass
+        until_ms = Simulation(workload).run().summary["makespan_ms"]
+        workload["periodics"] = [_periodic(spec, round(until_ms)) for spec in periodics]
+    return workload
+
+
+def levels(workflow: Workflow) -> list[list[TaskSpec]]:
+    """Return the tasks by depth: those that need nothing, those that need only these, and so on."""
+    depth: dict[str, int] = {}
+    rows: list[list[TaskSpec]] = []
+    for task in workflow.tasks:  # everything a task needs stands before it
+        level = depth[task.id] = max((depth[each] + 1 for each in task.needs if each in depth), default=0)
+        if level == len(rows):
+            rows.append([])
+        rows[level].append(task)
+    return rows
+
+
+def _config(workflow: Workflow) -> dict[str, Any]:
+    budget, scheduler = workflow.budget, workflow.scheduler
+    config: dict[str, Any] = {
+        "slots": workflow.slots if workflow.has_slots else os.cpu_count() or 1,
+        **{key: value for key, value in budget.items() if value is not None},
+        **{key: scheduler[key] for key in ("order", "boost", "cap", "backfill") if key in scheduler},
+        **{key: scheduler[key] for key in ("queue_limit", "overflow", "when_busy") if key in scheduler},
+        **_policy({key: scheduler[name] for name, key in _SCHEDULER_POLICY.items() if name in scheduler}),
+        "scopes": {},
+    }
+    if "every" in scheduler:
+        config["every_ms"] = max(1, scheduler["every"] // NS_PER_MS)
+    if "starvation_timeout" in scheduler:
+        config["starvation_timeout_ms"] = max(1, scheduler["starvation_timeout"] // NS_PER_MS)
+    for scope in workflow.scopes:
+        parent = {} if scope.parent is None else {"parent": scope.parent}
+        config["scopes"][scope.key] = {**scope.limits, **_policy(scope.policy), **parent}
+    return config
+
+
+_SCHEDULER_POLICY: Final = {"timeout": "timeout_ns", "retry": "retry", "max_wait": "max_wait_ns"}
+
+
+def _policy(policy: Mapping[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    for key, value in policy.items():
+        if isinstance(value, Retry):
+            told |= {"retry": value.times, "backoff_ms": round(value.backoff * 1000)}
+        else:
+            told[_POLICY[key]] = None if value is None else max(1, value // NS_PER_MS)
+    return told
+
+
+def _demand(spec: TaskSpec | PeriodicSpec) -> dict[str, Any]:
+    demand = dict(spec.demand)
+    told: dict[str, Any] = {key: demand.pop(key) for key in ("cpu", "ram", "vram") if key in demand}
+    return {**told, "resources": demand} if demand else told
+
+
+def _task(task: TaskSpec) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "id": task.id,
+        "at_ms": 0,
+        "duration_ms": task.duration_ms,
+        "priority": task.priority,
+        **_demand(task),
+        **_policy(task.policy),
+    }
+    for key in ("after", "after_ended", "scope"):
+        value = getattr(task, key)
+        if value:
+            told[key] = list(value) if isinstance(value, tuple) else value
+    return told
+
+
+def _periodic(spec: PeriodicSpec, until_ms: int) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "id": spec.id,
+        "every_ms": max(1, spec.every_ns // NS_PER_MS),
+        "duration_ms": spec.duration_ms,
+        "until_ms": until_ms,
+        "overlap": spec.overlap,
+        "max_parallel": spec.max_parallel,
+        "jitter": spec.jitter,
+        "enabled": spec.enabled,
+        "disable_after": spec.disable_after,
+        "priority": spec.priority,
+        **_demand(spec),
+    }
+    return told if spec.scope is None else {**told, "scope": spec.scope}

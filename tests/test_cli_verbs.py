@@ -1,0 +1,192 @@
+"""``check``, ``graph``, ``schema``, ``bench``, ``simulate`` of workflows, and completion, through the real program."""
+
+import json
+import os
+import shutil
+import stat
+
+import pytest
+
+from program import whywait, whywait_here
+from whywait.workflow.format import make_schema
+
+GOOD = """\
+name = "good"
+slots = 2
+[scope.io]
+slots = 1
+[task.a]
+run = "true"
+duration = "2s"
+scope = "io"
+[task.b]
+run = "true"
+foreach = [1, 2]
+after = ["a"]
+duration = "3s"
+[task.c]
+run = "true"
+after_ended = ["b"]
+priority = "high"
+duration = "1s"
+[periodic.p]
+run = "true"
+every = "500ms"
+duration = "1ms"
+"""
+
+
+@pytest.fixture
+def good(tmp_path):
+    file = tmp_path / "good.toml"
+    file.write_text(GOOD)
+    return file
+
+
+@pytest.fixture
+def bad(tmp_path):
+    file = tmp_path / "bad.toml"
+    file.write_text('slot = 1\n[task.a]\nrun = "x"\nafter = ["b"]\n[task.b]\nrun = "x"\nafter = ["a"]\n')
+    return file
+
+
+def test_check_says_that_all_is_well(good):
+    assert whywait("check", good) == (0, f"{good}: all is well: 4 tasks, 3 steps, 1 periodic, 1 scope\n", "")
+    assert json.loads(whywait_here("check", good, "--json").out) == {"ok": True, "tasks": 4, "problems": []}
+
+
+def test_check_lists_every_problem_with_its_line(bad):
+    """G5: file, line, place, what was expected, the nearest name, the cycle."""
+    done = whywait_here("check", bad)
+    assert done == (
+        2,
+        (
+            f'{bad}:1: slot: unknown key; did you mean "slots"?\n'
+            f"{bad}:4: task.a.after: the tasks wait for each other in a cycle: a -> b -> a\n"
+        ),
+        "",
+    )
+    done = whywait_here("check", bad, "--json")
+    assert done.code == 2
+    assert [problem["line"] for problem in json.loads(done.out)["problems"]] == [1, 4]
+    assert whywait_here("check", bad.parent / "none.toml").code == 2
+
+
+def test_check_runs_no_code(tmp_path):
+    (tmp_path / "helper.py").write_text("raise SystemExit(3)\ndef f(): pass\n")
+    file = tmp_path / "flow.toml"
+    file.write_text('[task.a]\ncall = "helper:f"\n')
+    assert whywait_here("check", file).code == 0
+
+
+def test_graph_draws_text_mermaid_and_dot(good, tmp_path):
+    assert whywait_here("graph", good).out == (
+        "good\n"
+        "└─ a · 2.0 s\n"
+        "   ├─ b:1 · 3.0 s\n"
+        "   └─ b:2 · 3.0 s\n"
+        "      └─ c · priority 80 · 1.0 s  (also after b:1)\n"
+        "every 500 ms: p\n"
+    )
+    mermaid = whywait_here("graph", good, "--format", "mermaid").out
+    assert mermaid.startswith("flowchart LR\n")
+    assert '  subgraph s0["io"]\n    t0["a · 2.0 s"]\n  end\n' in mermaid
+    assert "  t0 --> t1\n" in mermaid
+    assert "  t2 -.-> t3\n" in mermaid
+    assert whywait_here("graph", good, "--out", tmp_path / "good.dot", "--only", "b").out == ""
+    dot = (tmp_path / "good.dot").read_text()
+    assert dot.startswith('digraph "good" {\n')
+    assert '  "a" -> "b:1";\n' in dot
+    assert '"c"' not in dot
+
+
+def test_an_svg_is_drawn_by_graphviz(good, tmp_path):
+    """A stand-in takes the place of graphviz, so that the way to it and back is tested wherever this runs."""
+    program = tmp_path / "bin" / "dot"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nread first\necho "<svg>$1 $first</svg>"\n')
+    program.chmod(program.stat().st_mode | stat.S_IEXEC)
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    done = whywait("graph", good, "--format", "svg", env={"PATH": path})
+    assert done == (0, '<svg>-Tsvg digraph "good" {</svg>\n', "")
+
+
+@pytest.mark.skipif(shutil.which("dot") is not None, reason="graphviz is installed here")
+def test_without_graphviz_it_says_what_to_do(good, tmp_path):
+    done = whywait_here("graph", good, "--out", tmp_path / "good.svg")
+    assert done.code == 2
+    assert "needs graphviz (the program dot), which is not installed: use mermaid, dot or text" in done.err
+    assert not (tmp_path / "good.svg").exists()
+
+
+def test_schema_prints_what_the_checks_run_on():
+    done = whywait_here("schema")
+    assert done.code == 0
+    assert json.loads(done.out) == make_schema()
+
+
+def test_a_workflow_with_durations_is_simulated(good, tmp_path):
+    """C0: a, then both of b on the two slots, then c; the periodic ticks beside them."""
+    data = json.loads(whywait_here("simulate", good, "--json").out)
+    assert [event for event in data["events"] if not event[2].startswith("p#")] == [
+        [0, "start", "a"], [2000, "finish", "a"], [2000, "start", "b:1"], [2000, "start", "b:2"],
+        [5000, "finish", "b:1"], [5000, "finish", "b:2"], [5000, "start", "c"], [6000, "finish", "c"],
+    ]  # fmt: skip
+    final = {ident: outcome for ident, outcome in data["final"].items() if not ident.startswith("p#")}
+    assert final == {"a": "success", "b:1": "success", "b:2": "success", "c": "success"}
+    as_json = tmp_path / "flow.json"
+    as_json.write_text('{"task": {"a": {"run": "x", "duration": 1}}}')
+    assert json.loads(whywait_here("simulate", as_json, "--json").out)["final"] == {"a": "success"}
+    done = whywait_here("simulate", "--slots", "1", "--slots", "2", good)
+    assert "good\n  4 tasks · 2 runs" in done.out
+
+
+def test_a_workflow_without_durations_says_what_is_missing(bad, tmp_path):
+    file = tmp_path / "flow.toml"
+    file.write_text('[task.a]\nrun = "x"\n')
+    done = whywait_here("simulate", file)
+    assert (done.code, done.out) == (2, "")
+    assert 'no duration is given for a; add duration = "2s"' in done.err
+
+
+def test_bench_measures_both_schedulers(tmp_path):
+    """E2: simple runs one at a time, threadpool as many as there are slots."""
+    out = tmp_path / "bench.json"
+    done = whywait_here("bench", "--runs", "2", "--slots", "4", "--out", out)
+    assert (done.code, done.err) == (0, "")
+    assert "600 tasks, median of 2 runs" in done.out
+    data = json.loads(out.read_text())
+    assert {"whywait", "python", "processors", "system"} <= set(data["facts"])
+    simple, pool = data["results"]
+    assert (simple["scheduler"], simple["peak_parallel"], len(simple["runs"])) == ("simple", 1, 2)
+    assert (pool["scheduler"], pool["slots"]) == ("threadpool", 4)
+    assert 1 < pool["peak_parallel"] <= 4
+    for result in (simple, pool):
+        assert result["tasks"] == 600
+        assert result["median"]["per_second"] > 0
+        assert set(result["median"]["latency_ms"]) == {"p50", "p90", "p99"}
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--scheduler", "quick"], "Invalid value for '--scheduler'"),
+        (["--runs", "0"], "Invalid value for '--runs'"),
+        (["--out", "/no/such/folder/x.json"], "--out /no/such/folder/x.json: cannot be written"),
+    ],
+)
+def test_bench_refuses_what_makes_no_sense(args, message):
+    done = whywait_here("bench", *args)
+    assert done.code == 2
+    assert message in done.err
+
+
+def test_the_shell_completes_verbs_and_tasks(good):
+    def complete(words):
+        env = {"_WHYWAIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+        return whywait(env=env).out.split()
+
+    assert complete("whywait gr") == ["graph"]
+    assert complete(f"whywait run {good} --only b") == ["b", "b:1", "b:2"]
+    assert "--dry-run" in complete(f"whywait run {good} --d")
+    assert "complete_bash" in whywait("--show-completion", "bash").out

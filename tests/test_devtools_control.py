@@ -1,0 +1,152 @@
+"""The control API of DevTools: it needs the token, does what it says, and says why when it does not."""
+
+import threading
+
+import pytest
+
+import whywait
+from devtools_client import Gate, ask, get, served, until
+from whywait.devtools.routes import ROUTES
+
+CONTROL = [route for route in ROUTES if route.control]
+
+
+def parking(started):
+    ctx = whywait.current()
+    started.set()
+    while True:
+        ctx.checkpoint()
+        ctx.signal.wait(0.005)
+
+
+@pytest.fixture(scope="module")
+def standing():
+    """A run in which nothing changes, for calls that are refused."""
+    with served(slots=1) as (authority, tools, gate):
+        authority.submit(gate, id="first")
+        gate.running.wait(10)
+        yield authority, tools
+
+
+@pytest.fixture
+def run():
+    with served(slots=1, grace=0.2, pause_timeout=0.2) as (authority, tools, gate):
+        authority.submit(gate, id="first")
+        gate.running.wait(10)
+        yield authority, tools, gate
+
+
+def act(tools, path, method="POST", body=None):
+    return ask(tools, path, method, token=tools.token, body=body)
+
+
+@pytest.mark.parametrize("route", CONTROL, ids=lambda route: route.name)
+@pytest.mark.parametrize("token", [None, "", "wrong", "é"])
+def test_v6_nothing_changes_without_the_token(standing, route, token):
+    """V6: whatever changes the run needs its token."""
+    authority, tools = standing
+    path = route.path.replace("{ref}", "first").replace("{key}", "default").replace("{id}", "x")
+    before = authority.last_seq
+    answer = ask(tools, path, route.method, token=token, body={"enabled": False} if route.body else None)
+    assert answer.status == 401
+    assert "token" in answer.json["error"]
+    assert authority.last_seq == before
+
+
+def test_control_false_leaves_all_of_it_out():
+    with served(control=False) as (authority, tools, gate):
+        authority.submit(gate, id="first")
+        assert "token" not in tools.url
+        answer = act(tools, "/api/tasks/first/cancel")
+        assert answer.status in (404, 405)
+        assert authority.get("first").state == "RUNNING"
+        assert all(method == "get" for path in get(tools, "/openapi.json")["paths"].values() for method in path)
+        assert get(tools, "/api/info")["control"] is False
+
+
+def test_pending_tasks_are_paused_resumed_and_cancelled(run):
+    authority, tools, _ = run
+    handle = authority.submit(int, id="second")
+    assert act(tools, "/api/tasks/second/pause").json == {"done": "paused", "state": "PAUSED"}
+    assert handle.state == "PAUSED"
+    assert act(tools, "/api/tasks/second/resume").json == {"done": "resumed", "state": "READY"}
+    assert act(tools, "/api/tasks/second/cancel").json == {"done": "cancelled", "state": "ABORTED"}
+    assert handle.outcome == "ABORTED"
+
+
+def test_a_running_task_parks_and_goes_on():
+    with served() as (authority, tools, _):
+        started = threading.Event()
+        handle = authority.submit(parking, started, id="loop")
+        started.wait(10)
+        assert act(tools, "/api/tasks/loop/pause").json["state"] == "PAUSED"
+        assert act(tools, "/api/tasks/loop/resume").json["state"] == "RUNNING"
+        assert act(tools, "/api/tasks/loop/cancel").status == 200
+        until(handle.done)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("/api/tasks/first/resume", 409, "nothing to resume"),
+        ("/api/tasks/first/pause", 409, "reached no checkpoint"),
+        ("/api/tasks/nobody/cancel", 404, "nobody"),
+        ("/api/scopes/nowhere/suspend", 404, "default"),
+        ("/api/scopes/default/resume", 409, "RUNNING"),
+    ],
+)
+def test_a_refusal_says_why(run, path, status, said):
+    _, tools, _ = run
+    answer = act(tools, path)
+    assert (answer.status, said in answer.json["error"]) == (status, True), answer.body
+
+
+def test_a_finished_task_cannot_be_cancelled(run):
+    authority, tools, gate = run
+    gate.open()
+    until(lambda: authority.get_scope("default").snapshot().running == ())
+    answer = act(tools, "/api/tasks/first/cancel")
+    assert (answer.status, "has ended already (SUCCESS)" in answer.json["error"]) == (409, True)
+
+
+def test_scopes_are_suspended_resumed_and_disposed_of():
+    with served() as (authority, tools, _):
+        scope = authority.scope("render")
+        gate = Gate()
+        scope.submit(gate, id="now")
+        gate.running.wait(10)
+        assert act(tools, "/api/scopes/render/suspend").json == {"done": "suspended", "state": "SUSPENDED"}
+        assert scope.state == "SUSPENDED"
+        assert act(tools, "/api/scopes/render/resume").json["state"] == "RUNNING"
+        gate.open()
+        assert act(tools, "/api/scopes/render/dispose").json == {"done": "disposed", "state": "DISPOSED"}
+        assert scope.state == "DISPOSED"
+
+
+def test_disposing_of_what_does_not_end_names_it(run):
+    authority, tools, _ = run
+    answer = act(tools, "/api/scopes/default/dispose")
+    assert answer.status == 409
+    assert "first" in answer.json["error"]
+    assert authority.get_scope("default").state == "DISPOSING"
+
+
+def test_periodics_are_switched():
+    with served() as (authority, tools, _):
+        scope = authority.scope("bench")
+        scope.periodic(int, every=3600, id="sample")
+        assert get(tools, "/api/periodics")["periodics"][0]["enabled"] is True
+        answer = act(tools, "/api/periodics/bench%2Fsample", "PUT", {"enabled": False})
+        assert answer.json == {"done": "disabled", "state": "off"}
+        assert authority.snapshot().periodics[0].enabled is False
+        act(tools, "/api/periodics/bench/sample", "PUT", {"enabled": True, "immediately": True})
+        until(lambda: authority.snapshot().periodics[0].run_count == 1)
+        assert act(tools, "/api/periodics/nothing", "PUT", {"enabled": True}).status == 404
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", {"enabled": 1}, {"enabled": True, "more": 1}, {}, b"\xff\xfe"])
+def test_a_malformed_body_is_refused(standing, body):
+    _, tools = standing
+    answer = act(tools, "/api/periodics/default%2Fx", "PUT", body)
+    assert answer.status == 400
+    assert "body" in answer.json["error"]
