@@ -10,6 +10,7 @@ from contextvars import Context
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from whywait.elsewhere import Elsewhere, fetched
 from whywait.errors import (
     PauseTimeout,
     TaskAborted,
@@ -134,7 +135,7 @@ class Handle(Generic[T]):
         if not self._done:
             self._wait(timeout)
         if self._task.outcome == Outcome.SUCCESS:
-            return self._value
+            return fetched(self._value)  # type: ignore[no-any-return]
         raise self._failure()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -162,7 +163,7 @@ class Handle(Generic[T]):
         def copy(handle: Handle[T]) -> None:
             error = handle.exception()
             if error is None:
-                future.set_result(handle._value)
+                future.set_result(handle.result())
             else:
                 future.set_exception(error)
 
@@ -187,6 +188,8 @@ class Handle(Generic[T]):
 
             self.add_done_callback(wake)
             yield from waiter
+        if isinstance(getattr(self, "_value", None), Elsewhere):
+            yield from asyncio.to_thread(self.result).__await__()  # the loop need not wait for it to come
         return self.result()
 
     # Acting on it
@@ -383,4 +386,4 @@ def _place(error: BaseException) -> str:
 
 
 def _resolved(value: Any) -> Any:  # noqa: ANN401 - any argument
-    return value._value if isinstance(value, Handle) else value
+    return fetched(value._value) if isinstance(value, Handle) else value

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from whywait.kernel.state import Cause, Outcome
@@ -22,6 +23,16 @@ if TYPE_CHECKING:
 Ended = tuple[str, str | None, bool]  # outcome, cause, may be retried
 SUCCEEDED: Final[Ended] = (Outcome.SUCCESS, None, True)
 NEVER_RAN: Final[Ended] = (Outcome.ERROR, Cause.EXCEPTION, False)  # it was aborted first; the kernel knows better
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where an engine that leaves placing to somebody else has a permitted task."""
+
+    engine: str
+    node: str | None = None  # None: it waits for a place
+    pid: int | None = None
+    missing: tuple[tuple[str, int, int, int], ...] = ()  # name, need, the largest node's, free on all nodes together
 
 
 class Engine(ABC):
@@ -62,6 +73,10 @@ class Engine(ABC):
 
     def resume(self, handle: Handle[Any]) -> None:
         """Let a parked body go on."""
+
+    def placement(self, handle: Handle[Any]) -> Placement | None:  # noqa: ARG002 - for those that know
+        """Return where a task is that this engine was told to start; None: in this process, or as good as."""
+        return None
 
     def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run coroutines, if any, on this loop."""

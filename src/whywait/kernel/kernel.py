@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from whywait.errors import ConfigError, InvalidTransition, QueueFull, Rejected, UnknownTask
-from whywait.kernel import scopes, snapshot, why
+from whywait.kernel import limits as limits_of, scopes, snapshot, why
 from whywait.kernel.events import Details, Kind, RawEvent, outcome_details
 from whywait.kernel.lanes import Aging, Order
 from whywait.kernel.life import BACKOFF, PAUSE, RUN_TIMEOUT, Life
@@ -106,6 +106,13 @@ class Kernel:
     def dispose(self, now: int, scope: Scope) -> None:
         """End everything inside a scope; it is DISPOSED when the last body has ended. Idempotent."""
         scopes.dispose(self._life, now, scope)
+
+    def resize(self, now: int, name: str, limit: int, *, soft: bool = False) -> None:
+        """Change how many slots (``slot``) or how much of a resource there is; what runs goes on.
+
+        A resource that the budget did not have is added, hard unless ``soft``.
+        """
+        limits_of.resize(self._life, now, name, limit, soft=soft)
 
     # Tasks
 

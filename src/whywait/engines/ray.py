@@ -1,0 +1,469 @@
+"""The Ray engine: functions on a cluster. The kernel permits, Ray places and carries out.
+
+Every permitted task becomes a task of Ray with the same demand; Ray's own retries are off. A pump sends what was
+posted and takes in what has ended. Results stay in Ray's object store: the next task on the cluster gets a reference,
+this process gets the result when somebody asks. What bodies say and are told while they run goes through the
+switchboard, see :mod:`whywait.engines.ray_switchboard`.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import sys
+import weakref
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from whywait.elsewhere import Elsewhere
+from whywait.engines.answers import raised
+from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine, Placement
+from whywait.engines.messages import forget_streams, take_message
+from whywait.engines.pickling import Functions, require_cloudpickle
+from whywait.engines.pump import Pump
+from whywait.engines.ray_batches import Batches
+from whywait.engines.ray_cluster import Cluster, Node, available, join, leave, require_ray, total
+from whywait.engines.ray_switchboard import KIND_HANDED_BACK, KIND_PLACED
+from whywait.engines.worker_process import label_of
+from whywait.errors import TaskFailed
+from whywait.kernel.events import Kind
+from whywait.kernel.state import Cause, Outcome, Wait
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from whywait.authority import Authority
+    from whywait.engines.ray_outpost import InStore, Outpost, Shipment
+    from whywait.handle import Handle
+
+log = logging.getLogger("whywait")
+
+IN_FLIGHT: Final = 2000  # tasks of Ray at a time; more wait here, where they cost nothing
+KILL_AGAIN_S: Final = 2.0
+_SOFT: Final = ("ram",)
+
+
+class RayEngine(Engine):
+    """Runs functions and coroutine functions on a Ray cluster.
+
+    ``address`` is that of a cluster (``"auto"``, ``"host:port"``); left out it is ``RAY_ADDRESS``, or an instance of
+    Ray that starts and ends with the authority. ``batch``: whether tasks of one function may go to a worker
+    together; left out, those do whose function is over in no time. Other options go to ``ray.init``.
+    """
+
+    name: ClassVar[str] = "ray"
+    can_kill: ClassVar[bool] = True
+    runs_coroutines: ClassVar[bool] = True
+
+    def __init__(self, address: str | None = None, *, batch: bool | None = None, **options: Any) -> None:  # noqa: ANN401 - those of Ray
+        """Connect when an authority first needs it."""
+        require_ray()
+        require_cloudpickle()
+        self._address = address
+        self._options = options
+        self._batches = Batches(batch)
+        self._pump = Pump("whywait-ray", _do, _do, self._tell, _rest)
+        self._functions = Functions()
+        self._inbox: deque[Handle[Any]] = deque()  # permitted, not with Ray yet
+        self._outposts: dict[int, Outpost] = {}  # by task number: with Ray
+        self._in_flight = 0  # tasks of Ray
+        self._results: weakref.WeakSet[InStore] = weakref.WeakSet()
+        self._cluster: Cluster | None = None
+        self._remote: dict[Any, Any] = {}  # the remote function by number of results and demand
+        self._paths: tuple[list[str], bytes] = ([], b"")
+        self._followed: dict[str, int] | None = None  # limits that follow the cluster
+
+    def attach(self, authority: Authority) -> None:
+        """Connect to the cluster; what the authority was given no limit for follows it if all tasks run there."""
+        super().attach(authority)
+        self._cluster = join(authority.token, self, self._address, self._options)
+        if authority.settings.engine in (self, self.name):
+            self._followed = {}
+        self.nodes_changed(self._cluster.nodes)
+
+    # The contract
+
+    def start(self, handle: Handle[Any]) -> None:
+        """Have the pump send the task."""
+        self._inbox.append(handle)
+        self._pump.post(self._send)
+
+    def start_all(self, handles: list[Handle[Any]]) -> None:
+        """Have the pump send the tasks; they are taken over in one step that no interrupt divides."""
+        handles[:] = filter(self._inbox.append, handles)  # `append` returns None: nothing is left
+        self._pump.post(self._send)
+
+    def look_again(self, count: int) -> None:  # noqa: ARG002 - it looks for all
+        """Have the pump look for tasks."""
+        self._pump.look_again()
+        self._pump.post(self._send)
+
+    def abort(self, handle: Handle[Any]) -> None:
+        """Pass the signal on; what Ray has not placed yet is withdrawn."""
+        outpost = self._outposts.get(handle._task.number)
+        if outpost is not None:
+            outpost.tell()
+            if outpost.place is None:
+                self._pump.post(partial(self._withdraw, outpost.shipment))
+
+    def pause(self, handle: Handle[Any]) -> None:
+        """Ask the body to park."""
+        outpost = self._outposts.get(handle._task.number)
+        if outpost is not None:
+            outpost.tell()
+
+    def resume(self, handle: Handle[Any]) -> None:
+        """Let the body go on."""
+        self.pause(handle)
+
+    def kill(self, handle: Handle[Any]) -> None:
+        """Kill the worker; Ray starts another one when it needs it."""
+        outpost = self._outposts.get(handle._task.number)
+        if outpost is not None:
+            self._pump.post(partial(self._kill, outpost.shipment))
+            self.authority.call_later(KILL_AGAIN_S, partial(self.kill, handle))
+
+    def close(self) -> None:
+        """Leave the cluster; one that was started for this ends, and results that somebody holds come here."""
+        self._pump.close()
+        if self._cluster is not None:
+            leave(self._cluster, self.authority.token, self._fetch_all)
+            self._cluster = None
+
+    def placement(self, handle: Handle[Any]) -> Placement | None:
+        """Return where a permitted task runs, or that it waits for Ray to place it and what Ray has too little of."""
+        outpost = self._outposts.get(handle._task.number)
+        if outpost is not None and outpost.place is not None:
+            _, node, machine, pid = outpost.place
+            return Placement(self.name, node=f"{machine} ({node[:8]})", pid=pid)
+        return Placement(self.name, missing=self._missing(handle))
+
+    # Out
+
+    def _send(self) -> None:
+        """Send what may be sent."""
+        inbox, batches = self._inbox, self._batches
+        while inbox and self._in_flight < IN_FLIGHT:
+            cpus = total(self._cluster.nodes).get("cpu", 1) if self._cluster else 1
+            if batches.waits(inbox[0], self._in_flight, cpus):
+                return
+            try:
+                handles = batches.take(inbox, cpus)
+            except IndexError:  # another thread was at it too
+                return
+            self._ship([handle for handle in handles if not self._is_over(handle)])
+
+    def _is_over(self, handle: Handle[Any]) -> bool:
+        if handle.attention and handle.aborted:
+            self._report(handle, NEVER_RAN)
+            return True
+        return False
+
+    def _ship(self, handles: list[Handle[Any]]) -> None:
+        """Send tasks to Ray as one; what cannot be pickled fails alone."""
+        from whywait.engines.ray_child import Head
+        from whywait.engines.ray_outpost import Outpost, Shipment
+
+        cluster = self._cluster
+        packed = []
+        for handle in handles:
+            try:
+                packed.append((handle, *self._pack(handle)))
+            except BaseException as error:  # noqa: BLE001 - pickling runs code of the user
+                self._report(handle, _fail(handle, f"it could not be pickled for the cluster: {error!r}", error))
+        if not packed or cluster is None:
+            return
+        shipment = Shipment([Outpost(handle, cluster, self.authority.token) for handle, _, _ in packed])
+        head = Head(self._module_paths(), [parcel for _, parcel, _ in packed])
+        self._in_flight += 1
+        for outpost in shipment.outposts:
+            self._outposts[outpost.number] = outpost
+        try:
+            remote = self._remote_for(handles[0], len(packed))
+            refs = remote.remote(head, *(value for _, _, args in packed for value in args))
+        except BaseException as error:  # noqa: BLE001 - Ray pickles the arguments
+            self._in_flight -= 1
+            if len(packed) == 1:
+                why = f"it could not be pickled for the cluster: {error!r}"
+                self._end(shipment.outposts[0], _fail(handles[0], why, error))
+            else:  # one of them: each by itself
+                for handle, _, _ in packed:
+                    self._ship([handle])
+            return
+        shipment.status, *shipment.values = refs
+        shipment.status.future().add_done_callback(lambda future: self._pump.post(partial(self._take, shipment, future)))
+        for outpost in shipment.outposts:
+            if outpost.handle.attention and outpost.handle.aborted:  # it came meanwhile
+                self.abort(outpost.handle)
+
+    def _pack(self, handle: Handle[Any]) -> tuple[Any, list[Any]]:
+        number, fn = self._functions.pack(handle._fn)
+        kwargs = handle._kwargs or {}
+        args = [_argument(value) for value in (*handle._args, *kwargs.values())]
+        names = tuple(kwargs)
+        assert self._cluster is not None, "it is connected while tasks are sent"
+        board, token = self._cluster.board_name, self.authority.token
+        return (board, token, handle._task.number, label_of(handle), number, fn, len(args), names), args
+
+    def _module_paths(self) -> bytes:
+        paths, data = self._paths
+        if paths != sys.path:
+            paths = sys.path[:]
+            data = pickle.dumps([path for path in paths if isinstance(path, str)])
+            self._paths = (paths, data)
+        return data
+
+    def _remote_for(self, handle: Handle[Any], count: int) -> Any:  # noqa: ANN401 - a remote function
+        """Return the remote function for so many tasks of such a demand."""
+        demand = handle._task.demand
+        found = self._remote.get((count, demand))
+        if found is None:
+            import ray
+
+            from whywait.engines.ray_child import carry_out
+
+            if not self._remote:
+                self._remote[None] = ray.remote(carry_out)
+            wanted = self._wanted(dict(demand))
+            found = self._remote[None].options(num_returns=count + 1, max_retries=0, **wanted)
+            if len(self._remote) < IN_FLIGHT:
+                self._remote[count, demand] = found
+        return found
+
+    def _wanted(self, demand: dict[str, int]) -> dict[str, Any]:
+        """Return a demand in Ray's words; a task that asks for no CPU is placed like one that asks for one."""
+        known = total(self._cluster.nodes) if self._cluster else {}
+        wanted: dict[str, Any] = {"num_cpus": demand.pop("cpu", 0) or 1}
+        ram = demand.pop("ram", 0)
+        if ram and ram <= known.get("ram", 0):  # beyond that it is soft: B2
+            wanted["memory"] = ram
+        gpus = demand.pop("gpu", 0)
+        if gpus:
+            wanted["num_gpus"] = gpus
+        named = {name: amount for name, amount in demand.items() if name in known}
+        return {**wanted, "resources": named} if named else wanted
+
+    # In
+
+    def _take(self, shipment: Shipment, future: Future[Any]) -> None:
+        """Take in that Ray has done with a shipment."""
+        self._in_flight -= 1
+        error = future.exception()
+        if error is None:
+            for outpost, status, ref in zip(shipment.outposts, future.result(), shipment.values, strict=True):
+                if self._is_at(outpost, shipment):
+                    self._settle(outpost, status, ref)
+        else:
+            self._lost(shipment, error)
+        shipment.values = []
+        self._send()
+        if not self._inbox:
+            self._pump.is_urgent = True  # somebody may wait for one of these
+
+    def _is_at(self, outpost: Outpost, shipment: Shipment) -> bool:
+        return self._outposts.get(outpost.number) is outpost and outpost.shipment is shipment
+
+    def _settle(self, outpost: Outpost, status: Any, value: Any) -> None:  # noqa: ANN401 - a reference, or a value that came along
+        """Let a task end as its worker says, when everything that it has sent is here."""
+        from whywait.engines.ray_child import GONE_BACK
+
+        if status.__class__ is not int and status[0] == GONE_BACK:
+            self._send_again(outpost)
+            return
+        with outpost.lock:
+            if status.__class__ is not int and status[2] > outpost.received:
+                outpost.ended = (status, value)
+                return
+        self._conclude(outpost, status, value)
+
+    def _conclude(self, outpost: Outpost, status: Any, value: Any) -> None:  # noqa: ANN401 - see _settle
+        from whywait.engines.frames import KIND_ERROR
+        from whywait.engines.ray_outpost import InStore
+
+        handle = outpost.handle
+        if status.__class__ is not int and status[0] == KIND_ERROR:
+            error, cause = raised(handle.id, status[1])
+            self._batches.failed(handle._fn)
+            self._end(outpost, (Outcome.ERROR, cause, handle.failed(error)[2]))
+            return
+        self._batches.took(handle._fn, status if status.__class__ is int else None)
+        if value.__class__.__name__ == "ObjectRef":
+            handle._value = stored = InStore(handle.id, value)
+            self._results.add(stored)
+        else:
+            handle._value = value
+        self._end(outpost, SUCCEEDED)
+
+    def _lost(self, shipment: Shipment, error: BaseException) -> None:
+        """Let the tasks of a shipment that Ray could not bring to its end fail, or try those again that never began."""
+        from ray.exceptions import ObjectLostError, RayTaskError, TaskCancelledError
+
+        for outpost in shipment.outposts:
+            if not self._is_at(outpost, shipment):
+                continue
+            handle = outpost.handle
+            self._batches.failed(handle._fn)
+            never_began = isinstance(error, TaskCancelledError) and not shipment.is_killed
+            if handle.aborted:
+                self._end(outpost, NEVER_RAN)
+            elif never_began and shipment.is_cancelled:
+                self._send_again(outpost)
+            elif isinstance(error, RayTaskError) and not isinstance(error.cause, ObjectLostError):
+                cause = error.cause if isinstance(error.cause, BaseException) else error
+                self._end(outpost, _fail(handle, f"what it was given or returned could not be pickled: {cause!r}", error))
+            elif isinstance(error, ObjectLostError):
+                self._end(outpost, _fail(handle, f"an argument was lost on the cluster: {error}", error, lost=True))
+            else:
+                where = f" ({_place(outpost)})" if outpost.place else ""
+                self._end(outpost, _fail(handle, f"its worker on the cluster{where} was lost: {error}", error, lost=True))
+
+    def _send_again(self, outpost: Outpost) -> None:
+        """Send a task that has not begun once more; never together with others."""
+        del self._outposts[outpost.number]
+        if not self._is_over(outpost.handle):
+            self._ship([outpost.handle])
+
+    def _end(self, outpost: Outpost, outcome: Ended) -> None:
+        self._outposts.pop(outpost.number, None)
+        if outpost.outlets:
+            forget_streams(outpost)
+        self._report(outpost.handle, outcome)
+
+    def _report(self, handle: Handle[Any], outcome: Ended) -> None:
+        self.authority.ended(handle, outcome, None, self._pump.later)
+
+    def _tell(self, handle: Handle[Any]) -> None:
+        self.authority._finished(handle)
+
+    # What bodies say
+
+    def take_message(self, number: int, kind: int, payload: Any) -> None:  # noqa: ANN401 - as the kind has it
+        """Take in what a body says."""
+        outpost = self._outposts.get(number)
+        if outpost is None:
+            return
+        if kind == KIND_HANDED_BACK:
+            self._pump.post(partial(self._take_back, outpost.shipment, payload))
+            return
+        if kind == KIND_PLACED:
+            outpost.place = payload
+            outpost.tell()
+            details = (("engine", self.name), ("node", payload[1][:8]), ("machine", payload[2]), ("pid", payload[3]))
+            self.authority.note(outpost.handle, Kind.TASK_PLACED, details)
+        else:
+            take_message(outpost.handle, outpost, kind, payload)
+        with outpost.lock:
+            outpost.received += 1
+            ended = outpost.ended
+            if ended is None or (ended[0].__class__ is not int and ended[0][2] > outpost.received):
+                return
+        self._pump.post(partial(self._conclude, outpost, *ended))
+
+    def _take_back(self, shipment: Shipment, payload: tuple[bytes, list[int]]) -> None:
+        """Take what has ended of a shipment, and send those elsewhere that wait behind a body that takes its time."""
+        by_number = {outpost.number: outpost for outpost in shipment.outposts if self._is_at(outpost, shipment)}
+        for number, status, value in pickle.loads(payload[0]):  # noqa: S301 - from our own worker
+            if number in by_number:
+                self._settle(by_number[number], status, value)
+        for number in payload[1]:
+            if number in by_number:
+                self._send_again(by_number[number])
+
+    # The cluster
+
+    def nodes_changed(self, nodes: tuple[Node, ...]) -> None:
+        """Let the limits that nobody has set follow the cluster."""
+        self._remote.clear()
+        if self._followed is None:
+            return
+        sums = total(nodes)
+        unset = self.authority.settings.unset
+        wanted = {name: sums[name] for name in sums if name not in ("cpu", "ram") or name in unset}
+        for name in self.authority.settings.budget.hard | self.authority.settings.budget.soft:
+            wanted.pop(name, None)
+        if "slots" in unset:
+            wanted[Wait.SLOT] = max(1, sums.get("cpu", 0))
+        for name in self._followed.keys() - wanted.keys():
+            wanted[name] = 0
+        changed = {name: amount for name, amount in wanted.items() if self._followed.get(name) != amount}
+        self._followed.update(changed)
+        if changed:
+            self.authority.command(lambda now: [self._resize(now, *each) for each in changed.items()])
+
+    def _resize(self, now: int, name: str, amount: int) -> None:
+        self.authority.kernel.resize(now, name, amount, soft=name in _SOFT)
+
+    def switchboard_lost(self) -> None:
+        """End what may have had something to say; what is sent from now on uses another one."""
+        for outpost in list(self._outposts.values()):
+            self._pump.post(partial(self._kill, outpost.shipment))
+
+    def _withdraw(self, shipment: Shipment) -> None:
+        """Cancel what Ray has not placed; a body that has begun meanwhile does not notice."""
+        if any(outpost.place is not None for outpost in shipment.outposts) or shipment.status is None:
+            return
+        import ray
+
+        shipment.is_cancelled = True
+        ray.cancel(shipment.status)
+
+    def _kill(self, shipment: Shipment) -> None:
+        if shipment.status is None or not any(self._is_at(outpost, shipment) for outpost in shipment.outposts):
+            return
+        import ray
+
+        shipment.is_killed = True
+        ray.cancel(shipment.status, force=True)
+
+    def _missing(self, handle: Handle[Any]) -> tuple[tuple[str, int, int, int], ...]:
+        """Return what of a demand no node has free, as far as can be told: name, need, largest node, free in all."""
+        cluster = self._cluster
+        if cluster is None:
+            return ()
+        need = {**dict(handle._task.demand), "cpu": dict(handle._task.demand).get("cpu", 0) or 1}
+        free = available()
+        largest = {name: max((node.resources.get(name, 0) for node in cluster.nodes), default=0) for name in need}
+        known = total(cluster.nodes)
+        return tuple(
+            (name, amount, largest[name], free.get(name, 0))
+            for name, amount in need.items()
+            if name in known and (amount > largest[name] or amount > free.get(name, 0))
+        )
+
+    def _fetch_all(self) -> None:
+        for result in list(self._results):
+            result.detach()
+
+
+def _do(act: Callable[[], None]) -> None:
+    act()
+
+
+def _rest() -> None:
+    """Do nothing when there is nothing to do."""
+
+
+def _argument(value: Any) -> Any:  # noqa: ANN401 - any argument
+    """Return an argument as Ray takes it: a result on the cluster stays there."""
+    from whywait.engines.ray_outpost import InStore
+    from whywait.handle import Handle
+
+    if isinstance(value, Handle):
+        value = value._value
+    if isinstance(value, InStore) and value.ref is not None:
+        return value.ref
+    return value.fetch() if isinstance(value, Elsewhere) else value
+
+
+def _place(outpost: Outpost) -> str:
+    _, node, machine, pid = outpost.place or ("", "", "", 0)
+    return f"{machine}, node {node[:8]}, pid {pid}"
+
+
+def _fail(handle: Handle[Any], what: str, error: BaseException | None, *, lost: bool = False) -> Ended:
+    """Let a task fail with an error of our own."""
+    failure = TaskFailed(f"task {handle.id}: {what}")
+    failure.__cause__ = error
+    return Outcome.ERROR, Cause.WORKER_LOST if lost else Cause.EXCEPTION, handle.failed(failure)[2]
