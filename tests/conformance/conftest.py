@@ -7,14 +7,14 @@ from pathlib import Path
 import bodies
 import inner_bodies
 import pytest
-from promises import PROMISES
+from promises import ENGINES, PROMISES
 from stage import LIMIT_S, Stage, until
 
 from whywait.authority import Authority
 from whywait.errors import DisposeIncomplete
 
 
-@pytest.fixture(params=PROMISES)
+@pytest.fixture(params=ENGINES)
 def engine(request):
     """The name of the engine under test."""
     return request.param
@@ -55,7 +55,14 @@ def _children():
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left():
+def cluster_is_there(request):
+    """What the whole session shares does not belong to any test."""
+    if request.node.get_closest_marker("ray"):
+        request.getfixturevalue("ray_session")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(cluster_is_there):
     """O5: when a test is over, neither a thread nor a child process of it is left."""
     threads, children = set(threading.enumerate()), _children()
     yield

@@ -14,6 +14,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -192,8 +193,10 @@ class RayEngine(Engine):
                 for handle, _, _ in packed:
                     self._ship([handle])
             return
-        shipment.status, *shipment.values = refs
-        shipment.status.future().add_done_callback(lambda future: self._pump.post(partial(self._take, shipment, future)))
+        *shipment.values, shipment.status = refs
+        shipment.status.future().add_done_callback(
+            lambda future: self._pump.post(partial(self._take, shipment, future))
+        )
         for outpost in shipment.outposts:
             if outpost.handle.attention and outpost.handle.aborted:  # it came meanwhile
                 self.abort(outpost.handle)
@@ -298,8 +301,12 @@ class RayEngine(Engine):
 
     def _lost(self, shipment: Shipment, error: BaseException) -> None:
         """Let the tasks of a shipment that Ray could not bring to its end fail, or try those again that never began."""
+        import ray
         from ray.exceptions import ObjectLostError, RayTaskError, TaskCancelledError
 
+        for ref in shipment.values:
+            with suppress(Exception):
+                ray.get(ref, timeout=0)  # Ray complains of an error that nobody has looked at
         for outpost in shipment.outposts:
             if not self._is_at(outpost, shipment):
                 continue
@@ -312,12 +319,16 @@ class RayEngine(Engine):
                 self._send_again(outpost)
             elif isinstance(error, RayTaskError) and not isinstance(error.cause, ObjectLostError):
                 cause = error.cause if isinstance(error.cause, BaseException) else error
-                self._end(outpost, _fail(handle, f"what it was given or returned could not be pickled: {cause!r}", error))
+                self._end(
+                    outpost, _fail(handle, f"what it was given or returned could not be pickled: {cause!r}", error)
+                )
             elif isinstance(error, ObjectLostError):
                 self._end(outpost, _fail(handle, f"an argument was lost on the cluster: {error}", error, lost=True))
             else:
                 where = f" ({_place(outpost)})" if outpost.place else ""
-                self._end(outpost, _fail(handle, f"its worker on the cluster{where} was lost: {error}", error, lost=True))
+                self._end(
+                    outpost, _fail(handle, f"its worker on the cluster{where} was lost: {error}", error, lost=True)
+                )
 
     def _send_again(self, outpost: Outpost) -> None:
         """Send a task that has not begun once more; never together with others."""
@@ -339,14 +350,18 @@ class RayEngine(Engine):
 
     # What bodies say
 
-    def take_message(self, number: int, kind: int, payload: Any) -> None:  # noqa: ANN401 - as the kind has it
-        """Take in what a body says."""
+    def take_message(self, number: int, count: int, kind: int, payload: Any) -> None:  # noqa: ANN401 - as the kind has it
+        """Take in what a body says, in the order in which it said it."""
         outpost = self._outposts.get(number)
         if outpost is None:
             return
         if kind == KIND_HANDED_BACK:
             self._pump.post(partial(self._take_back, outpost.shipment, payload))
             return
+        for each in outpost.in_order(count, kind, payload):
+            self._hear(outpost, *each)
+
+    def _hear(self, outpost: Outpost, kind: int, payload: Any) -> None:  # noqa: ANN401 - as the kind has it
         if kind == KIND_PLACED:
             outpost.place = payload
             outpost.tell()
@@ -381,7 +396,7 @@ class RayEngine(Engine):
         sums = total(nodes)
         unset = self.authority.settings.unset
         wanted = {name: sums[name] for name in sums if name not in ("cpu", "ram") or name in unset}
-        for name in self.authority.settings.budget.hard | self.authority.settings.budget.soft:
+        for name in (*self.authority.settings.budget.hard, *self.authority.settings.budget.soft):
             wanted.pop(name, None)
         if "slots" in unset:
             wanted[Wait.SLOT] = max(1, sums.get("cpu", 0))
@@ -390,10 +405,11 @@ class RayEngine(Engine):
         changed = {name: amount for name, amount in wanted.items() if self._followed.get(name) != amount}
         self._followed.update(changed)
         if changed:
-            self.authority.command(lambda now: [self._resize(now, *each) for each in changed.items()])
+            self.authority.command(lambda now: self._resize(now, changed))
 
-    def _resize(self, now: int, name: str, amount: int) -> None:
-        self.authority.kernel.resize(now, name, amount, soft=name in _SOFT)
+    def _resize(self, now: int, limits: dict[str, int]) -> None:
+        for name, amount in limits.items():
+            self.authority.kernel.resize(now, name, amount, soft=name in _SOFT)
 
     def switchboard_lost(self) -> None:
         """End what may have had something to say; what is sent from now on uses another one."""

@@ -107,7 +107,7 @@ class RayHost(Host):
         threading.Thread(target=self._announce, name="whywait-announce", daemon=True).start()
 
     def carry_out(self, parcels: list[Parcel], args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Run the bodies of a shipment; return what came of each, then their results."""
+        """Run the bodies of a shipment; return their results, and then what came of each."""
         in_thread.worker = self  # type: ignore[assignment] # a body stands for a handle
         shipment = Shipment(parcels[0][1], [parcel[2] for parcel in parcels])
         self._board = self._board_called(parcels[0][0])
@@ -133,7 +133,8 @@ class RayHost(Host):
         values = [value for _, _, value in shipment.ended]
         missing = len(parcels) - len(statuses)
         shipment.ended.clear()
-        return ([*statuses, *[(GONE_BACK, b"", 0)] * missing], *values, *[None] * missing)
+        # Ray stores them in this order: if a result cannot be pickled, what came of the bodies is not stored either.
+        return *values, *[None] * missing, [*statuses, *[(GONE_BACK, b"", 0)] * missing]
 
     def _run(self, body: RayBody, parcel: Parcel, args: tuple[Any, ...]) -> tuple[Status, Any]:
         names = parcel[7]
@@ -180,7 +181,7 @@ class RayHost(Host):
             with self._sending:
                 self._place(body)
                 body.sent += 1
-                self._board.up.remote((body.token, body.number, kind, payload))
+                self._board.up.remote((body.token, body.number, body.sent, kind, payload))
 
     def _place(self, body: RayBody) -> None:
         """Tell the driver where a body runs, and listen from now on."""
@@ -190,7 +191,7 @@ class RayHost(Host):
         context = ray.get_runtime_context()
         place = self._worker, context.get_node_id(), os.uname().nodename, os.getpid()
         body.sent += 1
-        self._board.up.remote((body.token, body.number, KIND_PLACED, place))
+        self._board.up.remote((body.token, body.number, body.sent, KIND_PLACED, place))
         self._busy_s = monotonic()
         if self._listener is None:
             self._listener = threading.Thread(target=self._listen, name="whywait-listen", daemon=True)
@@ -224,7 +225,7 @@ class RayHost(Host):
             data = ray.cloudpickle.dumps(ended)
         except BaseException:  # noqa: BLE001 - checked before; should it change its mind, the results come with the rest
             data = ray.cloudpickle.dumps([])
-        self._board.up.remote((body.token, body.number, KIND_HANDED_BACK, (data, waiting)))
+        self._board.up.remote((body.token, body.number, 0, KIND_HANDED_BACK, (data, waiting)))
 
     # Down
 

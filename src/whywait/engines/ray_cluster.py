@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 from whywait.engines.ray_switchboard import Message, Switchboard
@@ -55,7 +56,7 @@ class Follower(Protocol):
     def nodes_changed(self, nodes: tuple[Node, ...]) -> None:
         """Take in which nodes there are now."""
 
-    def take_message(self, number: int, kind: int, payload: Any) -> None:  # noqa: ANN401 - as the kind has it
+    def take_message(self, number: int, count: int, kind: int, payload: Any) -> None:  # noqa: ANN401 - as the kind has it
         """Take in what a body says."""
 
     def switchboard_lost(self) -> None:
@@ -114,11 +115,12 @@ class Cluster:
         while not self._is_closed.wait(FOLLOW_S):
             try:
                 nodes = _nodes()
-            except Exception:  # noqa: BLE001 - the cluster is not there for a moment, or for good: its tasks will tell
+            except Exception as error:  # noqa: BLE001 - it is not there for a moment, or for good: its tasks will tell
+                log.debug("the nodes of the Ray cluster cannot be had: %r", error)
                 continue
             if nodes != self.nodes:
                 self.nodes = nodes
-                self._each(lambda follower: follower.nodes_changed(nodes))
+                self._each(partial(_tell_nodes, nodes))
 
     def _take(self) -> None:
         while not self._is_closed.is_set():
@@ -132,11 +134,11 @@ class Cluster:
                     self._open_board()
                 self._each(lambda follower: follower.switchboard_lost())
                 continue
-            for token, number, kind, payload in messages:
+            for token, number, count, kind, payload in messages:
                 follower = self._followers.get(token)
                 if follower is not None:
                     try:
-                        follower.take_message(number, kind, payload)
+                        follower.take_message(number, count, kind, payload)
                     except Exception:
                         log.exception("a message of task number %d could not be taken in", number)
 
@@ -146,6 +148,10 @@ class Cluster:
                 tell(follower)
             except Exception:
                 log.exception("the Ray engine could not follow the cluster")
+
+
+def _tell_nodes(nodes: tuple[Node, ...], follower: Follower) -> None:
+    follower.nodes_changed(nodes)
 
 
 def _connect(address: str | None, options: dict[str, Any]) -> None:
@@ -204,7 +210,9 @@ def join(token: int, follower: Follower, address: str | None, options: dict[str,
             _shared = Cluster(address, options)
         elif address is not None and not _is_same(address):
             here = ray.get_runtime_context().gcs_address
-            raise ConfigError(f"address {address!r}: this program is connected to {here!r}, and Ray allows one at a time")
+            raise ConfigError(
+                f"address {address!r}: this program is connected to {here!r}, and Ray allows one at a time"
+            )
         _shared.add(token, follower)
         return _shared
 

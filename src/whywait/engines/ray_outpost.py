@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import ray
@@ -53,6 +54,7 @@ class Outpost:
         self.outlets: dict[str, Any] = {}  # streams that it was promised room in
         self.place: tuple[str, str, str, int] | None = None  # worker, node, machine, process id; None: not known to run
         self.received = 0  # messages
+        self._early: dict[int, tuple[int, Any]] = {}  # messages that have overtaken others
         self.ended: tuple[Status, Any] | None = None  # it has, but messages are still to come
 
     def tell(self) -> None:
@@ -65,6 +67,12 @@ class Outpost:
             self._told = wish
             self.turn += 1
             self.say(f"wish {{}} {self.turn} {wish[1]:d} {wish[0]}")
+
+    def in_order(self, count: int, kind: int, payload: Any) -> Iterator[tuple[int, Any]]:  # noqa: ANN401 - as the kind has it
+        """Yield the messages whose turn it is, now that one more has come."""
+        self._early[count] = (kind, payload)
+        while (message := self._early.pop(self.received + 1, None)) is not None:
+            yield message  # whoever takes it counts it
 
     def say(self, line: str) -> None:
         """Tell the worker something about its task, whose number stands for ``{}``."""

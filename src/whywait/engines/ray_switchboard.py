@@ -3,7 +3,8 @@
 Ray carries tasks and results. What a body says while it runs (it has parked, a chunk of a stream) and what it is told
 (abort, pause, room in a stream) goes through here: workers send up, the driver takes; the driver sends down, each
 worker listens. The actor keeps nothing but what was not taken yet. It runs on the driver's node, so that it is lost
-only together with the driver. A task that is over at once never uses it.
+only together with the driver. Calls of an actor may overtake each other, so whoever minds counts. A task that is
+over at once never uses it.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-Message = tuple[int, int, int, Any]  # token of the authority, task number, kind, payload
+Message = tuple[int, int, int, int, Any]  # token of the authority, task number, count (0: at once), kind, payload
 Line = tuple[int, str]  # token of the authority, what is said
 
 KIND_PLACED: Final = 100  # the body runs: worker, node, process id; the kinds below are those of frames
 KIND_HANDED_BACK: Final = 101  # of a batch: what has ended, and who has not begun
 
-LISTEN_S: Final = 20.0  # a call that waits for something answers after this, so that none waits for a worker that is gone
+LISTEN_S: Final = (
+    20.0  # a call that waits for something answers after this, so that none waits for a worker that is gone
+)
 
 
 class Switchboard:

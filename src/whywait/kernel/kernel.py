@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from whywait.errors import ConfigError, InvalidTransition, QueueFull, Rejected, UnknownTask
-from whywait.kernel import limits as limits_of, scopes, snapshot, why
+from whywait.kernel import limits as limits_of
+from whywait.kernel import scopes, snapshot, why
 from whywait.kernel.events import Details, Kind, RawEvent, outcome_details
 from whywait.kernel.lanes import Aging, Order
 from whywait.kernel.life import BACKOFF, PAUSE, RUN_TIMEOUT, Life
