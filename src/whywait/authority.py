@@ -9,6 +9,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from random import uniform
 from time import monotonic_ns
@@ -260,6 +261,8 @@ class Authority(Services):
         """Return why a task waits, or what it does, or how its whole wait divided, over all attempts."""
         with self.lock:
             why = self.kernel.why(monotonic_ns(), handle._task, handle._attempts or ())
+        if why.running_ns is not None:
+            why = replace(why, placement=handle._engine.placement(handle))
         return in_words(why)
 
     # The end

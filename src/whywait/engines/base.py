@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from whywait.kernel.reasons import Placement
 from whywait.kernel.state import Cause, Outcome
 
 if TYPE_CHECKING:
@@ -23,16 +23,6 @@ if TYPE_CHECKING:
 Ended = tuple[str, str | None, bool]  # outcome, cause, may be retried
 SUCCEEDED: Final[Ended] = (Outcome.SUCCESS, None, True)
 NEVER_RAN: Final[Ended] = (Outcome.ERROR, Cause.EXCEPTION, False)  # it was aborted first; the kernel knows better
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Where an engine that leaves placing to somebody else has a permitted task."""
-
-    engine: str
-    node: str | None = None  # None: it waits for a place
-    pid: int | None = None
-    missing: tuple[tuple[str, int, int, int], ...] = ()  # name, need, the largest node's, free on all nodes together
 
 
 class Engine(ABC):

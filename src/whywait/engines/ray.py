@@ -16,11 +16,12 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from whywait.elsewhere import Elsewhere
 from whywait.engines.answers import raised
-from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine, Placement
+from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine
 from whywait.engines.messages import forget_streams, take_message
 from whywait.engines.pickling import Functions, require_cloudpickle
 from whywait.engines.pump import Pump
@@ -30,6 +31,7 @@ from whywait.engines.ray_switchboard import KIND_HANDED_BACK, KIND_PLACED
 from whywait.engines.worker_process import label_of
 from whywait.errors import TaskFailed
 from whywait.kernel.events import Kind
+from whywait.kernel.reasons import Placement, Shortage
 from whywait.kernel.state import Cause, Outcome, Wait
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ log = logging.getLogger("whywait")
 
 IN_FLIGHT: Final = 2000  # tasks of Ray at a time; more wait here, where they cost nothing
 KILL_AGAIN_S: Final = 2.0
+SILENCE_S: Final = 0.2  # a body that runs is heard of within this
 _SOFT: Final = ("ram",)
 
 
@@ -139,6 +142,8 @@ class RayEngine(Engine):
         if outpost is not None and outpost.place is not None:
             _, node, machine, pid = outpost.place
             return Placement(self.name, node=f"{machine} ({node[:8]})", pid=pid)
+        if outpost is not None and monotonic() - outpost.sent_s < SILENCE_S:
+            return None  # it may run already: it will soon say so
         return Placement(self.name, missing=self._missing(handle))
 
     # Out
@@ -372,7 +377,7 @@ class RayEngine(Engine):
         with outpost.lock:
             outpost.received += 1
             ended = outpost.ended
-            if ended is None or (ended[0].__class__ is not int and ended[0][2] > outpost.received):
+            if ended is None or (not isinstance(ended[0], int) and ended[0][2] > outpost.received):
                 return
         self._pump.post(partial(self._conclude, outpost, *ended))
 
@@ -433,8 +438,8 @@ class RayEngine(Engine):
         shipment.is_killed = True
         ray.cancel(shipment.status, force=True)
 
-    def _missing(self, handle: Handle[Any]) -> tuple[tuple[str, int, int, int], ...]:
-        """Return what of a demand no node has free, as far as can be told: name, need, largest node, free in all."""
+    def _missing(self, handle: Handle[Any]) -> tuple[Shortage, ...]:
+        """Return what of a demand Ray has too little of, on any node or at the moment."""
         cluster = self._cluster
         if cluster is None:
             return ()
@@ -443,7 +448,7 @@ class RayEngine(Engine):
         largest = {name: max((node.resources.get(name, 0) for node in cluster.nodes), default=0) for name in need}
         known = total(cluster.nodes)
         return tuple(
-            (name, amount, largest[name], free.get(name, 0))
+            Shortage(name, amount, largest[name], free.get(name, 0))
             for name, amount in need.items()
             if name in known and (amount > largest[name] or amount > free.get(name, 0))
         )

@@ -6,6 +6,7 @@ import copy
 import logging
 import threading
 from collections.abc import Iterator
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 import ray
@@ -53,6 +54,7 @@ class Outpost:
         self.turn = 0  # of the last wish it was told
         self.outlets: dict[str, Any] = {}  # streams that it was promised room in
         self.place: tuple[str, str, str, int] | None = None  # worker, node, machine, process id; None: not known to run
+        self.sent_s = monotonic()
         self.received = 0  # messages
         self._early: dict[int, tuple[int, Any]] = {}  # messages that have overtaken others
         self.ended: tuple[Status, Any] | None = None  # it has, but messages are still to come
