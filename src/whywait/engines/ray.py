@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from whywait.elsewhere import Elsewhere
 from whywait.engines.answers import raised
 from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine
+from whywait.engines.frames import KIND_ERROR
 from whywait.engines.messages import forget_streams, take_message
 from whywait.engines.pickling import Functions, require_cloudpickle
 from whywait.engines.pump import Pump
@@ -35,9 +36,8 @@ from whywait.kernel.reasons import Placement, Shortage
 from whywait.kernel.state import Cause, Outcome, Wait
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from whywait.authority import Authority
+    from whywait.engines.ray_collector import Collector, Report
     from whywait.engines.ray_outpost import InStore, Outpost, Shipment
     from whywait.handle import Handle
 
@@ -45,6 +45,8 @@ log = logging.getLogger("whywait")
 
 IN_FLIGHT: Final = 2000  # tasks of Ray at a time; more wait here, where they cost nothing
 KILL_AGAIN_S: Final = 2.0
+FEW: Final = 20  # plain arguments that travel in the parcel
+STEP_S: Final = 0.01
 SILENCE_S: Final = 0.2  # a body that runs is heard of within this
 _SOFT: Final = ("ram",)
 
@@ -73,6 +75,8 @@ class RayEngine(Engine):
         self._inbox: deque[Handle[Any]] = deque()  # permitted, not with Ray yet
         self._outposts: dict[int, Outpost] = {}  # by task number: with Ray
         self._in_flight = 0  # tasks of Ray
+        self._collector: Collector | None = None
+        self._will_send = False  # the pump has been told to
         self._results: weakref.WeakSet[InStore] = weakref.WeakSet()
         self._cluster: Cluster | None = None
         self._remote: dict[Any, Any] = {}  # the remote function by number of results and demand
@@ -92,7 +96,9 @@ class RayEngine(Engine):
     def start(self, handle: Handle[Any]) -> None:
         """Have the pump send the task."""
         self._inbox.append(handle)
-        self._pump.post(self._send)
+        if not self._will_send:
+            self._will_send = True
+            self._pump.post(self._send)
 
     def start_all(self, handles: list[Handle[Any]]) -> None:
         """Have the pump send the tasks; they are taken over in one step that no interrupt divides."""
@@ -132,6 +138,8 @@ class RayEngine(Engine):
     def close(self) -> None:
         """Leave the cluster; one that was started for this ends, and results that somebody holds come here."""
         self._pump.close()
+        if self._collector is not None:
+            self._collector.close()
         if self._cluster is not None:
             leave(self._cluster, self.authority.token, self._fetch_all)
             self._cluster = None
@@ -150,9 +158,14 @@ class RayEngine(Engine):
 
     def _send(self) -> None:
         """Send what may be sent."""
+        self._will_send = False
         inbox, batches = self._inbox, self._batches
+        until_s = monotonic() + STEP_S
         while inbox and self._in_flight < IN_FLIGHT:
             cpus = total(self._cluster.nodes).get("cpu", 1) if self._cluster else 1
+            if monotonic() > until_s:  # others want a step, too
+                self._pump.post(self._send)
+                return
             if batches.waits(inbox[0], self._in_flight, cpus):
                 return
             try:
@@ -169,7 +182,7 @@ class RayEngine(Engine):
 
     def _ship(self, handles: list[Handle[Any]]) -> None:
         """Send tasks to Ray as one; what cannot be pickled fails alone."""
-        from whywait.engines.ray_child import Head
+        from whywait.engines.ray_child import Head, make_head
         from whywait.engines.ray_outpost import Outpost, Shipment
 
         cluster = self._cluster
@@ -182,13 +195,14 @@ class RayEngine(Engine):
         if not packed or cluster is None:
             return
         shipment = Shipment([Outpost(handle, cluster, self.authority.token) for handle, _, _ in packed])
-        head = Head(self._module_paths(), [parcel for _, parcel, _ in packed])
+        head = make_head(self._module_paths(), [parcel for _, parcel, _ in packed])
+        beside = [value for _, _, args in packed for value in args]
         self._in_flight += 1
         for outpost in shipment.outposts:
             self._outposts[outpost.number] = outpost
         try:
             remote = self._remote_for(handles[0], len(packed))
-            refs = remote.remote(head, *(value for _, _, args in packed for value in args))
+            refs = remote.remote(Head(head) if beside else head, *beside)
         except BaseException as error:  # noqa: BLE001 - Ray pickles the arguments
             self._in_flight -= 1
             if len(packed) == 1:
@@ -199,21 +213,24 @@ class RayEngine(Engine):
                     self._ship([handle])
             return
         *shipment.values, shipment.status = refs
-        shipment.status.future().add_done_callback(
-            lambda future: self._pump.post(partial(self._take, shipment, future))
-        )
+        self._watcher().watch(shipment, self._in_flight)
         for outpost in shipment.outposts:
             if outpost.handle.attention and outpost.handle.aborted:  # it came meanwhile
                 self.abort(outpost.handle)
 
     def _pack(self, handle: Handle[Any]) -> tuple[Any, list[Any]]:
+        """Return a task as it travels, and the arguments that Ray had better carry."""
+        from whywait.engines.ray_child import is_small
+
         number, fn = self._functions.pack(handle._fn)
         kwargs = handle._kwargs or {}
         args = [_argument(value) for value in (*handle._args, *kwargs.values())]
         names = tuple(kwargs)
         assert self._cluster is not None, "it is connected while tasks are sent"
         board, token = self._cluster.board_name, self.authority.token
-        return (board, token, handle._task.number, label_of(handle), number, fn, len(args), names), args
+        is_plain = all(map(is_small, args)) and len(args) <= FEW
+        given = tuple(args) if is_plain else len(args)
+        return (board, token, handle._task.number, label_of(handle), number, fn, given, names), [] if is_plain else args
 
     def _module_paths(self) -> bytes:
         paths, data = self._paths
@@ -255,20 +272,31 @@ class RayEngine(Engine):
 
     # In
 
-    def _take(self, shipment: Shipment, future: Future[Any]) -> None:
-        """Take in that Ray has done with a shipment."""
-        self._in_flight -= 1
-        error = future.exception()
-        if error is None:
-            for outpost, status, ref in zip(shipment.outposts, future.result(), shipment.values, strict=True):
-                if self._is_at(outpost, shipment):
-                    self._settle(outpost, status, ref)
-        else:
-            self._lost(shipment, error)
-        shipment.values = []
+    def _watcher(self) -> Collector:
+        if self._collector is None:
+            from whywait.engines.ray_collector import Collector
+
+            self._collector = Collector(lambda reports: self._pump.post(partial(self._take_all, reports)))
+        return self._collector
+
+    def _take_all(self, reports: list[Report]) -> None:
+        """Take in that Ray has done with shipments."""
+        for report in reports:
+            self._take(*report)
         self._send()
         if not self._inbox:
             self._pump.is_urgent = True  # somebody may wait for one of these
+
+    def _take(self, shipment: Shipment, statuses: list[Any] | None, error: BaseException | None) -> None:
+        self._in_flight -= 1
+        if error is not None or statuses is None:
+            assert error is not None, "there is a reason if there is no status"
+            self._lost(shipment, error)
+        else:
+            for outpost, status, ref in zip(shipment.outposts, statuses, shipment.values, strict=True):
+                if self._is_at(outpost, shipment):
+                    self._settle(outpost, status, ref)
+        shipment.values = []
 
     def _is_at(self, outpost: Outpost, shipment: Shipment) -> bool:
         return self._outposts.get(outpost.number) is outpost and outpost.shipment is shipment
@@ -277,27 +305,31 @@ class RayEngine(Engine):
         """Let a task end as its worker says, when everything that it has sent is here."""
         from whywait.engines.ray_child import GONE_BACK
 
-        if status.__class__ is not int and status[0] == GONE_BACK:
+        if status[0] == GONE_BACK:
             self._send_again(outpost)
             return
         with outpost.lock:
-            if status.__class__ is not int and status[2] > outpost.received:
+            if status[2] > outpost.received:
                 outpost.ended = (status, value)
                 return
         self._conclude(outpost, status, value)
 
     def _conclude(self, outpost: Outpost, status: Any, value: Any) -> None:  # noqa: ANN401 - see _settle
-        from whywait.engines.frames import KIND_ERROR
+        from ray import ObjectRef
+
+        from whywait.engines.ray_child import KIND_SMALL
         from whywait.engines.ray_outpost import InStore
 
         handle = outpost.handle
-        if status.__class__ is not int and status[0] == KIND_ERROR:
+        if status[0] == KIND_ERROR:
             error, cause = raised(handle.id, status[1])
             self._batches.failed(handle._fn)
             self._end(outpost, (Outcome.ERROR, cause, handle.failed(error)[2]))
             return
-        self._batches.took(handle._fn, status if status.__class__ is int else None)
-        if value.__class__.__name__ == "ObjectRef":
+        self._batches.took(handle._fn, None if status[2] else status[3])
+        if status[0] == KIND_SMALL:
+            handle._value = status[1]
+        elif isinstance(value, ObjectRef):
             handle._value = stored = InStore(handle.id, value)
             self._results.add(stored)
         else:
@@ -377,7 +409,7 @@ class RayEngine(Engine):
         with outpost.lock:
             outpost.received += 1
             ended = outpost.ended
-            if ended is None or (not isinstance(ended[0], int) and ended[0][2] > outpost.received):
+            if ended is None or ended[0][2] > outpost.received:
                 return
         self._pump.post(partial(self._conclude, outpost, *ended))
 

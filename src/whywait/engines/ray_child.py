@@ -25,43 +25,57 @@ from whywait.engines.host import Body, Host, PartFailed, describe, flush
 from whywait.engines.ray_switchboard import KIND_HANDED_BACK, KIND_PLACED
 from whywait.signals import in_thread
 
-# What came of a body: the microseconds that it took, if it returned and sent nothing up; else kind, description of the
-# error, how many messages it sent up.
-Status = int | tuple[int, bytes, int]
-Parcel = tuple[str, int, int, bytes, int, bytes, int, tuple[str, ...]]
-# switchboard, token, task number, label, function number, function, number of arguments, names of the last ones
+# What came of a body: kind, description of the error or a small result, how many messages it sent up, how many
+# microseconds it took. A result that is not small stands beside it.
+Status = tuple[int, Any, int, int]
+Parcel = tuple[str, int, int, bytes, int, bytes, Any, tuple[str, ...]]
+# switchboard, token, task number, label, function number, function, arguments (plain ones) or how many of those that
+# come beside the parcels are for it, names of the last ones
 
 ANNOUNCE_S: Final = 0.02
 IDLE_S: Final = 30.0  # who has had nothing to say or to hear for so long listens no more
+KIND_SMALL: Final = 3  # kind of a status: the result is in it
 GONE_BACK: Final = 0  # kind of a status: the body was handed back and has not begun
 _KEPT_AT_MOST: Final = 512
+_SMALL: Final = 1000  # characters or bytes that travel with the status
+_SIZED: Final = frozenset({str, bytes})
 _PLAIN: Final = frozenset({int, float, complex, bool, str, bytes, type(None)})
 
 
+def is_small(value: Any) -> bool:  # noqa: ANN401 - any argument or result
+    """Return whether a value travels as quickly as a reference to it."""
+    return value.__class__ in _PLAIN and (value.__class__ not in _SIZED or len(value) <= _SMALL)
+
+
 class Head:
-    """What a worker has to know of a shipment; it finds the driver's modules as soon as this is unpickled."""
+    """The parcels of a shipment, before arguments whose modules a worker finds as soon as this is unpickled."""
 
-    __slots__ = ("_data", "_paths")
+    __slots__ = ("_data",)
 
-    def __init__(self, paths: bytes, parcels: list[Parcel]) -> None:
-        self._paths = paths
-        self._data = pickle.dumps(parcels, pickle.HIGHEST_PROTOCOL)
+    def __init__(self, data: bytes) -> None:
+        self._data = data
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel as bytes; the arguments that follow are unpickled after this."""
-        return open_head, (self._paths, self._data)
+        return open_head, (self._data,)
+
+
+def make_head(paths: bytes, parcels: list[Parcel]) -> bytes:
+    """Return parcels as bytes, which is what Ray brings to a worker most quickly."""
+    return pickle.dumps((paths, parcels), pickle.HIGHEST_PROTOCOL)
 
 
 _known_paths: set[bytes] = set()
 
 
-def open_head(paths: bytes, data: bytes) -> list[Parcel]:
+def open_head(data: bytes) -> list[Parcel]:
     """Add the driver's module paths to ours; return the parcels."""
+    paths, parcels = pickle.loads(data)  # noqa: S301 - from our own driver
     if paths not in _known_paths:
         _known_paths.add(paths)
         sys.path.extend(path for path in pickle.loads(paths) if path not in sys.path)  # noqa: S301 - from our own driver
-    parcels: list[Parcel] = pickle.loads(data)  # noqa: S301 - from our own driver
-    return parcels
+    opened: list[Parcel] = parcels
+    return opened
 
 
 class RayBody(Body):
@@ -113,7 +127,6 @@ class RayHost(Host):
         self._board = self._board_called(parcels[0][0])
         at = 0
         for parcel in parcels:
-            count = parcel[6]
             with self.lock:
                 if shipment.is_handed_back:
                     break
@@ -122,8 +135,10 @@ class RayHost(Host):
                 body.rest = shipment if len(parcels) > 1 else None
                 self.begin(body)
             self._beat.set()
-            status, value = self._run(body, parcel, args[at : at + count])
-            at += count
+            own = parcel[6]
+            if own.__class__ is int:
+                at, own = at + own, args[at : at + own]
+            status, value = self._run(body, parcel, own)
             with self.lock:
                 self.end()
                 shipment.ended.append((parcel[2], status, value))
@@ -134,7 +149,7 @@ class RayHost(Host):
         missing = len(parcels) - len(statuses)
         shipment.ended.clear()
         # Ray stores them in this order: if a result cannot be pickled, what came of the bodies is not stored either.
-        return *values, *[None] * missing, [*statuses, *[(GONE_BACK, b"", 0)] * missing]
+        return *values, *[None] * missing, [*statuses, *[(GONE_BACK, None, 0, 0)] * missing]
 
     def _run(self, body: RayBody, parcel: Parcel, args: tuple[Any, ...]) -> tuple[Status, Any]:
         names = parcel[7]
@@ -153,12 +168,13 @@ class RayHost(Host):
                 os._exit(1)
             part = isinstance(error, PartFailed)
             payload = describe("", error.error, error.cause) if part else describe(stage, error)  # type: ignore[attr-defined]
-            return (KIND_ERROR, payload, body.sent), None
+            return (KIND_ERROR, payload, body.sent, 0), None
         if self._forked:
             os._exit(0)
-        if body.sent:
-            return (KIND_VALUE, b"", body.sent), value
-        return int((monotonic() - body.began_s) * 1e6), value
+        took_us = int((monotonic() - body.began_s) * 1e6)
+        if is_small(value):
+            return (KIND_SMALL, value, body.sent, took_us), None
+        return (KIND_VALUE, None, body.sent, took_us), value
 
     def _function(self, token: int, number: int, data: bytes) -> Callable[..., Any]:
         key = (token, number)
@@ -278,9 +294,9 @@ def _ignore(number: int, frame: object) -> None:
 _host: RayHost | None = None
 
 
-def carry_out(parcels: list[Parcel], *args: Any) -> tuple[Any, ...]:  # noqa: ANN401 - the arguments of all bodies
+def carry_out(head: bytes | list[Parcel], *args: Any) -> tuple[Any, ...]:  # noqa: ANN401 - the arguments of all bodies
     """Run the bodies of a shipment; the remote function of the Ray engine."""
     global _host  # noqa: PLW0603 - one for each worker process
     if _host is None:
         _host = RayHost()
-    return _host.carry_out(parcels, args)
+    return _host.carry_out(open_head(head) if isinstance(head, bytes) else head, args)

@@ -29,6 +29,7 @@ except ImportError:
 
 log = logging.getLogger("whywait")
 
+LOCAL: Final = "local"  # Ray's own word for an instance of one's own
 FOLLOW_S: Final = 0.5  # how often to look which nodes there are
 _OWN: Final = ("node:", "accelerator_type:")  # resources by which Ray marks nodes
 _RENAMED: Final = {"CPU": "cpu", "memory": "ram", "GPU": "gpu"}
@@ -155,18 +156,18 @@ def _tell_nodes(nodes: tuple[Node, ...], follower: Follower) -> None:
 
 
 def _connect(address: str | None, options: dict[str, Any]) -> None:
-    address = address or os.environ.get("RAY_ADDRESS") or None
-    if address is not None and address.startswith("ray://"):
+    address = address or os.environ.get("RAY_ADDRESS") or LOCAL
+    if address.startswith("ray://"):
         raise ConfigError(
             f"address {address!r}: the ray engine needs a driver on a node of the cluster, not a Ray client: "
             "use 'auto' or 'host:port' there"
         )
-    ours = {"include_dashboard": False} if address is None or address == "local" else {}
+    ours = {"include_dashboard": False} if address == LOCAL else {}
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         ray.init(address=address, **{**ours, **quiet, **options})
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"no connection to the Ray cluster at {address or 'a local instance'}: {error}") from error
+        raise ConfigError(f"no connection to the Ray cluster at {address!r}: {error}") from error
 
 
 def _nodes() -> tuple[Node, ...]:
@@ -232,4 +233,4 @@ def leave(cluster: Cluster, token: int, before_end: Callable[[], object]) -> Non
 
 def _is_same(address: str) -> bool:
     here: str = ray.get_runtime_context().gcs_address
-    return address in ("auto", "local") or address.rsplit("/", 1)[-1] in (here, here.replace("127.0.0.1", "localhost"))
+    return address in ("auto", LOCAL) or address.rsplit("/", 1)[-1] in (here, here.replace("127.0.0.1", "localhost"))

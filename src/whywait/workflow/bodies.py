@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from whywait.engines.command import Command
 from whywait.workflow.callables import find_function
+from whywait.workflow.format import AWAY
 from whywait.workflow.model import Body
 from whywait.workflow.outputs import Sink
 
