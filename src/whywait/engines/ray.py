@@ -13,7 +13,7 @@ import pickle
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from whywait.elsewhere import Elsewhere
 from whywait.engines.answers import raised
 from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine
-from whywait.engines.frames import KIND_ERROR
+from whywait.engines.frames import KIND_ERROR, KIND_VALUE
 from whywait.engines.messages import forget_streams, take_message
 from whywait.engines.pickling import Functions, require_cloudpickle
 from whywait.engines.pump import Pump
 from whywait.engines.ray_batches import Batches
 from whywait.engines.ray_cluster import Cluster, Node, available, join, leave, require_ray, total
-from whywait.engines.ray_switchboard import KIND_HANDED_BACK, KIND_PLACED
+from whywait.engines.ray_switchboard import GONE_BACK, KIND_HANDED_BACK, KIND_PLACED, KIND_SMALL
 from whywait.engines.worker_process import label_of
 from whywait.errors import TaskFailed
 from whywait.kernel.events import Kind
@@ -49,6 +49,7 @@ FEW: Final = 20  # plain arguments that travel in the parcel
 STEP_S: Final = 0.01
 SILENCE_S: Final = 0.2  # a body that runs is heard of within this
 _SOFT: Final = ("ram",)
+_RUNS: Final = ((KIND_VALUE, None, 0, 0), None)  # what is known of a body that has not ended
 
 
 class RayEngine(Engine):
@@ -74,6 +75,7 @@ class RayEngine(Engine):
         self._functions = Functions()
         self._inbox: deque[Handle[Any]] = deque()  # permitted, not with Ray yet
         self._outposts: dict[int, Outpost] = {}  # by task number: with Ray
+        self._ahead: dict[int, tuple[Handle[Any], Any, Any]] = {}  # by task number: over before its turn
         self._in_flight = 0  # tasks of Ray
         self._collector: Collector | None = None
         self._will_send = False  # the pump has been told to
@@ -172,16 +174,43 @@ class RayEngine(Engine):
                 handles = batches.take(inbox, cpus)
             except IndexError:  # another thread was at it too
                 return
-            self._ship([handle for handle in handles if not self._is_over(handle)])
+            handles = [handle for handle in handles if not self._is_over(handle)]
+            if handles:
+                self._ship(handles, self._find_ahead(handles[-1], len(handles), cpus))
 
     def _is_over(self, handle: Handle[Any]) -> bool:
-        if handle.attention and handle.aborted:
+        """Return whether a task that may start need not be sent: it has gone ahead, or shall not run."""
+        number = handle._task.number
+        outpost, ahead = self._outposts.get(number), self._ahead.pop(number, None)
+        if ahead is not None:
+            self._report(handle, self._outcome(handle, *ahead[1:]))
+        elif outpost is not None and outpost.is_ahead:
+            outpost.is_ahead = False  # its turn has come
+            if handle.attention:
+                self.abort(handle)
+        elif handle.attention and handle.aborted:
             self._report(handle, NEVER_RAN)
-            return True
-        return False
+        else:
+            return False
+        return True
 
-    def _ship(self, handles: list[Handle[Any]]) -> None:
-        """Send tasks to Ray as one; what cannot be pickled fails alone."""
+    def _find_ahead(self, handle: Handle[Any], count: int, cpus: int) -> list[Handle[Any]]:
+        """Return who may go along with a task because it is next in line for its slot."""
+        batches, fn = self._batches, handle._fn
+        most = batches.size_of(fn) - count
+        if most <= 0 or not batches.may_share(handle):
+            return []
+        found = []
+        for each in self.authority.following(handle, 2 * most * cpus):
+            if each._engine is not self or each._fn is not fn or not batches.may_share(each):
+                break
+            number = each._task.number
+            if number not in self._outposts and number not in self._ahead:
+                found.append(each)
+        return found[: min(most, -(-len(found) // cpus))]
+
+    def _ship(self, handles: list[Handle[Any]], ahead: Iterable[Handle[Any]] = ()) -> None:
+        """Send tasks to Ray as one, with those behind that go ahead; what cannot be pickled fails alone."""
         from whywait.engines.ray_child import Head, make_head
         from whywait.engines.ray_outpost import Outpost, Shipment
 
@@ -191,10 +220,17 @@ class RayEngine(Engine):
             try:
                 packed.append((handle, *self._pack(handle)))
             except BaseException as error:  # noqa: BLE001 - pickling runs code of the user
+                ahead = ()
                 self._report(handle, _fail(handle, f"it could not be pickled for the cluster: {error!r}", error))
         if not packed or cluster is None:
             return
+        permitted = len(packed)
+        for handle in ahead:
+            with suppress(BaseException):  # it will be told when its turn comes
+                packed.append((handle, *self._pack(handle)))
         shipment = Shipment([Outpost(handle, cluster, self.authority.token) for handle, _, _ in packed])
+        for outpost in shipment.outposts[permitted:]:
+            outpost.is_ahead = True
         head = make_head(self._module_paths(), [parcel for _, parcel, _ in packed])
         beside = [value for _, _, args in packed for value in args]
         self._in_flight += 1
@@ -209,8 +245,8 @@ class RayEngine(Engine):
                 why = f"it could not be pickled for the cluster: {error!r}"
                 self._end(shipment.outposts[0], _fail(handles[0], why, error))
             else:  # one of them: each by itself
-                for handle, _, _ in packed:
-                    self._ship([handle])
+                for outpost in shipment.outposts:
+                    self._send_again(outpost)
             return
         *shipment.values, shipment.status = refs
         self._watcher().watch(shipment, self._in_flight)
@@ -293,39 +329,58 @@ class RayEngine(Engine):
             assert error is not None, "there is a reason if there is no status"
             self._lost(shipment, error)
         else:
-            for outpost, status, ref in zip(shipment.outposts, statuses, shipment.values, strict=True):
-                if self._is_at(outpost, shipment):
-                    self._settle(outpost, status, ref)
+            found = zip(shipment.outposts, statuses, shipment.values, strict=True)
+            self._advance(shipment, {outpost.number: (status, ref) for outpost, status, ref in found})
         shipment.values = []
+
+    def _advance(self, shipment: Shipment, found: dict[int, tuple[Any, Any]]) -> None:
+        """Take in what came of bodies, in their order; each passes its slot on to the one that followed it."""
+        outposts = [outpost for outpost in shipment.outposts if self._is_at(outpost, shipment)]
+        for index, outpost in enumerate(outposts):
+            if outpost.number not in found or not self._is_at(outpost, shipment):
+                continue
+            status, value = found[outpost.number]
+            if status[0] == GONE_BACK:
+                self._send_again(outpost)
+            elif not outpost.is_ahead:
+                heir = outposts[index + 1] if index + 1 < len(outposts) and outposts[index + 1].is_ahead else None
+                has_begun = heir is not None and found.get(heir.number, _RUNS)[0][0] != GONE_BACK
+                self._settle(outpost, status, value, heir if has_begun else None)
+            else:
+                del self._outposts[outpost.number]
+                self._keep_ahead(outpost.handle, status, value)
+
+    def _keep_ahead(self, handle: Handle[Any], status: Any, value: Any) -> None:  # noqa: ANN401 - see _settle
+        """Keep what came of a body until the turn of its task comes."""
+        if len(self._ahead) > IN_FLIGHT:
+            self._ahead = {number: kept for number, kept in self._ahead.items() if not kept[0].done()}
+        if not handle.done():
+            self._ahead[handle._task.number] = (handle, status, value)
 
     def _is_at(self, outpost: Outpost, shipment: Shipment) -> bool:
         return self._outposts.get(outpost.number) is outpost and outpost.shipment is shipment
 
-    def _settle(self, outpost: Outpost, status: Any, value: Any) -> None:  # noqa: ANN401 - a reference, or a value that came along
+    def _settle(self, outpost: Outpost, status: Any, value: Any, heir: Outpost | None) -> None:  # noqa: ANN401 - a reference, or a value that came along
         """Let a task end as its worker says, when everything that it has sent is here."""
-        from whywait.engines.ray_child import GONE_BACK
-
-        if status[0] == GONE_BACK:
-            self._send_again(outpost)
-            return
         with outpost.lock:
             if status[2] > outpost.received:
                 outpost.ended = (status, value)
                 return
-        self._conclude(outpost, status, value)
+        self._conclude(outpost, status, value, heir)
 
-    def _conclude(self, outpost: Outpost, status: Any, value: Any) -> None:  # noqa: ANN401 - see _settle
+    def _conclude(self, outpost: Outpost, status: Any, value: Any, heir: Outpost | None = None) -> None:  # noqa: ANN401 - see _settle
+        self._end(outpost, self._outcome(outpost.handle, status, value), heir)
+
+    def _outcome(self, handle: Handle[Any], status: Any, value: Any) -> Ended:  # noqa: ANN401 - see _settle
+        """Keep what a body has returned or raised; return how it has ended."""
         from ray import ObjectRef
 
-        from whywait.engines.ray_child import KIND_SMALL
         from whywait.engines.ray_outpost import InStore
 
-        handle = outpost.handle
         if status[0] == KIND_ERROR:
             error, cause = raised(handle.id, status[1])
             self._batches.failed(handle._fn)
-            self._end(outpost, (Outcome.ERROR, cause, handle.failed(error)[2]))
-            return
+            return Outcome.ERROR, cause, handle.failed(error)[2]
         self._batches.took(handle._fn, None if status[2] else status[3])
         if status[0] == KIND_SMALL:
             handle._value = status[1]
@@ -334,7 +389,7 @@ class RayEngine(Engine):
             self._results.add(stored)
         else:
             handle._value = value
-        self._end(outpost, SUCCEEDED)
+        return SUCCEEDED
 
     def _lost(self, shipment: Shipment, error: BaseException) -> None:
         """Let the tasks of a shipment that Ray could not bring to its end fail, or try those again that never began."""
@@ -344,12 +399,14 @@ class RayEngine(Engine):
         for ref in shipment.values:
             with suppress(Exception):
                 ray.get(ref, timeout=0)  # Ray complains of an error that nobody has looked at
-        for outpost in shipment.outposts:
-            if not self._is_at(outpost, shipment):
-                continue
+        never_began = isinstance(error, TaskCancelledError) and not shipment.is_killed
+        outposts = [outpost for outpost in shipment.outposts if self._is_at(outpost, shipment)]
+        for outpost, heir in zip(outposts, [*outposts[1:], None], strict=True):
             handle = outpost.handle
             self._batches.failed(handle._fn)
-            never_began = isinstance(error, TaskCancelledError) and not shipment.is_killed
+            if outpost.is_ahead:  # nobody has permitted it: all is as if it had not gone along
+                del self._outposts[outpost.number]
+                continue
             if handle.aborted:
                 self._end(outpost, NEVER_RAN)
             elif never_began and shipment.is_cancelled:
@@ -363,21 +420,25 @@ class RayEngine(Engine):
                 self._end(outpost, _fail(handle, f"an argument was lost on the cluster: {error}", error, lost=True))
             else:
                 where = f" ({_place(outpost)})" if outpost.place else ""
-                self._end(
-                    outpost, _fail(handle, f"its worker on the cluster{where} was lost: {error}", error, lost=True)
-                )
+                failure = _fail(handle, f"its worker on the cluster{where} was lost: {error}", error, lost=True)
+                # Who went along may have run: it is lost, too, rather than run twice.
+                self._end(outpost, failure, heir if heir is not None and heir.is_ahead else None)
 
     def _send_again(self, outpost: Outpost) -> None:
-        """Send a task that has not begun once more; never together with others."""
+        """Send a task that has not begun once more, never together with others; if its turn has come."""
         del self._outposts[outpost.number]
-        if not self._is_over(outpost.handle):
+        if not outpost.is_ahead and not self._is_over(outpost.handle):
             self._ship([outpost.handle])
 
-    def _end(self, outpost: Outpost, outcome: Ended) -> None:
+    def _end(self, outpost: Outpost, outcome: Ended, heir: Outpost | None = None) -> None:
+        """Report the end of a task; the slot goes to the heir, whose body has followed in it."""
         self._outposts.pop(outpost.number, None)
         if outpost.outlets:
             forget_streams(outpost)
-        self._report(outpost.handle, outcome)
+        if heir is None:
+            self._report(outpost.handle, outcome)
+        elif self.authority.hand_on(outpost.handle, outcome, heir.handle):
+            heir.is_ahead = False
 
     def _report(self, handle: Handle[Any], outcome: Ended) -> None:
         self.authority.ended(handle, outcome, None, self._pump.later)
@@ -416,12 +477,11 @@ class RayEngine(Engine):
     def _take_back(self, shipment: Shipment, payload: tuple[bytes, list[int]]) -> None:
         """Take what has ended of a shipment, and send those elsewhere that wait behind a body that takes its time."""
         by_number = {outpost.number: outpost for outpost in shipment.outposts if self._is_at(outpost, shipment)}
-        for number, status, value in pickle.loads(payload[0]):  # noqa: S301 - from our own worker
-            if number in by_number:
-                self._settle(by_number[number], status, value)
         for number in payload[1]:
             if number in by_number:
                 self._send_again(by_number[number])
+        found = pickle.loads(payload[0])  # noqa: S301 - from our own worker
+        self._advance(shipment, {number: (status, value) for number, status, value in found})
 
     # The cluster
 

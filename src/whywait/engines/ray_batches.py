@@ -48,9 +48,20 @@ class Batches:
 
     def may_share(self, handle: Handle[Any]) -> bool:
         """Return whether a task may go together with others of its function."""
-        if self._allowed is False or handle.attention or handle._task.policy.timeout_ns is not None:
+        policy = handle._task.policy
+        if (
+            self._allowed is False
+            or handle.attention
+            or policy.timeout_ns is not None
+            or policy.max_wait_ns is not None
+        ):
             return False
         return self._allowed is True or self._pace.get(handle._fn, (0, 0.0))[0] >= PROVEN
+
+    def size_of(self, fn: Callable[..., Any]) -> int:
+        """Return how many bodies of a function a batch may have."""
+        mean_us = max(self._pace.get(fn, (0, TARGET_US / 16))[1], 1.0)
+        return min(AT_MOST, max(1, int(TARGET_US / mean_us)))
 
     def waits(self, handle: Handle[Any], in_flight: int, cpus: int) -> bool:
         """Return whether a task had better wait until a batch comes back: it starts no later, and in company."""
@@ -62,8 +73,7 @@ class Batches:
         handles = [first]
         if not self.may_share(first):
             return handles
-        mean_us = max(self._pace.get(first._fn, (0, TARGET_US / 16))[1], 1.0)
-        size = min(AT_MOST, max(1, int(TARGET_US / mean_us)), -(-(len(inbox) + 1) // max(1, cpus)))
+        size = min(self.size_of(first._fn), -(-(len(inbox) + 1) // max(1, cpus)))
         fn, demand = first._fn, first._task.demand
         while inbox and len(handles) < size:
             following = inbox.popleft()

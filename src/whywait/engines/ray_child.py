@@ -22,7 +22,7 @@ import ray.cloudpickle
 
 from whywait.engines.frames import KIND_ERROR, KIND_VALUE
 from whywait.engines.host import Body, Host, PartFailed, describe, flush
-from whywait.engines.ray_switchboard import KIND_HANDED_BACK, KIND_PLACED
+from whywait.engines.ray_switchboard import GONE_BACK, KIND_HANDED_BACK, KIND_PLACED, KIND_SMALL
 from whywait.signals import in_thread
 
 # What came of a body: kind, description of the error or a small result, how many messages it sent up, how many
@@ -34,8 +34,6 @@ Parcel = tuple[str, int, int, bytes, int, bytes, Any, tuple[str, ...]]
 
 ANNOUNCE_S: Final = 0.02
 IDLE_S: Final = 30.0  # who has had nothing to say or to hear for so long listens no more
-KIND_SMALL: Final = 3  # kind of a status: the result is in it
-GONE_BACK: Final = 0  # kind of a status: the body was handed back and has not begun
 _KEPT_AT_MOST: Final = 512
 _SMALL: Final = 1000  # characters or bytes that travel with the status
 _SIZED: Final = frozenset({str, bytes})

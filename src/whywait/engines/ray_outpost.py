@@ -47,6 +47,7 @@ class Outpost:
         self.handle = handle
         self.number = handle._task.number
         self.shipment: Shipment
+        self.is_ahead = False  # it is next in line and goes along, but its turn has not come
         self._cluster = cluster
         self._token = token
         self.lock = threading.Lock()

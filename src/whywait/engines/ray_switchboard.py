@@ -18,6 +18,9 @@ Line = tuple[int, str]  # token of the authority, what is said
 KIND_PLACED: Final = 100  # the body runs: worker, node, process id; the kinds below are those of frames
 KIND_HANDED_BACK: Final = 101  # of a batch: what has ended, and who has not begun
 
+GONE_BACK: Final = 0  # of what came of a body: nothing, it was handed back and has not begun
+KIND_SMALL: Final = 3  # of what came of a body: its result stands beside this
+
 LISTEN_S: Final = (
     20.0  # a call that waits for something answers after this, so that none waits for a worker that is gone
 )

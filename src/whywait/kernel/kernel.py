@@ -233,6 +233,29 @@ class Kernel:
                 return None, [new]
         return self.ended(now, task, outcome, cause, retryable), self.dispatch(now)
 
+    def following(self, now: int, task: Task, most: int) -> list[Task]:
+        """Return who starts next in the lane of a running task if nothing changes, at most so many, in order."""
+        return self.dispatcher.following(now, task, most)
+
+    def hand_on(
+        self,
+        now: int,
+        task: Task,
+        outcome: str,
+        cause: str | None,
+        retryable: bool,
+        heir: Task,  # noqa: FBT001 - as in ended
+    ) -> tuple[Task | None, bool]:
+        """Do :meth:`ended`, and let a certain READY task have the slot, which it was promised when it was next in line.
+
+        Return the new task if it is retried, and whether the heir has started: it may be gone, paused or held up.
+        """
+        retried = self.ended(now, task, outcome, cause, retryable)
+        if heir.state != TaskState.READY or not self.dispatcher.start_given(now, heir):
+            return retried, False
+        self._started(now, [heir])
+        return retried, True
+
     def parked(self, now: int, task: Task) -> None:
         """Record that a body has parked at a checkpoint."""
         life = self._life
