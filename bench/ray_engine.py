@@ -31,9 +31,10 @@ def bare(count: int) -> None:
     assert ray.get([remote.remote(i) for i in range(count)])[-1] == count - 1
 
 
-def through(batch: bool | None, slots: int) -> Callable[[int], None]:  # noqa: FBT001 - what is compared
+def through(slots: int | None, *, batch: bool | None) -> Callable[[int], None]:
     """Return a contestant that submits to an authority and collects."""
-    authority = Authority(engine=RayEngine(batch=batch), slots=slots, events=0)
+    options = {} if slots is None else {"slots": slots}
+    authority = Authority(engine=RayEngine(batch=batch), events=0, **options)
 
     def run(count: int) -> None:
         handles = [authority.submit(noop, i) for i in range(count)]
@@ -52,8 +53,9 @@ def main() -> None:
     ray.init(num_cpus=2, object_store_memory=200 * 2**20, include_dashboard=False, log_to_driver=False)
     contestants = {
         "bare Ray": bare,
-        "whywait, one by one": through(False, options.slots),
-        "whywait": through(None, options.slots),
+        "whywait": through(None, batch=None),
+        f"... {options.slots} slots": through(options.slots, batch=None),
+        f"... {options.slots} slots, batch=False": through(options.slots, batch=False),
     }
     rates: dict[str, list[float]] = {name: [] for name in contestants}
     for run in contestants.values():
@@ -66,7 +68,7 @@ def main() -> None:
     reference = statistics.median(rates["bare Ray"])
     for name, measured in rates.items():
         rate = statistics.median(measured)
-        print(f"{name:24} {rate:8.0f} tasks/s   {rate / reference:6.2f} of bare Ray")
+        print(f"{name:30} {rate:8.0f} tasks/s   {rate / reference:6.2f} of bare Ray")
     ray.shutdown()
 
 

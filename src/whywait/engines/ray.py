@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import pickle
-import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -19,36 +18,34 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from whywait.elsewhere import Elsewhere
 from whywait.engines.answers import raised
 from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine
 from whywait.engines.frames import KIND_ERROR, KIND_VALUE
 from whywait.engines.messages import forget_streams, take_message
-from whywait.engines.pickling import Functions, require_cloudpickle
+from whywait.engines.pickling import require_cloudpickle
 from whywait.engines.pump import Pump
 from whywait.engines.ray_batches import Batches
-from whywait.engines.ray_cluster import Cluster, Node, available, join, leave, require_ray, total
+from whywait.engines.ray_cluster import Cluster, Node, join, leave, require_ray, total
+from whywait.engines.ray_limits import FollowedLimits, shortages
 from whywait.engines.ray_switchboard import GONE_BACK, KIND_HANDED_BACK, KIND_PLACED, KIND_SMALL
-from whywait.engines.worker_process import label_of
 from whywait.errors import TaskFailed
 from whywait.kernel.events import Kind
-from whywait.kernel.reasons import Placement, Shortage
-from whywait.kernel.state import Cause, Outcome, Wait
+from whywait.kernel.reasons import Placement
+from whywait.kernel.state import Cause, Outcome
 
 if TYPE_CHECKING:
     from whywait.authority import Authority
     from whywait.engines.ray_collector import Collector, Report
     from whywait.engines.ray_outpost import InStore, Outpost, Shipment
+    from whywait.engines.ray_parcels import Parcels
     from whywait.handle import Handle
 
 log = logging.getLogger("whywait")
 
 IN_FLIGHT: Final = 2000  # tasks of Ray at a time; more wait here, where they cost nothing
 KILL_AGAIN_S: Final = 2.0
-FEW: Final = 20  # plain arguments that travel in the parcel
 STEP_S: Final = 0.01
 SILENCE_S: Final = 0.2  # a body that runs is heard of within this
-_SOFT: Final = ("ram",)
 _RUNS: Final = ((KIND_VALUE, None, 0, 0), None)  # what is known of a body that has not ended
 
 
@@ -72,7 +69,6 @@ class RayEngine(Engine):
         self._options = options
         self._batches = Batches(batch)
         self._pump = Pump("whywait-ray", _do, _do, self._tell, _rest)
-        self._functions = Functions()
         self._inbox: deque[Handle[Any]] = deque()  # permitted, not with Ray yet
         self._outposts: dict[int, Outpost] = {}  # by task number: with Ray
         self._ahead: dict[int, tuple[Handle[Any], Any, Any]] = {}  # by task number: over before its turn
@@ -81,16 +77,18 @@ class RayEngine(Engine):
         self._will_send = False  # the pump has been told to
         self._results: weakref.WeakSet[InStore] = weakref.WeakSet()
         self._cluster: Cluster | None = None
-        self._remote: dict[Any, Any] = {}  # the remote function by number of results and demand
-        self._paths: tuple[list[str], bytes] = ([], b"")
-        self._followed: dict[str, int] | None = None  # limits that follow the cluster
+        self._parcels: Parcels
+        self._limits: FollowedLimits | None = None
 
     def attach(self, authority: Authority) -> None:
         """Connect to the cluster; what the authority was given no limit for follows it if all tasks run there."""
         super().attach(authority)
+        from whywait.engines.ray_parcels import Parcels
+
+        self._parcels = Parcels(authority.token)
         self._cluster = join(authority.token, self, self._address, self._options)
         if authority.settings.engine in (self, self.name):
-            self._followed = {}
+            self._limits = FollowedLimits(authority)
         self.nodes_changed(self._cluster.nodes)
 
     # The contract
@@ -154,7 +152,7 @@ class RayEngine(Engine):
             return Placement(self.name, node=f"{machine} ({node[:8]})", pid=pid)
         if outpost is not None and monotonic() - outpost.sent_s < SILENCE_S:
             return None  # it may run already: it will soon say so
-        return Placement(self.name, missing=self._missing(handle))
+        return Placement(self.name, missing=shortages(dict(handle._task.demand), self._nodes))
 
     # Out
 
@@ -164,7 +162,7 @@ class RayEngine(Engine):
         inbox, batches = self._inbox, self._batches
         until_s = monotonic() + STEP_S
         while inbox and self._in_flight < IN_FLIGHT:
-            cpus = total(self._cluster.nodes).get("cpu", 1) if self._cluster else 1
+            cpus = total(self._nodes).get("cpu", 0) or 1
             if monotonic() > until_s:  # others want a step, too
                 self._pump.post(self._send)
                 return
@@ -211,34 +209,16 @@ class RayEngine(Engine):
 
     def _ship(self, handles: list[Handle[Any]], ahead: Iterable[Handle[Any]] = ()) -> None:
         """Send tasks to Ray as one, with those behind that go ahead; what cannot be pickled fails alone."""
-        from whywait.engines.ray_child import Head, make_head
-        from whywait.engines.ray_outpost import Outpost, Shipment
-
-        cluster = self._cluster
-        packed = []
-        for handle in handles:
-            try:
-                packed.append((handle, *self._pack(handle)))
-            except BaseException as error:  # noqa: BLE001 - pickling runs code of the user
-                ahead = ()
-                self._report(handle, _fail(handle, f"it could not be pickled for the cluster: {error!r}", error))
-        if not packed or cluster is None:
+        packed = [each for each in map(self._packed, handles) if each is not None]
+        if not packed:
             return
         permitted = len(packed)
-        for handle in ahead:
-            with suppress(BaseException):  # it will be told when its turn comes
-                packed.append((handle, *self._pack(handle)))
-        shipment = Shipment([Outpost(handle, cluster, self.authority.token) for handle, _, _ in packed])
-        for outpost in shipment.outposts[permitted:]:
-            outpost.is_ahead = True
-        head = make_head(self._module_paths(), [parcel for _, parcel, _ in packed])
-        beside = [value for _, _, args in packed for value in args]
+        packed += [each for each in map(partial(self._packed, is_ahead=True), ahead) if each is not None]
+        shipment = self._load([handle for handle, _, _ in packed], permitted)
         self._in_flight += 1
-        for outpost in shipment.outposts:
-            self._outposts[outpost.number] = outpost
         try:
-            remote = self._remote_for(handles[0], len(packed))
-            refs = remote.remote(Head(head) if beside else head, *beside)
+            parcels = [parcel for _, parcel, _ in packed]
+            self._parcels.send(shipment, parcels, [each for *_, args in packed for each in args], self._nodes)
         except BaseException as error:  # noqa: BLE001 - Ray pickles the arguments
             self._in_flight -= 1
             if len(packed) == 1:
@@ -248,63 +228,29 @@ class RayEngine(Engine):
                 for outpost in shipment.outposts:
                     self._send_again(outpost)
             return
-        *shipment.values, shipment.status = refs
         self._watcher().watch(shipment, self._in_flight)
-        for outpost in shipment.outposts:
+        for outpost in shipment.outposts[:permitted]:
             if outpost.handle.attention and outpost.handle.aborted:  # it came meanwhile
                 self.abort(outpost.handle)
 
-    def _pack(self, handle: Handle[Any]) -> tuple[Any, list[Any]]:
-        """Return a task as it travels, and the arguments that Ray had better carry."""
-        from whywait.engines.ray_child import is_small
+    def _packed(self, handle: Handle[Any], *, is_ahead: bool = False) -> tuple[Handle[Any], Any, list[Any]] | None:
+        """Return a task as it travels; None if it cannot, which one that is ahead is told when its turn comes."""
+        try:
+            return (handle, *self._parcels.pack(handle, self._board_name))
+        except BaseException as error:  # noqa: BLE001 - pickling runs code of the user
+            if not is_ahead:
+                self._report(handle, _fail(handle, f"it could not be pickled for the cluster: {error!r}", error))
+            return None
 
-        number, fn = self._functions.pack(handle._fn)
-        kwargs = handle._kwargs or {}
-        args = [_argument(value) for value in (*handle._args, *kwargs.values())]
-        names = tuple(kwargs)
+    def _load(self, handles: list[Handle[Any]], permitted: int) -> Shipment:
+        from whywait.engines.ray_outpost import Outpost, Shipment
+
         assert self._cluster is not None, "it is connected while tasks are sent"
-        board, token = self._cluster.board_name, self.authority.token
-        is_plain = all(map(is_small, args)) and len(args) <= FEW
-        given = tuple(args) if is_plain else len(args)
-        return (board, token, handle._task.number, label_of(handle), number, fn, given, names), [] if is_plain else args
-
-    def _module_paths(self) -> bytes:
-        paths, data = self._paths
-        if paths != sys.path:
-            paths = sys.path[:]
-            data = pickle.dumps([path for path in paths if isinstance(path, str)])
-            self._paths = (paths, data)
-        return data
-
-    def _remote_for(self, handle: Handle[Any], count: int) -> Any:  # noqa: ANN401 - a remote function
-        """Return the remote function for so many tasks of such a demand."""
-        demand = handle._task.demand
-        found = self._remote.get((count, demand))
-        if found is None:
-            import ray
-
-            from whywait.engines.ray_child import carry_out
-
-            if not self._remote:
-                self._remote[None] = ray.remote(carry_out)
-            wanted = self._wanted(dict(demand))
-            found = self._remote[None].options(num_returns=count + 1, max_retries=0, **wanted)
-            if len(self._remote) < IN_FLIGHT:
-                self._remote[count, demand] = found
-        return found
-
-    def _wanted(self, demand: dict[str, int]) -> dict[str, Any]:
-        """Return a demand in Ray's words; a task that asks for no CPU is placed like one that asks for one."""
-        known = total(self._cluster.nodes) if self._cluster else {}
-        wanted: dict[str, Any] = {"num_cpus": demand.pop("cpu", 0) or 1}
-        ram = demand.pop("ram", 0)
-        if ram and ram <= known.get("ram", 0):  # beyond that it is soft: B2
-            wanted["memory"] = ram
-        gpus = demand.pop("gpu", 0)
-        if gpus:
-            wanted["num_gpus"] = gpus
-        named = {name: amount for name, amount in demand.items() if name in known}
-        return {**wanted, "resources": named} if named else wanted
+        shipment = Shipment([Outpost(handle, self._cluster, self.authority.token) for handle in handles])
+        for index, outpost in enumerate(shipment.outposts):
+            outpost.is_ahead = index >= permitted
+            self._outposts[outpost.number] = outpost
+        return shipment
 
     # In
 
@@ -485,28 +431,19 @@ class RayEngine(Engine):
 
     # The cluster
 
-    def nodes_changed(self, nodes: tuple[Node, ...]) -> None:
-        """Let the limits that nobody has set follow the cluster."""
-        self._remote.clear()
-        if self._followed is None:
-            return
-        sums = total(nodes)
-        unset = self.authority.settings.unset
-        wanted = {name: sums[name] for name in sums if name not in ("cpu", "ram") or name in unset}
-        for name in (*self.authority.settings.budget.hard, *self.authority.settings.budget.soft):
-            wanted.pop(name, None)
-        if "slots" in unset:
-            wanted[Wait.SLOT] = max(1, sums.get("cpu", 0))
-        for name in self._followed.keys() - wanted.keys():
-            wanted[name] = 0
-        changed = {name: amount for name, amount in wanted.items() if self._followed.get(name) != amount}
-        self._followed.update(changed)
-        if changed:
-            self.authority.command(lambda now: self._resize(now, changed))
+    @property
+    def _nodes(self) -> tuple[Node, ...]:
+        return self._cluster.nodes if self._cluster is not None else ()
 
-    def _resize(self, now: int, limits: dict[str, int]) -> None:
-        for name, amount in limits.items():
-            self.authority.kernel.resize(now, name, amount, soft=name in _SOFT)
+    @property
+    def _board_name(self) -> str:
+        return self._cluster.board_name if self._cluster is not None else ""
+
+    def nodes_changed(self, nodes: tuple[Node, ...]) -> None:
+        """Take in which nodes there are now; limits that nobody has set follow them."""
+        self._parcels.nodes_changed()
+        if self._limits is not None:
+            self._limits.follow(nodes)
 
     def switchboard_lost(self) -> None:
         """End what may have had something to say; what is sent from now on uses another one."""
@@ -530,21 +467,6 @@ class RayEngine(Engine):
         shipment.is_killed = True
         ray.cancel(shipment.status, force=True)
 
-    def _missing(self, handle: Handle[Any]) -> tuple[Shortage, ...]:
-        """Return what of a demand Ray has too little of, on any node or at the moment."""
-        cluster = self._cluster
-        if cluster is None:
-            return ()
-        need = {**dict(handle._task.demand), "cpu": dict(handle._task.demand).get("cpu", 0) or 1}
-        free = available()
-        largest = {name: max((node.resources.get(name, 0) for node in cluster.nodes), default=0) for name in need}
-        known = total(cluster.nodes)
-        return tuple(
-            Shortage(name, amount, largest[name], free.get(name, 0))
-            for name, amount in need.items()
-            if name in known and (amount > largest[name] or amount > free.get(name, 0))
-        )
-
     def _fetch_all(self) -> None:
         for result in list(self._results):
             result.detach()
@@ -556,18 +478,6 @@ def _do(act: Callable[[], None]) -> None:
 
 def _rest() -> None:
     """Do nothing when there is nothing to do."""
-
-
-def _argument(value: Any) -> Any:  # noqa: ANN401 - any argument
-    """Return an argument as Ray takes it: a result on the cluster stays there."""
-    from whywait.engines.ray_outpost import InStore
-    from whywait.handle import Handle
-
-    if isinstance(value, Handle):
-        value = value._value
-    if isinstance(value, InStore) and value.ref is not None:
-        return value.ref
-    return value.fetch() if isinstance(value, Elsewhere) else value
 
 
 def _place(outpost: Outpost) -> str:

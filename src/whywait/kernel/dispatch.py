@@ -185,7 +185,11 @@ class Dispatcher:
         lane = task.lane
         if lane is None or not lane.items or self.held or self.blocker is not None or self.next_lane(now) is not lane:
             return []
-        return [item for item in lane.items[lane.first_index : lane.first_index + most] if getattr(item, "lane", None) is lane]
+        return [
+            item
+            for item in lane.items[lane.first_index : lane.first_index + most]
+            if getattr(item, "lane", None) is lane
+        ]
 
     def _hand_over(self, now: int, lane: Lane) -> Task:
         """Mark the next task of a lane RUNNING that is on top of its level's heap; the caller takes slot and budget."""

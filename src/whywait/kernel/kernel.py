@@ -243,8 +243,8 @@ class Kernel:
         task: Task,
         outcome: str,
         cause: str | None,
-        retryable: bool,
-        heir: Task,  # noqa: FBT001 - as in ended
+        retryable: bool,  # noqa: FBT001 - as in ended
+        heir: Task,
     ) -> tuple[Task | None, bool]:
         """Do :meth:`ended`, and let a certain READY task have the slot, which it was promised when it was next in line.
 

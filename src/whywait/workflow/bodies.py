@@ -33,7 +33,7 @@ def make_body(body: Body, folder: Path, sink: Sink) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A function in a worker process, here or on a cluster, with its own environment and folder, writing into its own file."""
+    """A function in another process, maybe on a cluster, with environment and folder of its own, and its own log."""
 
     call: str
     folder: str

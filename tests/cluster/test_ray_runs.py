@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import ray_bodies
-from conftest import LIMIT_S, until
+from cluster_tools import LIMIT_S, until
 
 from whywait import Authority, Call, ConfigError, TaskFailed
 from whywait.elsewhere import Elsewhere

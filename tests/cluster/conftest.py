@@ -1,31 +1,11 @@
 """A real cluster of several nodes on this machine, for the tests of faults."""
 
 import os
-import time
 from contextlib import suppress
 
 import pytest
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-LIMIT_S = 40.0
-
-
-def until(condition, what="the condition"):
-    """Wait until the condition holds; return its value."""
-    end = time.monotonic() + LIMIT_S
-    while not (value := condition()):
-        assert time.monotonic() < end, f"{what}: no end of waiting within {LIMIT_S:g} s"
-        time.sleep(0.02)
-    return value
-
-
-def alive(pid):
-    """Return whether a process is there and no zombie."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.fixture(autouse=True)

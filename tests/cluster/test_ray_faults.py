@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import ray_bodies
-from conftest import LIMIT_S, alive, until
+from cluster_tools import LIMIT_S, alive, until
 
 from whywait import TaskFailed
 from whywait.kernel.state import TaskState
