@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-browser lint bench periodic docs clean
+.PHONY: help run test test-browser test-ray lint bench bench-ray periodic docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -22,6 +22,11 @@ test-browser: $(STAMP) ## run the tests of the DevTools page in Chromium, which 
 	tools/install_browser.sh
 	$(BIN)/python -m pytest -m browser tests/browser
 
+test-ray: $(STAMP) ## run the tests of the Ray engine on clusters of its own; Ray is installed if need be
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[ray]'
+	$(BIN)/python -m pytest -m ray tests/conformance
+	$(BIN)/python -m pytest -m ray tests/cluster
+
 lint: $(STAMP) ## check rules, format and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -30,6 +35,11 @@ lint: $(STAMP) ## check rules, format and types
 bench: $(STAMP) ## measure the kernel and the runtime
 	$(BIN)/python bench/kernel.py
 	$(BIN)/python bench/runtime.py
+
+bench-ray: $(STAMP) ## measure the Ray engine against bare Ray, and the kernel with many tasks in virtual time
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[ray]'
+	$(BIN)/python bench/ray_engine.py
+	$(BIN)/python bench/scale.py
 
 periodic: $(STAMP) ## measure periodics (against APScheduler), pause and abort
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[bench]'

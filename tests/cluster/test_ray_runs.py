@@ -29,9 +29,9 @@ def batches_of(engine):
     sizes = []
     ship = engine._ship
 
-    def counted(handles):
-        sizes.append(len(handles))
-        ship(handles)
+    def counted(handles, ahead=()):
+        sizes.append(len(handles) + len(ahead))
+        ship(handles, ahead)
 
     engine._ship = counted
     return sizes
@@ -73,6 +73,40 @@ def test_a_tiny_function_goes_in_batches_once_it_has_proven_itself(make):
     assert results([authority.submit(ray_bodies.nothing, i) for i in range(400)]) == list(range(400))
     assert max(sizes) > 1
     assert sum(sizes) == 405
+
+
+def test_who_is_next_in_line_goes_along_and_starts_when_its_turn_comes(make):
+    """S1, P2: never more than the slots, in order; the slot passes on from one to the next."""
+    authority = make(slots=1)
+    sizes = batches_of(authority.engines.default)
+    peaks = []
+    authority.tap(lambda _: peaks.append(len(authority.kernel.running)))
+    results([authority.submit(ray_bodies.nothing, i) for i in range(5)])
+    handles = [authority.submit(ray_bodies.nothing, i) for i in range(300)]
+    assert results(handles) == list(range(300))
+    assert max(sizes) > 1
+    assert max(peaks) == 1
+    numbers = [event.number for event in authority.events() if event.kind == "TASK_STARTED"]
+    assert numbers == sorted(numbers)
+    assert not authority.engines.default._outposts
+    assert not authority.engines.default._ahead
+
+
+def test_who_went_along_and_is_cancelled_before_its_turn_is_cancelled(head, tmp_path):
+    """D4: a pending task ends at once; those behind it are not harmed."""
+    with Authority(engine=RayEngine(batch=True), slots=1) as authority:
+        gate = authority.submit(ray_bodies.pid_and_wait, str(tmp_path / "a"))
+        handles = [authority.submit(ray_bodies.sometimes, i) for i in range(40)]
+        handles[6].cancel()
+        gate.cancel()
+        handles[8].cancel()
+        outcomes = [handle.outcome if handle.exception(LIMIT_S) else "SUCCESS" for handle in handles]
+    assert outcomes[6] == "ABORTED"
+    assert outcomes[8] in ("ABORTED", "SUCCESS")
+    expected = ["SUCCESS", "ERROR"] * 20
+    assert [each for i, each in enumerate(outcomes) if i not in (6, 8)] == [
+        each for i, each in enumerate(expected) if i not in (6, 8)
+    ]
 
 
 def test_a_batch_keeps_outcomes_apart(head):

@@ -173,8 +173,13 @@ class RayEngine(Engine):
             except IndexError:  # another thread was at it too
                 return
             handles = [handle for handle in handles if not self._is_over(handle)]
-            if handles:
-                self._ship(handles, self._find_ahead(handles[-1], len(handles), cpus))
+            try:
+                if handles:
+                    self._ship(handles, self._find_ahead(handles[-1], len(handles), cpus))
+            except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+                for handle in handles:
+                    if handle._task.number not in self._outposts and handle.is_unreported:
+                        self._report(handle, _fail(handle, f"it could not be sent to the cluster: {error!r}", error))
 
     def _is_over(self, handle: Handle[Any]) -> bool:
         """Return whether a task that may start need not be sent: it has gone ahead, or shall not run."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ TARGET_US: Final = 10_000  # of work in one batch
 AT_MOST: Final = 256
 DEPTH: Final = 2  # batches with Ray for each CPU; the rest waits here and makes the next batches larger
 _KEPT_AT_MOST: Final = 512
+_FUNCTIONS: Final = (FunctionType, BuiltinFunctionType)  # other callables may not even be hashable
 
 
 class Batches:
@@ -32,7 +34,7 @@ class Batches:
 
     def took(self, fn: Callable[..., Any], duration_us: int | None) -> None:
         """Take note of how long a body took; None: long enough to have something to say."""
-        if self._allowed is False:
+        if self._allowed is False or fn.__class__ not in _FUNCTIONS:
             return
         if duration_us is None or duration_us > TINY_US:
             self._pace.pop(fn, None)
@@ -44,7 +46,8 @@ class Batches:
 
     def failed(self, fn: Callable[..., Any]) -> None:
         """Take note that a body has failed: it goes alone until it has proven itself again."""
-        self._pace.pop(fn, None)
+        if fn.__class__ in _FUNCTIONS:
+            self._pace.pop(fn, None)
 
     def may_share(self, handle: Handle[Any]) -> bool:
         """Return whether a task may go together with others of its function."""
@@ -56,11 +59,15 @@ class Batches:
             or policy.max_wait_ns is not None
         ):
             return False
-        return self._allowed is True or self._pace.get(handle._fn, (0, 0.0))[0] >= PROVEN
+        return self._allowed is True or self._pace_of(handle._fn)[0] >= PROVEN
+
+    def _pace_of(self, fn: Callable[..., Any]) -> tuple[int, float]:
+        return self._pace.get(fn, (0, 0.0)) if fn.__class__ in _FUNCTIONS else (0, 0.0)
 
     def size_of(self, fn: Callable[..., Any]) -> int:
         """Return how many bodies of a function a batch may have."""
-        mean_us = max(self._pace.get(fn, (0, TARGET_US / 16))[1], 1.0)
+        count, mean_us = self._pace_of(fn)
+        mean_us = max(mean_us, 1.0) if count else TARGET_US / 16
         return min(AT_MOST, max(1, int(TARGET_US / mean_us)))
 
     def waits(self, handle: Handle[Any], in_flight: int, cpus: int) -> bool:
