@@ -31,10 +31,15 @@ def bare(count: int) -> None:
     assert ray.get([remote.remote(i) for i in range(count)])[-1] == count - 1
 
 
+authorities: list[Authority] = []
+
+
 def through(slots: int | None, *, batch: bool | None) -> Callable[[int], None]:
     """Return a contestant that submits to an authority and collects."""
     options = {} if slots is None else {"slots": slots}
     authority = Authority(engine=RayEngine(batch=batch), events=0, **options)
+
+    authorities.append(authority)
 
     def run(count: int) -> None:
         handles = [authority.submit(noop, i) for i in range(count)]
@@ -69,6 +74,8 @@ def main() -> None:
     for name, measured in rates.items():
         rate = statistics.median(measured)
         print(f"{name:30} {rate:8.0f} tasks/s   {rate / reference:6.2f} of bare Ray")
+    for authority in authorities:
+        authority.dispose()
     ray.shutdown()
 
 

@@ -114,6 +114,8 @@ class Cluster:
 
     def _follow(self) -> None:
         while not self._is_closed.wait(FOLLOW_S):
+            if not ray.is_initialized():  # the program has shut it down: to ask would end the process
+                return
             try:
                 nodes = _nodes()
             except Exception as error:  # noqa: BLE001 - it is not there for a moment, or for good: its tasks will tell
