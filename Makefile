@@ -11,7 +11,8 @@ BENCH_STAMP := $(BENCH_VENV)/.installed
 SCALE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-browser soak lint bench bench-quick bench-own periodic docs clean
+.PHONY: help run test test-browser test-ray soak lint bench bench-quick bench-own bench-ray periodic docs clean
+
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -29,6 +30,10 @@ test-browser: $(STAMP) ## run the tests of the DevTools page in Chromium, which 
 soak: $(STAMP) ## run the long tests of faults for hours, or SCALE=0.01 of that, and write docs/reliability.md
 	$(BIN)/python -m pytest tests/soak -s --timeout 7200 --scale $(SCALE)
 	$(BIN)/python tools/make_docs.py
+test-ray: $(STAMP) ## run the tests of the Ray engine on clusters of its own; Ray is installed if need be
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[ray]'
+	$(BIN)/python -m pytest -m ray tests/conformance
+	$(BIN)/python -m pytest -m ray tests/cluster
 
 lint: $(STAMP) ## check rules, format and types
 	$(BIN)/ruff check
@@ -44,6 +49,11 @@ bench-quick: $(BENCH_STAMP) ## the same in two minutes, to bench/results/quick.m
 bench-own: $(STAMP) ## measure the kernel and the runtime alone
 	$(BIN)/python bench/kernel.py
 	$(BIN)/python bench/runtime.py
+
+bench-ray: $(STAMP) ## measure the Ray engine against bare Ray, and the kernel with many tasks in virtual time
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[ray]'
+	$(BIN)/python bench/ray_engine.py
+	$(BIN)/python bench/scale.py
 
 periodic: $(STAMP) ## measure periodics (against APScheduler), pause and abort
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[bench]'

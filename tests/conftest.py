@@ -1,5 +1,6 @@
 """Shared by all tests: whatever a test makes is gone when it ends, and helper modules explain failed assertions."""
 
+import os
 import tempfile
 
 import pytest
@@ -24,8 +25,10 @@ def own_temporary_folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nothing_is_left_of_the_file(own_temporary_folder):
+def nothing_is_left_of_the_file(request, own_temporary_folder):
     """O5: when a file of tests is through, no thread, process, open file, loop or temporary file of it is left."""
+    if any(item.get_closest_marker("ray") for item in request.session.items if item.path == request.path):
+        request.getfixturevalue("ray_session")  # which all share
     before = Held.now()
     yield
     assert left_since(before) == []
@@ -44,3 +47,23 @@ def nothing_is_left(request, nothing_is_left_of_the_file):
     yield
     if not shared:
         assert left_since(before) == []
+
+
+@pytest.fixture(scope="session")
+def ray_session():
+    """A small Ray cluster on this machine, and a switchboard, that all tests of a session share."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+
+    from whywait.authority import Authority
+
+    ray.init(
+        num_cpus=6,
+        object_store_memory=200 * 2**20,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+    )
+    with Authority(engine="ray") as keeper:
+        yield keeper
+    ray.shutdown()

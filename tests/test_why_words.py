@@ -61,6 +61,7 @@ def test_every_event_has_words(kind):
     """V3: whatever its details."""
     details = {
         "state": "READY", "priority": 50, "cause": "vram", "outcome": "ERROR", "from": "READY", "to": "READY",
+        "limit": 2, "engine": "ray", "node": "ab12", "machine": "m", "pid": 7,
         "starved_ns": 1, "attempt": 2, "interval_ns": 1, "code": "SRS-E-RUN-002", "reason": "failures", "tasks": 1,
     }  # fmt: skip
     told = event_in_words(Event(1, 0, kind, "s", None, "x", None, tuple(details.items())))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from time import monotonic_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -238,6 +239,8 @@ class Authority(Core):
         """Return why a task waits, or what it does, or how its whole wait divided, over all attempts."""
         with self.lock:
             why = self.kernel.why(monotonic_ns(), handle._task, handle._attempts or ())
+        if why.running_ns is not None:
+            why = replace(why, placement=handle._engine.placement(handle))
         return in_words(why)
 
     # The end

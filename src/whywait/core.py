@@ -238,6 +238,32 @@ class Core(Services):
             self._journal.deliver()
         return go_on
 
+    def following(self, handle: Handle[Any], most: int) -> list[Handle[Any]]:
+        """Return whose turn it is after a running task if nothing changes: its like only, at most so many."""
+        with self.lock:
+            tasks = self.kernel.following(monotonic_ns(), handle._task, most)
+            return [task.job for task in tasks if task.job is not None]
+
+    def hand_on(self, handle: Handle[Any], outcome: Ended, heir: Handle[Any]) -> bool:
+        """Report that a body has ended and another one gone on in its slot; return whether that one has started."""
+
+        def act(now: int) -> bool:
+            task = handle._task
+            retried, has_started = self.kernel.hand_on(now, task, *outcome, heir._task)
+            if retried is None:
+                if task.outcome != Outcome.SUCCESS:
+                    handle.note_failure()
+                handle._done = True
+                task.job = None
+            else:
+                handle.retried(retried)
+            return has_started
+
+        has_started = self.command(act)
+        if handle._done:
+            self._finished(handle)
+        return has_started
+
     def _finished(self, handle: Handle[Any]) -> None:
         """Let a handle go whose task has its final outcome, and tell whoever waits."""
         handle._fn = handle._context = handle._kwargs = handle._signal = None

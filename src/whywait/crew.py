@@ -263,9 +263,10 @@ class Crew:
                 self._threads -= 1
                 if self._ready:
                     ready.append(self._ready.popleft())
+        if is_first:  # at once: the body may see the failure, too
+            ask_end(self.handle, member.kind)
         self._note(_ENDED, member)
         if is_first:
-            ask_end(self.handle, member.kind)
             self.handle._authority.interrupt(self.handle)
         elif error is not None and member.state == "failed":
             log.error("%s %s of task %s failed too: %s", member.kind, member.name, self.handle.id, shown_error(error))

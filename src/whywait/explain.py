@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from whywait.kernel import reasons as kernel_reasons
 from whywait.kernel.events import Event, Kind
-from whywait.kernel.reasons import Blocking, Condition, ConditionKind, Holder, Reason, ReasonKind
+from whywait.kernel.reasons import Blocking, Condition, ConditionKind, Holder, Reason, ReasonKind, Shortage
 from whywait.kernel.state import Cause, Outcome, TaskState, Wait
 from whywait.settings import NS
 from whywait.units import NS_PER_MS, format_ms, format_size
@@ -94,6 +94,7 @@ class Why(kernel_reasons.Why):
         if self.conditions:
             lines.append(f"  it starts when {_listed(list(self.starts_when))}")
         if self.running_ns is not None:
+            lines += _placed(self)
             lines += _waited_for_by(self)
         if self.outcome is not None or not self.reasons:
             lines += _division(self)
@@ -131,7 +132,25 @@ def _doing(why: Why, running_ns: int) -> str:
     if why.parked_ns is not None:
         parked, started = _time(why.parked_ns), _time(running_ns)
         return f"has been parked for {parked} (somebody has to resume it), started {started} ago,"
+    if why.placement is not None and why.placement.node is None:
+        return f"was permitted {_time(running_ns)} ago, waits for {why.placement.engine} to place it,"
     return f"has been running for {_time(running_ns)}"
+
+
+def _placed(why: Why) -> list[str]:
+    placement = why.placement
+    if placement is None:
+        return []
+    if placement.node is not None:
+        return [f"  {placement.engine} runs it on {placement.node}, process {placement.pid}"]
+    return [f"  {placement.engine} {_shortage(row)}" for row in placement.missing]
+
+
+def _shortage(row: Shortage) -> str:
+    need, largest, free = (_amount(row.name, amount) for amount in (row.need, row.largest, row.free))
+    if row.need > row.largest:
+        return f"has no node for it: it needs {need} {row.name}, and the largest has {largest}"
+    return f"has too little free: it needs {need} {row.name}, and all nodes together have {free}"
 
 
 def _holding(why: Why) -> str:
@@ -324,6 +343,8 @@ _CONDITIONS: Final[dict[str, Callable[[Condition, Why], str]]] = {
 
 # Events
 
+_LIMITS: Final = {Wait.SLOT: "slots"}
+
 
 def event_in_words(event: Event) -> str:
     """Return what an event tells, in one line."""
@@ -377,6 +398,10 @@ _EVENTS: Final[dict[str, Callable[[str, dict[str, Any]], str]]] = {
     Kind.TASK_STARVED: lambda who, details: (
         f"{who} is starved: a higher priority has held a slot for {_time(details['starved_ns'])} of its wait"
     ),
+    Kind.TASK_PLACED: lambda who, details: (
+        f"{who} was placed by {details['engine']} on {details['machine']} ({details['node']}), process {details['pid']}"
+    ),
+    Kind.LIMIT_CHANGED: lambda who, details: f"there are {_amount(who, details['limit'])} {_LIMITS.get(who, who)} now",
     Kind.SCOPE_CREATED: lambda who, _: f"{who} was opened",
     Kind.SCOPE_ATTACHED: lambda who, _: f"{who} accepts tasks",
     Kind.SCOPE_RUNNING: lambda who, _: f"{who} runs its first task",

@@ -265,7 +265,7 @@ def follow(handle: Handle[T]) -> Future[T]:
     def copy(handle: Handle[T]) -> None:
         error = handle.exception()
         if error is None:
-            future.set_result(handle._value)
+            future.set_result(handle.result())
         else:
             future.set_exception(error)
 

@@ -8,6 +8,7 @@ from contextvars import Context
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from whywait.elsewhere import Elsewhere, fetched
 from whywait.errors import (
     PauseTimeout,
     TaskAborted,
@@ -136,7 +137,7 @@ class Handle(Generic[T]):
         if not self._done:
             self._wait(timeout)
         if self._task.outcome == Outcome.SUCCESS:
-            return self._value
+            return fetched(self._value)  # type: ignore[no-any-return]
         raise self._failure()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -180,6 +181,8 @@ class Handle(Generic[T]):
 
             self.add_done_callback(wake)
             yield from waiter
+        if isinstance(getattr(self, "_value", None), Elsewhere):
+            yield from asyncio.to_thread(self.result).__await__()  # the loop need not wait for it to come
         return self.result()
 
     # Acting on it
@@ -363,4 +366,4 @@ def _place(error: BaseException) -> str:
 
 
 def _resolved(value: Any) -> Any:  # noqa: ANN401 - any argument
-    return value._value if isinstance(value, Handle) else value
+    return fetched(value._value) if isinstance(value, Handle) else value

@@ -29,6 +29,7 @@ MAGIC: Final = "whywait record"
 VERSION: Final = 1
 _NOT_RECORDED: Final = (
     "why",
+    "following",
     "snapshot",
     "repair",
 )  # what takes the time and changes nothing, and what cannot be replayed

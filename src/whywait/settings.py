@@ -49,6 +49,7 @@ class Settings:
     engine: Any = None
     inject: bool = False
     events: int = 10_000
+    unset: frozenset[str] = frozenset()  # limits that neither an argument nor a variable has set
 
 
 @dataclass(slots=True)
@@ -115,7 +116,17 @@ class Given:
             engine=engine,
             inject=self.inject,
             events=self.events,
+            unset=self._left_out(env, scheduler),
         )
+
+    def _left_out(self, env: _Environment, scheduler: str) -> frozenset[str]:
+        """Return the limits that an engine may settle, since nobody else has."""
+        given = {
+            "slots": self.slots is not UNSET or scheduler == "unbounded" or env.has("WHYWAIT_SLOTS"),
+            "cpu": self.cpu is not UNSET or env.has("WHYWAIT_CPU_SLOTS"),
+            "ram": self.ram is not UNSET or env.has("WHYWAIT_RAM_MB_SOFT"),
+        }
+        return frozenset(name for name in given if not given[name])
 
     def _budget(self, env: _Environment) -> Budget:
         megabytes = {name: env.integer(f"WHYWAIT_{name.upper()}_MB_SOFT", 0, None) for name in ("ram", "vram")}
@@ -161,6 +172,10 @@ class _Environment:
         if value > MOST:
             raise ConfigError(f"environment variable {name}={shown(value)} is not allowed: use an int up to {MOST:,}")
         return value
+
+    def has(self, name: str) -> bool:
+        """Return whether a variable says anything."""
+        return bool(self._variables.get(name, "").strip())
 
     def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
         text = self._variables.get(name, "").strip().lower()

@@ -5,14 +5,14 @@ from contextlib import suppress
 import bodies
 import inner_bodies
 import pytest
-from promises import PROMISES
+from promises import ENGINES, PROMISES
 from stage import LIMIT_S, Stage
 
 from whywait.authority import Authority
 from whywait.errors import DisposeIncomplete
 
 
-@pytest.fixture(params=PROMISES)
+@pytest.fixture(params=ENGINES)
 def engine(request):
     """The name of the engine under test."""
     return request.param

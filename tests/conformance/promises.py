@@ -6,6 +6,8 @@ skipped.
 
 from dataclasses import dataclass
 
+import pytest
+
 
 @dataclass(frozen=True)
 class Promises:
@@ -21,7 +23,7 @@ class Promises:
     ends_deaf: bool  # a body that ignores whatever it is told is ended after `grace`
 
 
-PROMISES = {
+PROMISES: dict[str, Promises] = {
     "thread": Promises(
         form="plain",
         crowd=40,
@@ -62,4 +64,17 @@ PROMISES = {
         ends_reluctant=True,
         ends_deaf=True,
     ),
+    "ray": Promises(
+        form="plain",
+        crowd=3,
+        has_context=False,
+        shares_memory=False,
+        has_frames=False,
+        interrupts=False,
+        ends_reluctant=True,
+        ends_deaf=True,
+    ),
 }
+
+# A cluster takes its time to start: its tests run by themselves (make test-ray).
+ENGINES = [pytest.param(name, marks=[pytest.mark.ray] if name == "ray" else []) for name in PROMISES]

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from promises import PROMISES
+from promises import ENGINES
 from stage import LIMIT_S, until
 
 from whywait import Call, Strict
@@ -189,7 +189,7 @@ def test_cancel_races_with_the_end(wide, body):
     assert wide.stats()["active"] == 0
 
 
-@pytest.mark.parametrize("engine", PROMISES)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_finaliser_may_submit_and_never_deadlocks(engine, promises):
     """T3: in the middle of anything, wherever the collector strikes: it works or it raises."""
     command = [sys.executable, "-W", "error", str(FINALISER), engine, promises.form]

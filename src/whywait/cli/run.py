@@ -25,7 +25,7 @@ from whywait.simulation import Simulation
 from whywait.units import format_ms
 from whywait.workflow import Workflow, load
 from whywait.workflow.outputs import routed
-from whywait.workflow.plan import levels, select, to_workload, without_duration
+from whywait.workflow.plan import levels, select, to_workload, with_engine, without_duration
 from whywait.workflow.recording import Wanted, file_hooks, write_files
 from whywait.workflow.result import failures, succeeded, to_dict, to_text
 from whywait.workflow.run import Run, authority_settings
@@ -75,6 +75,9 @@ def run(
         bool, typer.Option("--keep-going", help='Go on after a failure even where the file says on_error = "abort".')
     ] = False,
     slots: Annotated[str | None, typer.Option(metavar="N|none", help="Run so many at once, not the file's.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Run functions there that name no engine: process, ray, ...")
+    ] = None,
     sets: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Set a variable of [vars], or any field by its path; repeat."),
@@ -108,6 +111,8 @@ def run(
     workflow = load(file, sets or ())
     if slots is not None:
         workflow = replace(workflow, has_slots=True, slots=parse_slots(slots))
+    if engine is not None:
+        workflow = with_engine(workflow, engine)
     if only:
         workflow = select(workflow, [*only, *more])
     if dry_run:
@@ -122,7 +127,11 @@ def run(
         logs=None if logs is None else logs.resolve(),
         keep_going=keep_going,
         hooks=hooks,
-        authority_options={"events": max(10_000, 50 * len(workflow.tasks)), "record": wanted.record},
+        authority_options={
+            "events": max(10_000, 50 * len(workflow.tasks)),
+            "record": wanted.record,
+            **({} if engine is None else {"engine": engine}),
+        },
     )
     signals = Signals()
     try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from whywait.kernel.reasons import Placement
 from whywait.kernel.state import Cause, Outcome
 
 if TYPE_CHECKING:
@@ -63,6 +64,10 @@ class Engine(ABC):
 
     def resume(self, handle: Handle[Any]) -> None:
         """Let a parked body go on."""
+
+    def placement(self, handle: Handle[Any]) -> Placement | None:  # noqa: ARG002 - for those that know
+        """Return where a task is that this engine was told to start; None: in this process, or as good as."""
+        return None
 
     def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run coroutines, if any, on this loop."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from queue import Empty, Full
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from whywait.context import TaskContext
 from whywait.engines.frames import KIND_ASK, KIND_EMIT, KIND_NOTE, KIND_PARKED, PARK, unpack_named
@@ -14,11 +14,23 @@ from whywait.errors import WhywaitError
 from whywait.streams import Pickled
 
 if TYPE_CHECKING:
-    from whywait.engines.worker_process import WorkerProcess
     from whywait.handle import Handle
 
 
-def take_message(handle: Handle[Any], worker: WorkerProcess, kind: int, payload: bytes | bytearray) -> None:
+class Outside(Protocol):
+    """Where (a part of) a task runs, as far as messages are concerned."""
+
+    turn: int
+    outlets: dict[str, Any]
+
+    def say(self, line: str) -> None:
+        """Tell it something about its task, whose number stands for ``{}``."""
+
+    def answer(self, number: int, data: bytes) -> None:
+        """Send the answer to a question."""
+
+
+def take_message(handle: Handle[Any], worker: Outside, kind: int, payload: bytes | bytearray) -> None:
     """Act on a message from a worker process that runs (a part of) a task."""
     authority = handle._authority
     if kind == KIND_PARKED:
@@ -42,14 +54,14 @@ def take_message(handle: Handle[Any], worker: WorkerProcess, kind: int, payload:
         threading.Thread(target=_answer, args=(handle, worker, number, question), name=name, daemon=True).start()
 
 
-def forget_streams(worker: WorkerProcess) -> None:
+def forget_streams(worker: Outside) -> None:
     """Take back what a worker process was promised."""
     for stream in worker.outlets.values():
         stream.forget_producer(worker)
     worker.outlets.clear()
 
 
-def _answer(handle: Handle[Any], worker: WorkerProcess, number: int, question: tuple[Any, ...]) -> None:
+def _answer(handle: Handle[Any], worker: Outside, number: int, question: tuple[Any, ...]) -> None:
     """Do what a worker process asks of a queue."""
     verb, name, limit, timeout, data = question
     queue = TaskContext(handle).queue(name, limit=limit)

@@ -45,12 +45,19 @@ def _command() -> Engine:
     return CommandEngine()
 
 
+def _ray() -> Engine:
+    from whywait.engines.ray import RayEngine
+
+    return RayEngine()
+
+
 MAKERS: Final[dict[str, Callable[[], Engine]]] = {
     "thread": _thread,
     "simple": _simple,
     "asyncio": _asyncio,
     "process": _process,
     "command": _command,
+    "ray": _ray,
 }
 
 

@@ -167,6 +167,30 @@ class Dispatcher:
                 return gate
         return None
 
+    def start_given(self, now: int, task: Task) -> bool:
+        """Start a certain READY task whose gates are open, whoever else is in line; return whether they are."""
+        lane = task.lane
+        assert lane is not None, "a READY task is in a lane"
+        if self.slots.free <= 0 or self.closed_gate(lane) is not None:
+            return False
+        self.leave(now, task)
+        task.lane = lane
+        task.state = TaskState.RUNNING
+        task.since = now
+        self._take(now, task, lane)
+        return True
+
+    def following(self, now: int, task: Task, most: int) -> list[Task]:
+        """Return who starts next in the lane of a running task if nothing changes, at most so many, in order."""
+        lane = task.lane
+        if lane is None or not lane.items or self.held or self.blocker is not None or self.next_lane(now) is not lane:
+            return []
+        return [
+            item
+            for item in lane.items[lane.first_index : lane.first_index + most]
+            if getattr(item, "lane", None) is lane
+        ]
+
     def _hand_over(self, now: int, lane: Lane) -> Task:
         """Mark the next task of a lane RUNNING that is on top of its level's heap; the caller takes slot and budget."""
         task = lane.shift()

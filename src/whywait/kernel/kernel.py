@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from whywait.errors import ConfigError, InvalidTransition, QueueFull, Rejected, UnknownTask
+from whywait.kernel import limits as limits_of
 from whywait.kernel import scopes, snapshot, why
 from whywait.kernel.events import Details, Kind, RawEvent, outcome_details
 from whywait.kernel.lanes import Aging, Order
@@ -119,6 +120,13 @@ class Kernel:
     def dispose(self, now: int, scope: Scope) -> None:
         """End everything inside a scope; it is DISPOSED when the last body has ended. Idempotent."""
         scopes.dispose(self._life, now, scope)
+
+    def resize(self, now: int, name: str, limit: int, *, soft: bool = False) -> None:
+        """Change how many slots (``slot``) or how much of a resource there is; what runs goes on.
+
+        A resource that the budget did not have is added, hard unless ``soft``.
+        """
+        limits_of.resize(self._life, now, name, limit, soft=soft)
 
     # Tasks
 
@@ -239,6 +247,29 @@ class Kernel:
             if new is not None:
                 return None, [new]
         return self.ended(now, task, outcome, cause, retryable), self.dispatch(now)
+
+    def following(self, now: int, task: Task, most: int) -> list[Task]:
+        """Return who starts next in the lane of a running task if nothing changes, at most so many, in order."""
+        return self.dispatcher.following(now, task, most)
+
+    def hand_on(
+        self,
+        now: int,
+        task: Task,
+        outcome: str,
+        cause: str | None,
+        retryable: bool,  # noqa: FBT001 - as in ended
+        heir: Task,
+    ) -> tuple[Task | None, bool]:
+        """Do :meth:`ended`, and let a certain READY task have the slot, which it was promised when it was next in line.
+
+        Return the new task if it is retried, and whether the heir has started: it may be gone, paused or held up.
+        """
+        retried = self.ended(now, task, outcome, cause, retryable)
+        if heir.state != TaskState.READY or not self.dispatcher.start_given(now, heir):
+            return retried, False
+        self._started(now, [heir])
+        return retried, True
 
     def parked(self, now: int, task: Task) -> None:
         """Record that a body has parked at a checkpoint."""

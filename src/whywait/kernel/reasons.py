@@ -122,6 +122,25 @@ class Blocked(NamedTuple):
     at_least: bool = False  # there may be more: not all lanes were looked at
 
 
+class Shortage(NamedTuple):
+    """What of a demand a cluster has too little of."""
+
+    name: str
+    need: int
+    largest: int  # that of the machine that has most
+    free: int  # on all machines together
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a permitted task is, if its engine leaves that to somebody else, such as a cluster."""
+
+    engine: str
+    node: str | None = None  # None: it waits for a place
+    pid: int | None = None
+    missing: tuple[Shortage, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Why:
     """The answer for one task at one moment."""
@@ -159,6 +178,7 @@ class Why:
     blocks: tuple[Blocked, ...] = ()  # who waits for what it holds
     awaited_by: int = 0  # how many tasks depend on it directly
     awaiting: tuple[str, ...] = ()  # the first of them
+    placement: Placement | None = None  # told by its engine
 
     @property
     def never(self) -> bool:
@@ -183,6 +203,8 @@ class Why:
         data["demand"] = dict(self.demand)
         data["holds"] = dict(self.holds)
         data["lane"] = None if self.lane is None else [self.lane[0], self.lane[1], dict(self.lane[2])]
+        if self.placement is not None:
+            data["placement"]["missing"] = [row._asdict() for row in self.placement.missing]
         for name in ("ahead", "blocks", "conditions", "starved_by"):
             data[name] = [row._asdict() for row in getattr(self, name)]
         for reason, entry in zip(self.reasons, data["reasons"], strict=True):

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from whywait.engines.command import Command
 from whywait.workflow.callables import find_function
+from whywait.workflow.format import AWAY
 from whywait.workflow.model import Body
 from whywait.workflow.outputs import Sink
 
-PROCESS: Final = "process"
 STDERR_KEPT: Final = 8192  # bytes, for the message of a failure; the output itself goes to the sink
 
 
@@ -26,14 +26,14 @@ def make_body(body: Body, folder: Path, sink: Sink) -> Callable[..., Any]:
         return Command(body.run, cwd=cwd, env=body.env or None, limit=STDERR_KEPT, on_output=sink.write)
     assert body.call is not None, "a body is a command or a function"
     function = find_function(body.call, folder)
-    if body.engine != PROCESS:
+    if body.engine not in AWAY:
         return function
     return Remote(body.call, str(folder), str(sink.path), str(cwd), dict(body.env))
 
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A function in a worker process, with its own environment and folder, writing into its own file."""
+    """A function in another process, maybe on a cluster, with environment and folder of its own, and its own log."""
 
     call: str
     folder: str
@@ -70,6 +70,9 @@ def _environment(more: Mapping[str, str]) -> Iterator[None]:
 @contextmanager
 def _output_into(path: str) -> Iterator[None]:
     """Let both standard streams of this process, and of what it starts, end in a file."""
+    if not Path(path).parent.is_dir():  # on another machine: its output stays there
+        yield
+        return
     sys.stdout.flush()
     sys.stderr.flush()
     kept = os.dup(1), os.dup(2)

@@ -270,6 +270,8 @@ _BODY: Final[Fields] = {
     "args": Field(records, {"type": "array"}, "positional arguments of the command or function"),
     "kwargs": Field(mapping, {"type": "object"}, "keyword arguments of the function"),
 }  # fmt: skip
+AWAY: Final = ("process", "ray")  # engines whose bodies run in other processes
+ENGINES: Final = ("thread", "simple", "asyncio", "process", "ray", "command")
 _SURROUNDINGS: Final[Fields] = {
     "env": Field(_environment, _ENV, "environment variables, added to those there are"),
     "cwd": Field(_text, _TEXT, "the folder it runs in, from the file's own folder"),
@@ -277,9 +279,9 @@ _SURROUNDINGS: Final[Fields] = {
     **_DEMAND,
     **_POLICY,
     "engine": Field(
-        one_of("thread", "simple", "asyncio", "process", "command"),
-        {"enum": ["thread", "simple", "asyncio", "process", "command"]},
-        "what carries it out: thread (functions), asyncio (coroutines), process, command (commands)",
+        one_of(*ENGINES),
+        {"enum": list(ENGINES)},
+        "what carries it out: thread (functions), asyncio (coroutines), process, ray (a cluster), command (commands)",
     ),
     "scope": Field(task_name, _TEXT, "the scope it belongs to, one of [scope.NAME]"),
     "duration": Field(

@@ -12,7 +12,8 @@ from whywait.fields import unknown_name
 from whywait.kernel.model import Retry
 from whywait.simulation import Simulation
 from whywait.units import NS_PER_MS
-from whywait.workflow.model import PeriodicSpec, TaskSpec, Workflow
+from whywait.workflow.format import ENGINES
+from whywait.workflow.model import Body, PeriodicSpec, TaskSpec, Workflow
 
 _POLICY: Final = {"timeout_ns": "timeout_ms", "max_wait_ns": "max_wait_ms"}
 
@@ -36,6 +37,22 @@ def select(workflow: Workflow, only: Iterable[str]) -> Workflow:
             chosen.add(ident)
             todo += by_id[ident].needs
     return replace(workflow, tasks=tuple(task for task in workflow.tasks if task.id in chosen))
+
+
+def with_engine(workflow: Workflow, engine: str) -> Workflow:
+    """Return the workflow with this engine for all functions that name none; commands stay commands."""
+    functions = [name for name in ENGINES if name != "command"]
+    if engine not in functions:
+        raise ConfigError(f"--engine: {unknown_name(engine, 'an engine for functions', functions)}")
+
+    def settled(body: Body) -> Body:
+        return body if body.call is None or body.engine is not None else replace(body, engine=engine)
+
+    return replace(
+        workflow,
+        tasks=tuple(replace(task, body=settled(task.body)) for task in workflow.tasks),
+        periodics=tuple(replace(spec, body=settled(spec.body)) for spec in workflow.periodics),
+    )
 
 
 def without_duration(workflow: Workflow) -> list[str]:

@@ -239,7 +239,7 @@ class _Reader:
             if engine == _COMMAND:
                 self._problems.add((*path, "engine"), '"command" cannot call a function: use thread or process')
             for key, what in (("env", "an environment"), ("cwd", "a folder")):
-                if key in fields and engine != "process" and self._says(path, key):
+                if key in fields and engine not in tables.AWAY and self._says(path, key):
                     message = (
                         f'a function that shares the process cannot have {what} of its own: use engine = "process"'
                     )

@@ -23,7 +23,8 @@ from whywait.kernel.state import Outcome
 from whywait.scope import Scope
 from whywait.settings import NS
 from whywait.submission import Call, prepare
-from whywait.workflow.bodies import PROCESS, make_body
+from whywait.workflow.bodies import make_body
+from whywait.workflow.format import AWAY
 from whywait.workflow.model import PeriodicSpec, ScopeSpec, TaskSpec, Workflow
 from whywait.workflow.outputs import Outputs, Sink, into
 from whywait.workflow.progress import Progress
@@ -156,7 +157,7 @@ class Run:
             self._scopes[spec.key] = parent.scope(spec.key, **_scope_options(spec))
 
     def _function(self, spec: TaskSpec | PeriodicSpec) -> tuple[Callable[..., Any], Sink]:
-        sink = self.outputs.open(spec.id, external=spec.body.engine == PROCESS)
+        sink = self.outputs.open(spec.id, external=spec.body.engine in AWAY)
         try:
             return make_body(spec.body, self.workflow.folder, sink), sink
         except ConfigError as error:

@@ -1,0 +1,83 @@
+"""What the Ray engine costs: no-op tasks through whywait against bare Ray, in one process and one cluster.
+
+Rounds of all contestants alternate, so that whatever else the machine does hits all of them. Prints the median rate of
+each and its ratio to bare Ray.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+import ray
+
+from whywait import Authority
+from whywait.engines.ray import RayEngine
+
+
+def noop(value: int) -> int:
+    """Do nothing."""
+    return value
+
+
+def bare(count: int) -> None:
+    """Submit to Ray and collect."""
+    remote = ray.remote(max_retries=0)(noop)
+    assert ray.get([remote.remote(i) for i in range(count)])[-1] == count - 1
+
+
+authorities: list[Authority] = []
+
+
+def through(slots: int | None, *, batch: bool | None) -> Callable[[int], None]:
+    """Return a contestant that submits to an authority and collects."""
+    options = {} if slots is None else {"slots": slots}
+    authority = Authority(engine=RayEngine(batch=batch), events=0, **options)
+
+    authorities.append(authority)
+
+    def run(count: int) -> None:
+        handles = [authority.submit(noop, i) for i in range(count)]
+        assert [handle.result() for handle in handles][-1] == count - 1
+
+    return run
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--slots", type=int, default=1000)
+    options = parser.parse_args()
+    ray.init(num_cpus=2, object_store_memory=200 * 2**20, include_dashboard=False, log_to_driver=False)
+    contestants = {
+        "bare Ray": bare,
+        "whywait": through(None, batch=None),
+        f"... {options.slots} slots": through(options.slots, batch=None),
+        f"... {options.slots} slots, batch=False": through(options.slots, batch=False),
+    }
+    rates: dict[str, list[float]] = {name: [] for name in contestants}
+    for run in contestants.values():
+        run(200)
+    for _ in range(options.rounds):
+        for name, run in contestants.items():
+            began = time.perf_counter()
+            run(options.tasks)
+            rates[name].append(options.tasks / (time.perf_counter() - began))
+    reference = statistics.median(rates["bare Ray"])
+    for name, measured in rates.items():
+        rate = statistics.median(measured)
+        print(f"{name:30} {rate:8.0f} tasks/s   {rate / reference:6.2f} of bare Ray")
+    for authority in authorities:
+        authority.dispose()
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()

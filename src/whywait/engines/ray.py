@@ -1,0 +1,497 @@
+"""The Ray engine: functions on a cluster. The kernel permits, Ray places and carries out.
+
+Every permitted task becomes a task of Ray with the same demand; Ray's own retries are off. A pump sends what was
+posted and takes in what has ended. Results stay in Ray's object store: the next task on the cluster gets a reference,
+this process gets the result when somebody asks. What bodies say and are told while they run goes through the
+switchboard, see :mod:`whywait.engines.ray_switchboard`.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from whywait.engines.answers import raised
+from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine
+from whywait.engines.frames import KIND_ERROR, KIND_VALUE
+from whywait.engines.messages import forget_streams, take_message
+from whywait.engines.pickling import require_cloudpickle
+from whywait.engines.pump import Pump
+from whywait.engines.ray_batches import Batches
+from whywait.engines.ray_cluster import Cluster, Node, join, leave, require_ray, total
+from whywait.engines.ray_limits import FollowedLimits, shortages
+from whywait.engines.ray_switchboard import GONE_BACK, KIND_HANDED_BACK, KIND_PLACED, KIND_SMALL
+from whywait.errors import TaskFailed
+from whywait.kernel.events import Kind
+from whywait.kernel.reasons import Placement
+from whywait.kernel.state import Cause, Outcome
+
+if TYPE_CHECKING:
+    from whywait.authority import Authority
+    from whywait.engines.ray_collector import Collector, Report
+    from whywait.engines.ray_outpost import InStore, Outpost, Shipment
+    from whywait.engines.ray_parcels import Parcels
+    from whywait.handle import Handle
+
+log = logging.getLogger("whywait")
+
+IN_FLIGHT: Final = 2000  # tasks of Ray at a time; more wait here, where they cost nothing
+KILL_AGAIN_S: Final = 2.0
+STEP_S: Final = 0.01
+SILENCE_S: Final = 0.2  # a body that runs is heard of within this
+_RUNS: Final = ((KIND_VALUE, None, 0, 0), None)  # what is known of a body that has not ended
+
+
+class RayEngine(Engine):
+    """Runs functions and coroutine functions on a Ray cluster.
+
+    ``address`` is that of a cluster (``"auto"``, ``"host:port"``); left out it is ``RAY_ADDRESS``, or an instance of
+    Ray that starts and ends with the authority. ``batch``: whether tasks of one function may go to a worker
+    together; left out, those do whose function is over in no time. Other options go to ``ray.init``.
+    """
+
+    name: ClassVar[str] = "ray"
+    can_kill: ClassVar[bool] = True
+    runs_coroutines: ClassVar[bool] = True
+
+    def __init__(self, address: str | None = None, *, batch: bool | None = None, **options: Any) -> None:  # noqa: ANN401 - those of Ray
+        """Connect when an authority first needs it."""
+        require_ray()
+        require_cloudpickle()
+        self._address = address
+        self._options = options
+        self._batches = Batches(batch)
+        self._pump = Pump("whywait-ray", _do, _do, self._tell, _rest)
+        self._inbox: deque[Handle[Any]] = deque()  # permitted, not with Ray yet
+        self._outposts: dict[int, Outpost] = {}  # by task number: with Ray
+        self._ahead: dict[int, tuple[Handle[Any], Any, Any]] = {}  # by task number: over before its turn
+        self._in_flight = 0  # tasks of Ray
+        self._collector: Collector | None = None
+        self._will_send = False  # the pump has been told to
+        self._results: weakref.WeakSet[InStore] = weakref.WeakSet()
+        self._cluster: Cluster | None = None
+        self._parcels: Parcels
+        self._limits: FollowedLimits | None = None
+
+    def attach(self, authority: Authority) -> None:
+        """Connect to the cluster; what the authority was given no limit for follows it if all tasks run there."""
+        super().attach(authority)
+        from whywait.engines.ray_parcels import Parcels
+
+        self._parcels = Parcels(authority.token)
+        self._cluster = join(authority.token, self, self._address, self._options)
+        if authority.settings.engine in (self, self.name):
+            self._limits = FollowedLimits(authority)
+        self.nodes_changed(self._cluster.nodes)
+
+    # The contract
+
+    def start(self, handle: Handle[Any]) -> None:
+        """Have the pump send the task."""
+        self._inbox.append(handle)
+        if not self._will_send:
+            self._will_send = True
+            self._pump.post(self._send)
+
+    def start_all(self, handles: list[Handle[Any]]) -> None:
+        """Have the pump send the tasks; they are taken over in one step that no interrupt divides."""
+        handles[:] = filter(self._inbox.append, handles)  # `append` returns None: nothing is left
+        self._pump.post(self._send)
+
+    def look_again(self, count: int) -> None:  # noqa: ARG002 - it looks for all
+        """Have the pump look for tasks."""
+        self._pump.look_again()
+        self._pump.post(self._send)
+
+    def abort(self, handle: Handle[Any]) -> None:
+        """Pass the signal on; what Ray has not placed yet is withdrawn."""
+        outpost = self._outposts.get(handle._task.number)
+        if outpost is not None:
+            outpost.tell()
+            if outpost.place is None:
+                self._pump.post(partial(self._withdraw, outpost.shipment))
+
+    def pause(self, handle: Handle[Any]) -> None:
+        """Ask the body to park."""
+        outpost = self._outposts.get(handle._task.number)
+        if outpost is not None:
+            outpost.tell()
+
+    def resume(self, handle: Handle[Any]) -> None:
+        """Let the body go on."""
+        self.pause(handle)
+
+    def kill(self, handle: Handle[Any]) -> None:
+        """Kill the worker; Ray starts another one when it needs it."""
+        outpost = self._outposts.get(handle._task.number)
+        if outpost is not None:
+            self._pump.post(partial(self._kill, outpost.shipment))
+            self.authority.call_later(KILL_AGAIN_S, partial(self.kill, handle))
+
+    def close(self) -> None:
+        """Leave the cluster; one that was started for this ends, and results that somebody holds come here."""
+        self._pump.close()
+        if self._collector is not None:
+            self._collector.close()
+        if self._cluster is not None:
+            leave(self._cluster, self.authority.token, self._fetch_all)
+            self._cluster = None
+
+    def placement(self, handle: Handle[Any]) -> Placement | None:
+        """Return where a permitted task runs, or that it waits for Ray to place it and what Ray has too little of."""
+        outpost = self._outposts.get(handle._task.number)
+        if outpost is not None and outpost.place is not None:
+            _, node, machine, pid = outpost.place
+            return Placement(self.name, node=f"{machine} ({node[:8]})", pid=pid)
+        if outpost is not None and monotonic() - outpost.sent_s < SILENCE_S:
+            return None  # it may run already: it will soon say so
+        return Placement(self.name, missing=shortages(dict(handle._task.demand), self._nodes))
+
+    # Out
+
+    def _send(self) -> None:
+        """Send what may be sent."""
+        self._will_send = False
+        inbox, batches = self._inbox, self._batches
+        until_s = monotonic() + STEP_S
+        while inbox and self._in_flight < IN_FLIGHT:
+            cpus = total(self._nodes).get("cpu", 0) or 1
+            if monotonic() > until_s:  # others want a step, too
+                self._pump.post(self._send)
+                return
+            if batches.waits(inbox[0], self._in_flight, cpus):
+                return
+            try:
+                handles = batches.take(inbox, cpus)
+            except IndexError:  # another thread was at it too
+                return
+            handles = [handle for handle in handles if not self._is_over(handle)]
+            try:
+                if handles:
+                    self._ship(handles, self._find_ahead(handles[-1], len(handles), cpus))
+            except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+                for handle in handles:
+                    if handle._task.number not in self._outposts and handle._task.holds_slot:
+                        self._report(handle, _fail(handle, f"it could not be sent to the cluster: {error!r}", error))
+
+    def _is_over(self, handle: Handle[Any]) -> bool:
+        """Return whether a task that may start need not be sent: it has gone ahead, or shall not run."""
+        number = handle._task.number
+        outpost, ahead = self._outposts.get(number), self._ahead.pop(number, None)
+        if ahead is not None:
+            self._report(handle, self._outcome(handle, *ahead[1:]))
+        elif outpost is not None and outpost.is_ahead:
+            outpost.is_ahead = False  # its turn has come
+            if handle.attention:
+                self.abort(handle)
+        elif handle.attention and handle.aborted:
+            self._report(handle, NEVER_RAN)
+        else:
+            return False
+        return True
+
+    def _find_ahead(self, handle: Handle[Any], count: int, cpus: int) -> list[Handle[Any]]:
+        """Return who may go along with a task because it is next in line for its slot."""
+        batches, fn = self._batches, handle._fn
+        most = batches.size_of(fn) - count
+        if most <= 0 or not batches.may_share(handle):
+            return []
+        found = []
+        for each in self.authority.following(handle, 2 * most * cpus):
+            if each._engine is not self or each._fn is not fn or not batches.may_share(each):
+                break
+            number = each._task.number
+            if number not in self._outposts and number not in self._ahead:
+                found.append(each)
+        return found[: min(most, -(-len(found) // cpus))]
+
+    def _ship(self, handles: list[Handle[Any]], ahead: Iterable[Handle[Any]] = ()) -> None:
+        """Send tasks to Ray as one, with those behind that go ahead; what cannot be pickled fails alone."""
+        packed = [each for each in map(self._packed, handles) if each is not None]
+        if not packed:
+            return
+        permitted = len(packed)
+        packed += [each for each in map(partial(self._packed, is_ahead=True), ahead) if each is not None]
+        shipment = self._load([handle for handle, _, _ in packed], permitted)
+        self._in_flight += 1
+        try:
+            parcels = [parcel for _, parcel, _ in packed]
+            self._parcels.send(shipment, parcels, [each for *_, args in packed for each in args], self._nodes)
+        except BaseException as error:  # noqa: BLE001 - Ray pickles the arguments
+            self._in_flight -= 1
+            if len(packed) == 1:
+                why = f"it could not be pickled for the cluster: {error!r}"
+                self._end(shipment.outposts[0], _fail(handles[0], why, error))
+            else:  # one of them: each by itself
+                for outpost in shipment.outposts:
+                    self._send_again(outpost)
+            return
+        self._watcher().watch(shipment, self._in_flight)
+        for outpost in shipment.outposts[:permitted]:
+            if outpost.handle.attention and outpost.handle.aborted:  # it came meanwhile
+                self.abort(outpost.handle)
+
+    def _packed(self, handle: Handle[Any], *, is_ahead: bool = False) -> tuple[Handle[Any], Any, list[Any]] | None:
+        """Return a task as it travels; None if it cannot, which one that is ahead is told when its turn comes."""
+        try:
+            return (handle, *self._parcels.pack(handle, self._board_name))
+        except BaseException as error:  # noqa: BLE001 - pickling runs code of the user
+            if not is_ahead:
+                self._report(handle, _fail(handle, f"it could not be pickled for the cluster: {error!r}", error))
+            return None
+
+    def _load(self, handles: list[Handle[Any]], permitted: int) -> Shipment:
+        from whywait.engines.ray_outpost import Outpost, Shipment
+
+        assert self._cluster is not None, "it is connected while tasks are sent"
+        shipment = Shipment([Outpost(handle, self._cluster, self.authority.token) for handle in handles])
+        for index, outpost in enumerate(shipment.outposts):
+            outpost.is_ahead = index >= permitted
+            self._outposts[outpost.number] = outpost
+        return shipment
+
+    # In
+
+    def _watcher(self) -> Collector:
+        if self._collector is None:
+            from whywait.engines.ray_collector import Collector
+
+            self._collector = Collector(lambda reports: self._pump.post(partial(self._take_all, reports)))
+        return self._collector
+
+    def _take_all(self, reports: list[Report]) -> None:
+        """Take in that Ray has done with shipments."""
+        for report in reports:
+            self._take(*report)
+        self._send()
+        if not self._inbox:
+            self._pump.is_urgent = True  # somebody may wait for one of these
+
+    def _take(self, shipment: Shipment, statuses: list[Any] | None, error: BaseException | None) -> None:
+        self._in_flight -= 1
+        if error is not None or statuses is None:
+            assert error is not None, "there is a reason if there is no status"
+            self._lost(shipment, error)
+        else:
+            found = zip(shipment.outposts, statuses, shipment.values, strict=True)
+            self._advance(shipment, {outpost.number: (status, ref) for outpost, status, ref in found})
+        shipment.values = []
+
+    def _advance(self, shipment: Shipment, found: dict[int, tuple[Any, Any]]) -> None:
+        """Take in what came of bodies, in their order; each passes its slot on to the one that followed it."""
+        outposts = [outpost for outpost in shipment.outposts if self._is_at(outpost, shipment)]
+        for index, outpost in enumerate(outposts):
+            if outpost.number not in found or not self._is_at(outpost, shipment):
+                continue
+            status, value = found[outpost.number]
+            if status[0] == GONE_BACK:
+                self._send_again(outpost)
+            elif not outpost.is_ahead:
+                heir = outposts[index + 1] if index + 1 < len(outposts) and outposts[index + 1].is_ahead else None
+                has_begun = heir is not None and found.get(heir.number, _RUNS)[0][0] != GONE_BACK
+                self._settle(outpost, status, value, heir if has_begun else None)
+            else:
+                del self._outposts[outpost.number]
+                self._keep_ahead(outpost.handle, status, value)
+
+    def _keep_ahead(self, handle: Handle[Any], status: Any, value: Any) -> None:  # noqa: ANN401 - see _settle
+        """Keep what came of a body until the turn of its task comes."""
+        if len(self._ahead) > IN_FLIGHT:
+            self._ahead = {number: kept for number, kept in self._ahead.items() if not kept[0].done()}
+        if not handle.done():
+            self._ahead[handle._task.number] = (handle, status, value)
+
+    def _is_at(self, outpost: Outpost, shipment: Shipment) -> bool:
+        return self._outposts.get(outpost.number) is outpost and outpost.shipment is shipment
+
+    def _settle(self, outpost: Outpost, status: Any, value: Any, heir: Outpost | None) -> None:  # noqa: ANN401 - a reference, or a value that came along
+        """Let a task end as its worker says, when everything that it has sent is here."""
+        with outpost.lock:
+            if status[2] > outpost.received:
+                outpost.ended = (status, value)
+                return
+        self._conclude(outpost, status, value, heir)
+
+    def _conclude(self, outpost: Outpost, status: Any, value: Any, heir: Outpost | None = None) -> None:  # noqa: ANN401 - see _settle
+        self._end(outpost, self._outcome(outpost.handle, status, value), heir)
+
+    def _outcome(self, handle: Handle[Any], status: Any, value: Any) -> Ended:  # noqa: ANN401 - see _settle
+        """Keep what a body has returned or raised; return how it has ended."""
+        from ray import ObjectRef
+
+        from whywait.engines.ray_outpost import InStore
+
+        if status[0] == KIND_ERROR:
+            error, cause = raised(handle.id, status[1])
+            self._batches.failed(handle._fn)
+            return Outcome.ERROR, cause, handle.failed(error)[2]
+        self._batches.took(handle._fn, None if status[2] else status[3])
+        if status[0] == KIND_SMALL:
+            handle._value = status[1]
+        elif isinstance(value, ObjectRef):
+            handle._value = stored = InStore(handle.id, value)
+            self._results.add(stored)
+        else:
+            handle._value = value
+        return SUCCEEDED
+
+    def _lost(self, shipment: Shipment, error: BaseException) -> None:
+        """Let the tasks of a shipment that Ray could not bring to its end fail, or try those again that never began."""
+        import ray
+        from ray.exceptions import ObjectLostError, RayTaskError, TaskCancelledError
+
+        for ref in shipment.values:
+            with suppress(Exception):
+                ray.get(ref, timeout=0)  # Ray complains of an error that nobody has looked at
+        never_began = isinstance(error, TaskCancelledError) and not shipment.is_killed
+        outposts = [outpost for outpost in shipment.outposts if self._is_at(outpost, shipment)]
+        for outpost, heir in zip(outposts, [*outposts[1:], None], strict=True):
+            handle = outpost.handle
+            self._batches.failed(handle._fn)
+            if outpost.is_ahead:  # nobody has permitted it: all is as if it had not gone along
+                del self._outposts[outpost.number]
+                continue
+            if handle.aborted:
+                self._end(outpost, NEVER_RAN)
+            elif never_began and shipment.is_cancelled:
+                self._send_again(outpost)
+            elif isinstance(error, RayTaskError) and not isinstance(error.cause, ObjectLostError):
+                cause = error.cause if isinstance(error.cause, BaseException) else error
+                self._end(
+                    outpost, _fail(handle, f"what it was given or returned could not be pickled: {cause!r}", error)
+                )
+            elif isinstance(error, ObjectLostError):
+                self._end(outpost, _fail(handle, f"an argument was lost on the cluster: {error}", error, lost=True))
+            else:
+                where = f" ({_place(outpost)})" if outpost.place else ""
+                failure = _fail(handle, f"its worker on the cluster{where} was lost: {error}", error, lost=True)
+                # Who went along may have run: it is lost, too, rather than run twice.
+                self._end(outpost, failure, heir if heir is not None and heir.is_ahead else None)
+
+    def _send_again(self, outpost: Outpost) -> None:
+        """Send a task that has not begun once more, never together with others; if its turn has come."""
+        del self._outposts[outpost.number]
+        if not outpost.is_ahead and not self._is_over(outpost.handle):
+            self._ship([outpost.handle])
+
+    def _end(self, outpost: Outpost, outcome: Ended, heir: Outpost | None = None) -> None:
+        """Report the end of a task; the slot goes to the heir, whose body has followed in it."""
+        self._outposts.pop(outpost.number, None)
+        if outpost.outlets:
+            forget_streams(outpost)
+        if heir is None:
+            self._report(outpost.handle, outcome)
+        elif self.authority.hand_on(outpost.handle, outcome, heir.handle):
+            heir.is_ahead = False
+
+    def _report(self, handle: Handle[Any], outcome: Ended) -> None:
+        self.authority.ended(handle, outcome, None, self._pump.later)
+
+    def _tell(self, handle: Handle[Any]) -> None:
+        self.authority._finished(handle)
+
+    # What bodies say
+
+    def take_message(self, number: int, count: int, kind: int, payload: Any) -> None:  # noqa: ANN401 - as the kind has it
+        """Take in what a body says, in the order in which it said it."""
+        outpost = self._outposts.get(number)
+        if outpost is None:
+            return
+        if kind == KIND_HANDED_BACK:
+            self._pump.post(partial(self._take_back, outpost.shipment, payload))
+            return
+        for each in outpost.in_order(count, kind, payload):
+            self._hear(outpost, *each)
+
+    def _hear(self, outpost: Outpost, kind: int, payload: Any) -> None:  # noqa: ANN401 - as the kind has it
+        if kind == KIND_PLACED:
+            outpost.place = payload
+            outpost.tell()
+            details = (("engine", self.name), ("node", payload[1][:8]), ("machine", payload[2]), ("pid", payload[3]))
+            self.authority.note(outpost.handle, Kind.TASK_PLACED, details)
+        else:
+            take_message(outpost.handle, outpost, kind, payload)
+        with outpost.lock:
+            outpost.received += 1
+            ended = outpost.ended
+            if ended is None or ended[0][2] > outpost.received:
+                return
+        self._pump.post(partial(self._conclude, outpost, *ended))
+
+    def _take_back(self, shipment: Shipment, payload: tuple[bytes, list[int]]) -> None:
+        """Take what has ended of a shipment, and send those elsewhere that wait behind a body that takes its time."""
+        by_number = {outpost.number: outpost for outpost in shipment.outposts if self._is_at(outpost, shipment)}
+        for number in payload[1]:
+            if number in by_number:
+                self._send_again(by_number[number])
+        found = pickle.loads(payload[0])  # noqa: S301 - from our own worker
+        self._advance(shipment, {number: (status, value) for number, status, value in found})
+
+    # The cluster
+
+    @property
+    def _nodes(self) -> tuple[Node, ...]:
+        return self._cluster.nodes if self._cluster is not None else ()
+
+    @property
+    def _board_name(self) -> str:
+        return self._cluster.board_name if self._cluster is not None else ""
+
+    def nodes_changed(self, nodes: tuple[Node, ...]) -> None:
+        """Take in which nodes there are now; limits that nobody has set follow them."""
+        self._parcels.nodes_changed()
+        if self._limits is not None:
+            self._limits.follow(nodes)
+
+    def switchboard_lost(self) -> None:
+        """End what may have had something to say; what is sent from now on uses another one."""
+        for outpost in list(self._outposts.values()):
+            self._pump.post(partial(self._kill, outpost.shipment))
+
+    def _withdraw(self, shipment: Shipment) -> None:
+        """Cancel what Ray has not placed; a body that has begun meanwhile does not notice."""
+        if any(outpost.place is not None for outpost in shipment.outposts) or shipment.status is None:
+            return
+        import ray
+
+        shipment.is_cancelled = True
+        ray.cancel(shipment.status)
+
+    def _kill(self, shipment: Shipment) -> None:
+        if shipment.status is None or not any(self._is_at(outpost, shipment) for outpost in shipment.outposts):
+            return
+        import ray
+
+        shipment.is_killed = True
+        ray.cancel(shipment.status, force=True)
+
+    def _fetch_all(self) -> None:
+        for result in list(self._results):
+            result.detach()
+
+
+def _do(act: Callable[[], None]) -> None:
+    act()
+
+
+def _rest() -> None:
+    """Do nothing when there is nothing to do."""
+
+
+def _place(outpost: Outpost) -> str:
+    _, node, machine, pid = outpost.place or ("", "", "", 0)
+    return f"{machine}, node {node[:8]}, pid {pid}"
+
+
+def _fail(handle: Handle[Any], what: str, error: BaseException | None, *, lost: bool = False) -> Ended:
+    """Let a task fail with an error of our own."""
+    failure = TaskFailed(f"task {handle.id}: {what}")
+    failure.__cause__ = error
+    return Outcome.ERROR, Cause.WORKER_LOST if lost else Cause.EXCEPTION, handle.failed(failure)[2]

@@ -1,0 +1,91 @@
+"""Which tasks go to Ray together: a task of Ray costs half a millisecond and more, and many bodies take far less.
+
+Tasks of one function and one demand that are all permitted may be sent as one task of Ray; their bodies run one after
+the other, in the order in which they were permitted, and each has its own outcome. A function qualifies by itself when
+its latest bodies were over in no time, or when the user says so. A body that takes its time after all does not hold up
+those behind it: the worker hands them back, see :mod:`whywait.engines.ray_child`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from whywait.handle import Handle
+
+TINY_US: Final = 2000  # a body that takes longer gains little
+PROVEN: Final = 3  # bodies in a row that were tiny
+TARGET_US: Final = 10_000  # of work in one batch
+AT_MOST: Final = 256
+DEPTH: Final = 2  # batches with Ray for each CPU; the rest waits here and makes the next batches larger
+_KEPT_AT_MOST: Final = 512
+_FUNCTIONS: Final = (FunctionType, BuiltinFunctionType)  # other callables may not even be hashable
+
+
+class Batches:
+    """Watches how long functions take, and takes from a queue what may go together."""
+
+    def __init__(self, allowed: bool | None) -> None:  # noqa: FBT001 - yes, no, or as it turns out
+        self._allowed = allowed
+        self._pace: dict[Callable[..., Any], tuple[int, float]] = {}  # tiny bodies in a row, their mean in us
+
+    def took(self, fn: Callable[..., Any], duration_us: int | None) -> None:
+        """Take note of how long a body took; None: long enough to have something to say."""
+        if self._allowed is False or fn.__class__ not in _FUNCTIONS:
+            return
+        if duration_us is None or duration_us > TINY_US:
+            self._pace.pop(fn, None)
+            return
+        if len(self._pace) >= _KEPT_AT_MOST:
+            self._pace.clear()
+        count, mean_us = self._pace.get(fn, (0, 0.0))
+        self._pace[fn] = (count + 1, mean_us + (duration_us - mean_us) / min(count + 1, 16))
+
+    def failed(self, fn: Callable[..., Any]) -> None:
+        """Take note that a body has failed: it goes alone until it has proven itself again."""
+        if fn.__class__ in _FUNCTIONS:
+            self._pace.pop(fn, None)
+
+    def may_share(self, handle: Handle[Any]) -> bool:
+        """Return whether a task may go together with others of its function."""
+        policy = handle._task.policy
+        if (
+            self._allowed is False
+            or handle.attention
+            or policy.timeout_ns is not None
+            or policy.max_wait_ns is not None
+        ):
+            return False
+        return self._allowed is True or self._pace_of(handle._fn)[0] >= PROVEN
+
+    def _pace_of(self, fn: Callable[..., Any]) -> tuple[int, float]:
+        return self._pace.get(fn, (0, 0.0)) if fn.__class__ in _FUNCTIONS else (0, 0.0)
+
+    def size_of(self, fn: Callable[..., Any]) -> int:
+        """Return how many bodies of a function a batch may have."""
+        count, mean_us = self._pace_of(fn)
+        mean_us = max(mean_us, 1.0) if count else TARGET_US / 16
+        return min(AT_MOST, max(1, int(TARGET_US / mean_us)))
+
+    def waits(self, handle: Handle[Any], in_flight: int, cpus: int) -> bool:
+        """Return whether a task had better wait until a batch comes back: it starts no later, and in company."""
+        return in_flight >= DEPTH * cpus and self.may_share(handle)
+
+    def take(self, inbox: deque[Handle[Any]], cpus: int) -> list[Handle[Any]]:
+        """Take the first task, and those behind it that may go with it; IndexError if there is none."""
+        first = inbox.popleft()
+        handles = [first]
+        if not self.may_share(first):
+            return handles
+        size = min(self.size_of(first._fn), -(-(len(inbox) + 1) // max(1, cpus)))
+        fn, demand = first._fn, first._task.demand
+        while inbox and len(handles) < size:
+            following = inbox.popleft()
+            if following._fn is not fn or following._task.demand != demand or not self.may_share(following):
+                inbox.appendleft(following)  # order is kept: whoever is behind it waits, too
+                break
+            handles.append(following)
+        return handles

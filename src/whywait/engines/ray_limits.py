@@ -1,0 +1,66 @@
+"""What a cluster has: limits that follow it, demands in Ray's words, and what Ray has too little of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from whywait.engines.ray_cluster import Node, available, total
+from whywait.kernel.reasons import Shortage
+from whywait.kernel.state import Wait
+
+if TYPE_CHECKING:
+    from whywait.authority import Authority
+
+_SOFT: Final = ("ram",)
+
+
+class FollowedLimits:
+    """The limits of an authority that nobody has set: they are those of the cluster."""
+
+    def __init__(self, authority: Authority) -> None:
+        self._authority = authority
+        self._told: dict[str, int] = {}
+
+    def follow(self, nodes: tuple[Node, ...]) -> None:
+        """Let the limits be what the nodes have together; what has gone with its node is 0."""
+        settings, sums = self._authority.settings, total(nodes)
+        wanted = {name: sums[name] for name in sums if name not in ("cpu", "ram") or name in settings.unset}
+        for name in (*settings.budget.hard, *settings.budget.soft):
+            wanted.pop(name, None)
+        if "slots" in settings.unset:
+            wanted[Wait.SLOT] = max(1, sums.get("cpu", 0))
+        wanted |= dict.fromkeys(self._told.keys() - wanted.keys(), 0)
+        changed = {name: amount for name, amount in wanted.items() if self._told.get(name) != amount}
+        self._told |= changed
+        if changed:
+            self._authority.command(lambda now: self._resize(now, changed))
+
+    def _resize(self, now: int, limits: dict[str, int]) -> None:
+        for name, amount in limits.items():
+            self._authority.kernel.resize(now, name, amount, soft=name in _SOFT)
+
+
+def in_rays_words(demand: dict[str, int], nodes: tuple[Node, ...]) -> dict[str, Any]:
+    """Return a demand as Ray takes it; a task that asks for no CPU is placed like one that asks for one."""
+    known = total(nodes)
+    wanted: dict[str, Any] = {"num_cpus": demand.pop("cpu", 0) or 1}
+    ram = demand.pop("ram", 0)
+    if ram and ram <= known.get("ram", 0):  # more is permitted to whoever runs alone (B2), and Ray could not place it
+        wanted["memory"] = ram
+    gpus = demand.pop("gpu", 0)
+    if gpus:
+        wanted["num_gpus"] = gpus
+    named = {name: amount for name, amount in demand.items() if name in known}
+    return {**wanted, "resources": named} if named else wanted
+
+
+def shortages(demand: dict[str, int], nodes: tuple[Node, ...]) -> tuple[Shortage, ...]:
+    """Return what of a demand Ray has too little of, on any node or at the moment."""
+    need = {**demand, "cpu": demand.get("cpu", 0) or 1}
+    known, free = total(nodes), available()
+    largest = {name: max((node.resources.get(name, 0) for node in nodes), default=0) for name in need}
+    return tuple(
+        Shortage(name, amount, largest[name], free.get(name, 0))
+        for name, amount in need.items()
+        if name in known and (amount > largest[name] or amount > free.get(name, 0))
+    )

@@ -1,0 +1,215 @@
+"""T, G, S: programs that use a cluster, alone or beside threads and coroutines."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+import ray_bodies
+from cluster_tools import LIMIT_S, until
+
+from whywait import Authority, Call, ConfigError, TaskFailed
+from whywait.elsewhere import Elsewhere
+from whywait.engines.ray import RayEngine
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(120)]
+
+
+def results(handles):
+    """Return all results."""
+    return [handle.result(LIMIT_S) for handle in handles]
+
+
+def batches_of(engine):
+    """Count how many tasks each shipment of an engine has."""
+    sizes = []
+    ship = engine._ship
+
+    def counted(handles, ahead=()):
+        sizes.append(len(handles) + len(ahead))
+        ship(handles, ahead)
+
+    engine._ship = counted
+    return sizes
+
+
+def test_results_stay_in_the_store_until_somebody_asks(make):
+    """G4, T5: the next task on the cluster gets a reference; this process gets what it asks for."""
+    authority = make()
+    data = authority.submit(ray_bodies.large, 3_000_000)
+    count = authority.submit(ray_bodies.length, data)
+    assert count.result(LIMIT_S) == 3_000_000
+    assert isinstance(data._value, Elsewhere)
+    assert not data._value._is_here
+    assert len(data.result()) == 3_000_000
+    assert data._value._is_here
+
+
+def test_coroutines_threads_and_the_cluster_in_one_graph_under_one_budget(head):
+    """G4, S1: one run, one report."""
+    with Authority(slots=4) as authority:
+        start = authority.submit(lambda: 3)  # a thread
+        heavy = [authority.submit(ray_bodies.square, start, engine="ray", id=f"heavy{i}") for i in range(3)]
+        total = authority.submit(ray_bodies.plus, *heavy)  # a coroutine
+        last = authority.submit(ray_bodies.square, total, engine="ray")
+        shown = authority.submit(str, last)  # a thread again
+        assert shown.result(LIMIT_S) == "729"
+        kinds = {event.kind for event in authority.events()}
+        assert "TASK_FINISHED" in kinds
+        assert authority.stats()["by_outcome"]["SUCCESS"] == 7
+        assert "7" in str(authority.report())
+
+
+def test_a_tiny_function_goes_in_batches_once_it_has_proven_itself(make):
+    """P2, T2: in the order of permission, each with its own outcome; failures stay with whoever failed."""
+    authority = make(slots=200)
+    sizes = batches_of(authority.engines.default)
+    results([authority.submit(ray_bodies.nothing, i) for i in range(5)])
+    assert set(sizes) == {1}
+    assert results([authority.submit(ray_bodies.nothing, i) for i in range(400)]) == list(range(400))
+    assert max(sizes) > 1
+    assert sum(sizes) == 405
+
+
+def test_who_is_next_in_line_goes_along_and_starts_when_its_turn_comes(make):
+    """S1, P2: never more than the slots, in order; the slot passes on from one to the next."""
+    authority = make(slots=1)
+    sizes = batches_of(authority.engines.default)
+    peaks = []
+    authority.tap(lambda _: peaks.append(len(authority.kernel.running)))
+    results([authority.submit(ray_bodies.nothing, i) for i in range(5)])
+    handles = [authority.submit(ray_bodies.nothing, i) for i in range(300)]
+    assert results(handles) == list(range(300))
+    assert max(sizes) > 1
+    assert max(peaks) == 1
+    numbers = [event.number for event in authority.events() if event.kind == "TASK_STARTED"]
+    assert numbers == sorted(numbers)
+    assert not authority.engines.default._outposts
+    assert not authority.engines.default._ahead
+
+
+def test_who_went_along_and_is_cancelled_before_its_turn_is_cancelled(head, tmp_path):
+    """D4: a pending task ends at once; those behind it are not harmed."""
+    with Authority(engine=RayEngine(batch=True), slots=1) as authority:
+        gate = authority.submit(ray_bodies.pid_and_wait, str(tmp_path / "a"))
+        handles = [authority.submit(ray_bodies.sometimes, i) for i in range(40)]
+        handles[6].cancel()
+        gate.cancel()
+        handles[8].cancel()
+        outcomes = [handle.outcome if handle.exception(LIMIT_S) else "SUCCESS" for handle in handles]
+    assert outcomes[6] == "ABORTED"
+    assert outcomes[8] in ("ABORTED", "SUCCESS")
+    expected = ["SUCCESS", "ERROR"] * 20
+    assert [each for i, each in enumerate(outcomes) if i not in (6, 8)] == [
+        each for i, each in enumerate(expected) if i not in (6, 8)
+    ]
+
+
+def test_a_batch_keeps_outcomes_apart(head):
+    """T2: one that fails, or returns what cannot be pickled, fails alone."""
+    with Authority(engine=RayEngine(batch=True), slots=100) as authority:
+        sizes = batches_of(authority.engines.default)
+        with authority.scope("s") as scope:
+            handles = [scope.submit(ray_bodies.sometimes, i) for i in range(60)]
+        outcomes = [handle.outcome for handle in handles]
+        assert outcomes == ["SUCCESS", "ERROR"] * 30
+        assert [type(handle.exception()) for handle in handles[1::2]] == [ValueError] * 30
+        assert max(sizes) > 1
+
+
+def test_who_waits_in_a_batch_behind_somebody_slow_is_sent_elsewhere(head, tmp_path):
+    """S1: tasks that are all permitted may wait for each other, batch or not."""
+    with Authority(engine=RayEngine(batch=True), slots=100) as authority:
+        engine = authority.engines.default
+        sizes = batches_of(engine)
+        engine._batches.take = lambda inbox, _cpus: [inbox.popleft() for _ in range(len(inbox))]
+        pair = ("a", "b"), ("b", "a")
+        calls = [Call(ray_bodies.meet, (str(tmp_path), *names)) for names in pair]
+        assert results(authority.submit_many(calls)) == ["a", "b"]
+        assert sizes[:2] == [2, 1]
+
+
+def test_a_local_instance_lives_as_long_as_its_authority(tmp_path):
+    """O5: nothing of it is left, and the results that somebody holds are here."""
+    program = """
+        import os, time, sys
+        from whywait import Authority
+        from whywait.engines.ray import RayEngine
+
+        if __name__ == "__main__":
+            with Authority(engine=RayEngine(num_cpus=1, object_store_memory=80 * 2**20)) as authority:
+                handle = authority.submit(bytes, 1_000_000)
+            import ray
+            assert not ray.is_initialized()
+            print(len(handle.result()))
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    file = tmp_path / "program.py"
+    file.write_text(textwrap.dedent(program), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(file)], capture_output=True, text=True, timeout=100, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["1000000"]
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [("ray://127.0.0.1:10001", "not a Ray client"), ("127.0.0.1:1", "allows one at a time")],
+)
+def test_an_address_that_cannot_be_used_is_refused(make, address, message):
+    """E1: with what is wrong and what to do."""
+    make()
+    import ray
+
+    if address.startswith("ray:"):
+        from whywait.engines.ray_cluster import _connect
+
+        assert ray.is_initialized()
+        with pytest.raises(ConfigError, match=message):
+            _connect(address, {})
+    else:
+        with pytest.raises(ConfigError, match=message):
+            Authority(engine=RayEngine(address))
+
+
+def test_a_workflow_runs_on_the_cluster(head, tmp_path):
+    """T3: `whywait run --engine ray`: functions there, commands here."""
+    Path(tmp_path, "steps.py").write_text("import os\ndef step(x=1):\n    print('pid', os.getpid())\n    return x\n")
+    Path(tmp_path, "flow.toml").write_text(
+        '[task.a]\ncall = "steps:step"\n[task.b]\nrun = "echo hello"\nafter = ["a"]\n', encoding="utf-8"
+    )
+    environment = {**os.environ, "RAY_ADDRESS": head.address}
+    command = [sys.executable, "-m", "whywait", "run", "flow.toml", "--engine", "ray", "--json", "--events", "e.jsonl"]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert json.loads(done.stdout)["exit_code"] == 0
+    assert "LIMIT_CHANGED" in Path(tmp_path, "e.jsonl").read_text(encoding="utf-8")
+
+
+def test_a_pause_and_an_abort_reach_the_body_quickly(make, tmp_path):
+    """X1, X3: through the switchboard; neither waits for a poll."""
+    authority = make()
+    handle = authority.submit(ray_bodies.pid_and_wait, str(tmp_path / "a"))
+    until(lambda: (found := handle.why().placement) and found.node, "it is placed")
+    assert "ray runs it on" in str(handle.why())
+    began = time.monotonic()
+    handle.cancel()
+    until(handle.done)
+    assert handle.outcome == "ABORTED"
+    assert time.monotonic() - began < LIMIT_S / 2
+
+
+def test_what_cannot_be_pickled_is_refused_as_the_tasks_error(make):
+    """T2: the task fails with what is wrong; others go on."""
+    authority = make()
+    handle = authority.submit(ray_bodies.nothing, sys._getframe())
+    assert isinstance(handle.exception(LIMIT_S), TaskFailed)
+    assert "could not be pickled" in str(handle.exception())
+    assert authority.submit(ray_bodies.nothing, 2).result(LIMIT_S) == 2
