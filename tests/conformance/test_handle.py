@@ -237,9 +237,11 @@ def test_calls_that_need_not_block_are_allowed_on_a_loop(make, body):
 def test_a_future_follows_the_handle(authority, body, stage):
     """T5, T7: to the final outcome, through retries; it works with `wait` and `as_completed`."""
     handles = [authority.submit(body.value, 1), authority.submit(body.flaky, stage, "a", 1, retry=1)]
-    broken, dropped = authority.submit(body.fail, "x"), authority.submit(body.value)
+    broken, held = authority.submit(body.fail, "x"), authority.submit(body.hold, stage, "held", "gate")
+    dropped = authority.submit(body.value, after=[held])  # it cannot be faster than who cancels it
     futures = [handle.future() for handle in (*handles, broken, dropped)]
     dropped.cancel()
+    stage.mark("gate")
     done, pending = concurrent.futures.wait(futures, LIMIT_S)
     assert (len(done), len(pending)) == (4, 0)
     assert [future.result() for future in futures[:2]] == [1, 2]
