@@ -9,7 +9,7 @@ from leaks import Held, left_since, watch_loops
 
 pytest.register_assert_rewrite("pair", "invariants", "explained", "kernel_driver")
 
-WATCHERS = {"nothing_is_left_of_the_file", "no_orphans"}  # wide fixtures that hold nothing themselves
+WATCHERS = {"nothing_is_left_of_the_file", "no_orphans", "watched_kinds"}  # wide fixtures that hold nothing themselves
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -24,35 +24,11 @@ def own_temporary_folder(tmp_path_factory):
         yield
 
 
-@pytest.fixture(scope="module", autouse=True)
-def nothing_is_left_of_the_file(request, own_temporary_folder):
-    """O5: when a file of tests is through, no thread, process, open file, loop or temporary file of it is left."""
-    if any(item.get_closest_marker("ray") for item in request.session.items if item.path == request.path):
-        request.getfixturevalue("ray_session")  # which all share
-    before = Held.now()
-    yield
-    assert left_since(before) == []
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left(request, nothing_is_left_of_the_file):
-    """O5: the same for each test, but for those that share something with others of their file."""
-    definitions = request.node._fixtureinfo.name2fixturedefs
-    shared = [
-        name
-        for name, found in definitions.items()
-        if found[-1].scope != "function" and "/" in found[-1].baseid and name not in WATCHERS
-    ]
-    before = Held.now()
-    yield
-    if not shared:
-        assert left_since(before) == []
-
-
 @pytest.fixture(scope="session")
-def ray_session():
+def ray_session(own_temporary_folder):
     """A small Ray cluster on this machine, and a switchboard, that all tests of a session share."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_TMPDIR", "/tmp")  # the names of its sockets have to be short
     import ray
 
     from whywait.authority import Authority
@@ -67,3 +43,35 @@ def ray_session():
     with Authority(engine="ray") as keeper:
         yield keeper
     ray.shutdown()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def watched_kinds(request):
+    """What is watched for leaks; the cluster that a session with Ray shares opens files when it likes."""
+    with_ray = [item for item in request.session.items if item.get_closest_marker("ray")]
+    if any(item.path.parent.name == "conformance" for item in with_ray):
+        request.getfixturevalue("ray_session")
+    return ("threads", "children") if with_ray else Held._fields
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left_of_the_file(own_temporary_folder, watched_kinds):
+    """O5: when a file of tests is through, no thread, process, open file, loop or temporary file of it is left."""
+    before = Held.now()
+    yield
+    assert left_since(before, watched_kinds) == []
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(request, nothing_is_left_of_the_file, watched_kinds):
+    """O5: the same for each test, but for those that share something with others of their file."""
+    definitions = request.node._fixtureinfo.name2fixturedefs
+    shared = [
+        name
+        for name, found in definitions.items()
+        if found[-1].scope != "function" and "/" in found[-1].baseid and name not in WATCHERS
+    ]
+    before = Held.now()
+    yield
+    if not shared:
+        assert left_since(before, watched_kinds) == []

@@ -35,20 +35,21 @@ class Held(NamedTuple):
             frozenset(_temporary()),
         )
 
-    def since(self, before: Held) -> list[str]:
+    def since(self, before: Held, kinds: tuple[str, ...]) -> list[str]:
         """Return what has come since, in words."""
         return [
             f"{kind}: {thing}"
             for kind, now, then in zip(self._fields, self, before, strict=True)
+            if kind in kinds
             for thing in sorted(map(str, now - then))
         ]
 
 
-def left_since(before: Held) -> list[str]:
+def left_since(before: Held, kinds: tuple[str, ...] = Held._fields) -> list[str]:
     """Return what is held now and was not before, after giving it time to go."""
     start = time.monotonic()
     collected = False
-    while left := Held.now().since(before):
+    while left := Held.now().since(before, kinds):
         passed = time.monotonic() - start
         if passed > PATIENCE_S:
             return left

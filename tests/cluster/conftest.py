@@ -14,9 +14,10 @@ def marked(request):
     assert request.node.get_closest_marker("ray"), "tests of this folder carry the mark `ray`"
 
 
-@pytest.fixture(scope="session")
-def head():
+@pytest.fixture(scope="session", autouse=True)
+def head(own_temporary_folder):
     """A cluster whose head has two CPUs, with this process as its driver."""
+    os.environ.setdefault("RAY_TMPDIR", "/tmp")  # the names of its sockets have to be short
     import ray
     from ray.cluster_utils import Cluster
 

@@ -233,8 +233,6 @@ class Host(ABC):
             if body is None or body.number != wish[0]:
                 self._early = wish
                 return
-            if wish[1] < body.turn:  # a later one has overtaken it
-                return
             notify = self._apply(body, wish)
         notify()
 

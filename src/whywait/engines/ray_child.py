@@ -79,7 +79,7 @@ def open_head(data: bytes) -> list[Parcel]:
 class RayBody(Body):
     """A body in a worker of a cluster."""
 
-    __slots__ = ("began_s", "is_placed", "rest", "sent", "token")
+    __slots__ = ("began_s", "early", "heard", "is_placed", "rest", "sent", "token")
 
     def __init__(self, host: RayHost, token: int, number: int, label: bytes) -> None:
         super().__init__(host, number, label, is_hired=False)
@@ -87,6 +87,8 @@ class RayBody(Body):
         self.began_s = monotonic()
         self.is_placed = False  # the driver knows of it
         self.sent = 0  # messages
+        self.heard = 0  # lines
+        self.early: dict[int, str] = {}  # lines that have overtaken others
         self.rest: Shipment | None = None  # what else is in its shipment
 
 
@@ -251,10 +253,13 @@ class RayHost(Host):
             except Exception:  # noqa: BLE001 - the switchboard is gone, and the driver with it or about to act
                 self._listener = None
                 return
-            for token, line in lines:
+            for token, number, count, line in lines:
                 body = self.inbox
-                if body is not None and body.token == token:
-                    self.take_line(line)
+                if body is not None and (body.token, body.number) == (token, number):
+                    body.early[count] = line
+                    while (line := body.early.pop(body.heard + 1, None)) is not None:
+                        body.heard += 1
+                        self.take_line(line)
             with self._sending:
                 if self.inbox is None and monotonic() - self._busy_s > IDLE_S:
                     self._listener = None

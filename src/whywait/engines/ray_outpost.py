@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import threading
 from collections.abc import Iterator
@@ -53,6 +54,7 @@ class Outpost:
         self.lock = threading.Lock()
         self._told = _NOTHING
         self.turn = 0  # of the last wish it was told
+        self._said = itertools.count(1)
         self.outlets: dict[str, Any] = {}  # streams that it was promised room in
         self.place: tuple[str, str, str, int] | None = None  # worker, node, machine, process id; None: not known to run
         self.sent_s = monotonic()
@@ -80,7 +82,8 @@ class Outpost:
     def say(self, line: str) -> None:
         """Tell the worker something about its task, whose number stands for ``{}``."""
         if self.place is not None:
-            self._cluster.board.down.remote(self.place[0], (self._token, line.format(self.number)))
+            count = next(self._said)
+            self._cluster.board.down.remote(self.place[0], (self._token, self.number, count, line.format(self.number)))
 
     def answer(self, number: int, data: bytes) -> None:
         """Send the answer to a question."""

@@ -13,7 +13,7 @@ import asyncio
 from typing import Any, Final
 
 Message = tuple[int, int, int, int, Any]  # token of the authority, task number, count (0: at once), kind, payload
-Line = tuple[int, str]  # token of the authority, what is said
+Line = tuple[int, int, int, str]  # token of the authority, task number, count, what is said
 
 KIND_PLACED: Final = 100  # the body runs: worker, node, process id; the kinds below are those of frames
 KIND_HANDED_BACK: Final = 101  # of a batch: what has ended, and who has not begun
