@@ -131,6 +131,9 @@ class Driver:
         """Something happens to a handler, a worker or a stream of a task."""
         self._did(self.kernel.note(self.now_ns, task, kind, (("name", "step"),)))
 
+    def resize(self, name: str, limit: int) -> None:
+        self._did(self.kernel.resize(self.now_ns, name, limit))
+
     def pause(self, task: Task) -> None:
         self._did(self.kernel.pause(self.now_ns, task))
 

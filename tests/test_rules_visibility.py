@@ -167,7 +167,9 @@ def busy_script(driver: Driver) -> Driver:
     with pytest.raises(Rejected):
         driver.submit("parks")
     driver.until(3)
+    driver.resize("cpu", 3)
     for part in (
+        "TASK_PLACED",
         "STREAM_OPENED",
         "HANDLER_STARTED",
         "WORKER_STARTED",
