@@ -25,7 +25,7 @@ from task_bodies import kernel
 
 HERE: Final = Path(__file__).resolve().parent
 RESULTS: Final = HERE / "results"
-QUICK_S: Final = 105  # after which no measurement of a further round begins
+QUICK_S: Final = 90  # after which no measurement of a further round begins
 _CALIBRATION_BYTES: Final = 4 << 20
 
 
