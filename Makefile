@@ -44,11 +44,14 @@ periodic: $(STAMP) ## measure periodics (against APScheduler), pause and abort
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python bench/periodic.py
 
-docs: $(STAMP) ## write the generated pages of docs/
+docs: $(STAMP) ## write the generated pages of docs/ and build the site into site/; a warning is an error
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[docs]'
 	$(BIN)/python tools/make_docs.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
 
 clean: ## remove the environment, caches and builds
-	rm -rf $(VENV) $(BENCH_VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests tools bench examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(STAMP): pyproject.toml

@@ -1,5 +1,46 @@
-"""Shared by all tests: helper modules show what differs when one of their assertions fails."""
+"""Shared by all tests: whatever a test makes is gone when it ends, and helper modules explain failed assertions."""
+
+import tempfile
 
 import pytest
 
+from leaks import Held, left_since, watch_loops
+
 pytest.register_assert_rewrite("pair", "invariants", "explained", "kernel_driver")
+
+WATCHERS = {"nothing_is_left_of_the_file", "no_orphans"}  # wide fixtures that hold nothing themselves
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_temporary_folder(tmp_path_factory):
+    """Give the tests a folder for temporary files that nobody else writes to."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = str(tmp_path_factory.mktemp("temporary"))
+        patch.setattr(tempfile, "tempdir", folder)
+        patch.setenv("TMPDIR", folder)
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))  # where beacons have their folder
+        watch_loops()
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left_of_the_file(own_temporary_folder):
+    """O5: when a file of tests is through, no thread, process, open file, loop or temporary file of it is left."""
+    before = Held.now()
+    yield
+    assert left_since(before) == []
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(request, nothing_is_left_of_the_file):
+    """O5: the same for each test, but for those that share something with others of their file."""
+    definitions = request.node._fixtureinfo.name2fixturedefs
+    shared = [
+        name
+        for name, found in definitions.items()
+        if found[-1].scope != "function" and "/" in found[-1].baseid and name not in WATCHERS
+    ]
+    before = Held.now()
+    yield
+    if not shared:
+        assert left_since(before) == []

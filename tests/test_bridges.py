@@ -198,7 +198,7 @@ def test_levels_and_events_of_the_log(caplog):
         authority.submit(int, "x", id="bad").exception(30)
         authority.submit(int, id="good").result(30)
     records = {record.getMessage(): record for record in caplog.records if record.name == "whywait.task"}
-    assert records["bad failed: its body raised"].levelno == logging.WARNING
+    assert records["bad failed: its body raised an exception"].levelno == logging.WARNING
     assert records["good succeeded"].levelno == logging.DEBUG
     assert records["good succeeded"].whywait["kind"] == "TASK_FINISHED"
 

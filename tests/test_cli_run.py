@@ -273,6 +273,21 @@ def test_periodics_run_beside_the_tasks_and_end_with_them(flow, tmp_path):
     assert (tmp_path / "logs" / "q.log").read_text() == "tock\n"
 
 
+def test_what_the_last_iteration_prints_goes_to_its_log(flow, tmp_path):
+    """R1: also if it ends after the last task; the output of the program is its own."""
+    (tmp_path / "helper.py").write_text(
+        "import threading, time\nbegun = threading.Event()\nwork = begun.wait\n"
+        "def tick():\n    begun.set()\n    time.sleep(0.2)\n    print('late')\n"
+    )
+    file = flow(
+        'slots = 2\n[task.a]\ncall = "helper:work"\nargs = [30]\n'
+        '[periodic.p]\ncall = "helper:tick"\nevery = "1h"\nimmediately = true\n'
+    )
+    done = whywait("run", file, "--json", "--logs", tmp_path / "logs")
+    assert json.loads(done.out)["report"]["tasks"] == json.loads(done.out)["report"]["iterations"] == 1
+    assert (tmp_path / "logs" / "p.log").read_text() == "late\n"
+
+
 def test_a_workflow_may_be_called_like_the_default_scope():
     assert whywait_here("run", "-", "-q", stdin='name = "default"\n[task.a]\nrun = "true"\n') == (0, "", "")
 

@@ -43,10 +43,10 @@ def test_film_makes_a_film(example):
         assert sound.getnframes() == 3 * sound.getframerate()
 
 
-def test_the_readme_shows_what_the_first_example_prints(example):
+def test_the_guide_shows_what_the_first_example_prints(example):
     """The figures differ from machine to machine, the rest does not."""
-    readme = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
-    shown = readme.split("```text\nfilm: ", 1)[1].split("```", 1)[0]
+    guide = (EXAMPLES.parent / "docs" / "workflows.md").read_text(encoding="utf-8")
+    shown = guide.split("```text\nfilm: ", 1)[1].split("```", 1)[0]
     headings = [re.split(r"  |: | 1?\d", line)[0] for line in shown.splitlines()[1:] if line and line[0] != " "]
     assert headings[-2:] == ["The longest chain", "Starved"]
     assert headings[:-2] == ["Utilisation", "Where the waiting went", "Who made others wait"]

@@ -313,3 +313,25 @@ def test_waiters_look_again_when_the_time_is_up():
     waiters, looks = Waiters(), []
     assert waiters.wait(lambda: looks.append(None) or len(looks) == 2, timeout=0.001)
     assert not waiters.wait(lambda: False, timeout=0.001)
+
+
+def test_a_blocking_checkpoint_of_a_coroutine_does_not_freeze_the_loop():
+    """X1: it raises where it would have to park, and says what to use; the loop goes on."""
+
+    async def main():
+        begun = asyncio.Event()
+
+        async def body():
+            begun.set()
+            while True:
+                current().checkpoint()
+                await asyncio.sleep(0)
+
+        async with Authority(slots=1, pause_timeout=LIMIT_S) as authority:
+            handle = authority.submit(body)
+            await begun.wait()
+            await handle.pause_async()
+            with pytest.raises(WhywaitError, match=re.escape("use `await ctx.checkpoint_async()`")):
+                await handle
+
+    asyncio.run(main())

@@ -1,5 +1,6 @@
 """An exception out of nowhere, at any line: Ctrl-C while submitting, waiting, cancelling, disposing."""
 
+import asyncio
 import signal
 import sys
 import threading
@@ -7,7 +8,7 @@ import threading
 import pytest
 
 from invariants import check_invariants
-from whywait import Authority
+from whywait import Authority, current
 
 PATIENCE_S = 30
 OURS = "whywait"
@@ -181,3 +182,46 @@ def test_signals_at_any_moment():
         signal.signal(signal.SIGPROF, before)
     assert interrupts > 100
     assert len(accepted) <= len(ran) <= len(accepted) + interrupts
+
+
+@pytest.mark.parametrize("block", ["authority", "scope"])
+def test_ctrl_c_while_leaving_a_block_disposes_it(block, monkeypatch):
+    """O6: to break off the wait is to leave by an exception."""
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("whywait.scope.Scope.wait", interrupted)
+    authority = Authority(slots=1)
+    inside = authority if block == "authority" else authority.scope("s")
+    bodies = (lambda: current().signal.wait(PATIENCE_S), int)
+    handles = []
+    with pytest.raises(KeyboardInterrupt), inside:
+        handles += [inside.submit(body) for body in bodies]
+    assert [handle.cause for handle in handles] == ["scope_disposed", "scope_disposed"]
+    authority.dispose()
+
+
+@pytest.mark.parametrize("block", ["authority", "scope"])
+def test_cancelling_a_wait_to_leave_a_block_disposes_it(block):
+    """O6: the async forms do the same."""
+
+    async def main():
+        authority = Authority(slots=1)
+        inside = authority if block == "authority" else authority.scope("s")
+        handles = []
+
+        async def leave():
+            async with inside:
+                handles.append(inside.submit(asyncio.sleep, PATIENCE_S))
+
+        leaving = asyncio.create_task(leave())
+        while not authority._watchers:  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        assert handles[0].cause == "scope_disposed"
+        await authority.dispose_async()
+
+    asyncio.run(main())

@@ -309,3 +309,13 @@ def test_the_command_line_takes_a_record(tmp_path):
     assert wider["summary"]["utilisation"]["vram"]["limit"] == 12_000_000_000
     done = subprocess.run([*program, "--vram", "12G"], capture_output=True, text=True, check=False)
     assert (done.returncode, "two sizes" in done.stderr) == (2, True)
+
+
+def test_disposing_twice_is_no_error(tmp_path):
+    """X4, O4: what comes after the end is not recorded and harms nobody."""
+    authority = Authority(slots=1, record=tmp_path / "run.record")
+    authority.submit(int).result(30)
+    authority.dispose()
+    before = (tmp_path / "run.record").read_bytes()
+    authority.dispose()
+    assert (tmp_path / "run.record").read_bytes() == before

@@ -34,7 +34,7 @@ def test_a_parked_task_is_not_pending():
     driver = full(1)
     driver.pause(driver.kernel.find("run"))
     driver.submit("ready")
-    with driver.refuses(QueueFull, "has 1 pending tasks"):
+    with driver.refuses(QueueFull, "has 1 pending task"):
         driver.submit("more")
 
 
@@ -61,7 +61,7 @@ def test_a_scope_has_a_queue_limit_of_its_own():
     driver = full(3)
     scope = driver.scope("s", queue_limit=1)
     driver.submit("a", scope=scope)
-    with driver.refuses(QueueFull, "scope 's' has 1 pending tasks and queue_limit is 1"):
+    with driver.refuses(QueueFull, "scope 's' has 1 pending task and queue_limit is 1"):
         driver.submit("b", scope=scope)
     driver.submit("b")
 
@@ -145,7 +145,7 @@ def test_if_one_of_two_full_limits_finds_no_victim_nobody_is_dropped():
     scope = driver.scope("s", queue_limit=1, overflow="displace")
     driver.submit("elsewhere", 0)
     driver.submit("inside", 50, scope=scope)
-    with driver.refuses(QueueFull, "scope 's' has 1 pending tasks"):
+    with driver.refuses(QueueFull, "scope 's' has 1 pending task"):
         driver.submit("newcomer", 50, scope=scope)
 
 
@@ -341,7 +341,7 @@ def test_a_refused_batch_displaces_nobody():
 
 @pytest.mark.parametrize(
     ("limits", "text"),
-    [({"max_spawn": 1}, "max_spawn is 1: task 'b' is refused"), ({"slots": 1, "when_busy": "reject"}, "all 1 slots")],
+    [({"max_spawn": 1}, "max_spawn is 1: task 'b' is refused"), ({"slots": 1, "when_busy": "reject"}, "the only slot")],
 )
 def test_a_batch_counts_its_own_tasks_against_the_limits(limits, text):
     """D6, S3, S4: the first of the batch takes what there is."""

@@ -276,7 +276,7 @@ def test_the_checks_of_a_submission_come_in_their_order():
         driver.submit(**wrong | {"name": "new"})
     with driver.refuses(Infeasible, "task 'new' demands 2 cpu and the limit is 1"):
         driver.submit(**wrong | {"name": "new", "after": ["taken"]})
-    with driver.refuses(Rejected, "all 1 slots of scope 's' are taken"):
+    with driver.refuses(Rejected, "the only slot of scope 's' is taken"):
         driver.submit(**wrong | {"name": "new", "after": ["taken"], "cpu": 1})
 
 

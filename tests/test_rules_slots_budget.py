@@ -93,7 +93,7 @@ def test_when_busy_reject_admits_again_once_a_slot_is_free():
     driver = Driver(kernel(1, when_busy="reject"))
     driver.submit("runs")
     driver.until(9)
-    with driver.refuses(Rejected, "slots of the authority"):
+    with driver.refuses(Rejected, "slot of the authority"):
         driver.submit("later")
     driver.at(10)
     driver.submit("later")
@@ -105,7 +105,7 @@ def test_when_busy_reject_looks_at_the_scope_too():
     driver = Driver(kernel(3))
     narrow = driver.scope("narrow", slots=1, when_busy="reject")
     driver.submit("a", scope=narrow)
-    with driver.refuses(Rejected, "all 1 slots of scope 'narrow' are taken or spoken for"):
+    with driver.refuses(Rejected, "the only slot of scope 'narrow' is taken or spoken for"):
         driver.submit("b", scope=narrow)
 
 
@@ -190,7 +190,7 @@ def test_a_child_is_as_busy_as_its_parent():
     parent = driver.scope("parent", slots=1)
     child = driver.scope("child", parent, when_busy="reject")
     driver.submit("p", scope=parent)
-    with driver.refuses(Rejected, "all 1 slots of scope 'parent' are taken"):
+    with driver.refuses(Rejected, "the only slot of scope 'parent' is taken"):
         driver.submit("c", scope=child)
 
 

@@ -373,7 +373,7 @@ def test_finished():
         "    40 ms waiting for a slot that a higher priority held",
         "    10 ms waiting for a slot",
     ]
-    assert lines(said(driver, failed))[0] == "failed failed: its body raised"
+    assert lines(said(driver, failed))[0] == "failed failed: its body raised an exception"
     assert lines(said(driver, doomed))[0] == "doomed was ended, because failed did not succeed"
     assert lines(said(driver, late))[0] == "late was dropped: it had waited as long as it may"
     assert lines(said(driver, gone))[0] == "gone was cancelled"

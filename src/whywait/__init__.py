@@ -1,8 +1,10 @@
 """whywait: a task runtime that runs what is allowed, exactly when allowed, and can always say why a task waits."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from whywait.authority import Authority
 from whywait.context import current
-from whywait.engines.command import Command, CommandResult
 from whywait.errors import (
     CommandFailed,
     ConfigError,
@@ -26,17 +28,43 @@ from whywait.errors import (
     UnknownTask,
     WhywaitError,
 )
-from whywait.executor import Executor
 from whywait.explain import Why
 from whywait.handle import Handle
 from whywait.kernel.lanes import Aging, Strict
 from whywait.kernel.model import Priority, Ref, Retry
 from whywait.periodic import Periodic
-from whywait.record import Record
-from whywait.run_report import Report
 from whywait.scope import Scope
-from whywait.simulation import Simulation, SimulationResult
 from whywait.submission import Call
+
+if TYPE_CHECKING:
+    from whywait.engines.command import Command, CommandResult
+    from whywait.executor import Executor
+    from whywait.record import Record
+    from whywait.run_report import Report
+    from whywait.simulation import Simulation, SimulationResult
+
+# Loaded when first asked for: not every program needs them, and each takes a while.
+_LATER = {
+    "Command": "whywait.engines.command",
+    "CommandResult": "whywait.engines.command",
+    "Executor": "whywait.executor",
+    "Record": "whywait.record",
+    "Report": "whywait.run_report",
+    "Simulation": "whywait.simulation",
+    "SimulationResult": "whywait.simulation",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - what the module has under the name
+    if name not in _LATER:
+        raise AttributeError(f"module 'whywait' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_LATER[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
+
 
 __all__ = [
     "Aging",

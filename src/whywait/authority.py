@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from time import monotonic_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -14,7 +12,7 @@ from whywait.core import Core
 from whywait.devtools import open_devtools
 from whywait.engines.base import Engine
 from whywait.engines.registry import Engines
-from whywait.errors import ForeignRef, StaleRef, UnknownScope, UnknownTask
+from whywait.errors import ForeignRef, InvalidTransition, StaleRef, UnknownScope, UnknownTask
 from whywait.explain import Why, in_words
 from whywait.handle import Handle
 from whywait.journal import Events
@@ -24,13 +22,15 @@ from whywait.kernel.model import Ref, Retry, Task
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import ScopeState, TaskState
-from whywait.record import RecordingKernel
-from whywait.run_report import Report, kernel_account, make_report
+from whywait.lazy import asyncio
 from whywait.scope import Scope, ScopeOptions, open_scope
 from whywait.settings import UNSET, Given, Seconds, Settings, Size, Unset
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from whywait.devtools.server import DevTools
+    from whywait.run_report import Report
 
 _tokens = itertools.count(1)
 
@@ -117,9 +117,10 @@ class Authority(Core):
     def get_scope(self, key: str) -> Scope:
         """Return the living scope of a key."""
         self.forget_scopes()
-        scope = self.scopes.get(key)
+        with self.lock:
+            scope, keys = self.scopes.get(key), list(self.scopes)
         if scope is None:
-            known = ", ".join(map(repr, self.scopes))
+            known = ", ".join(map(repr, keys))
             raise UnknownScope(f"no living scope has the key {key!r}; there are {known}")
         return scope
 
@@ -162,6 +163,8 @@ class Authority(Core):
 
     def report(self) -> Report:
         """Return where the waiting of the run went, by cause and by holder, and how full slots and budget were."""
+        from whywait.run_report import kernel_account, make_report
+
         with self.lock:
             raw, skipped = self._journal.since(0)
             totals = kernel_account(self.kernel, monotonic_ns(), self._began_ns, raw[-1][1] if raw else None)
@@ -190,6 +193,8 @@ class Authority(Core):
         other machines can reach; ``hosts`` are further names under which it is called then. ``file`` is what
         ``whywait top`` may call the run by; the started program if left out.
         """
+        if self._root.state == ScopeState.DISPOSED:
+            raise InvalidTransition("the authority is DISPOSED: there is nothing left to show; open DevTools before")
         tools = open_devtools(self, port, control=control, host=host, expose=expose, hosts=hosts, name=name)
         self._on_close.append(lambda: tools.close(run_is_over=True))
         if announce:
@@ -255,9 +260,11 @@ class Authority(Core):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Leave normally: wait for all tasks, then dispose. Leave by an exception: dispose."""
-        if kind is None:
-            self._root.leave()
-        self.dispose()
+        try:
+            if kind is None:
+                self._root.leave()
+        finally:  # the wait may be broken off, by Ctrl-C for one
+            self.dispose()
 
     async def __aenter__(self) -> Self:
         """Use as an async block; coroutine functions run on this event loop."""
@@ -268,15 +275,16 @@ class Authority(Core):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Leave like a plain block, without blocking the event loop."""
-        if kind is None:
-            await self._root.leave_async()
-        await self.dispose_async()
+        try:
+            if kind is None:
+                await self._root.leave_async()
+        finally:  # the wait may be cancelled
+            await self.dispose_async()
 
     def _close(self) -> None:
         self._clock.close()
         self.engines.close()
-        if isinstance(self.kernel, RecordingKernel):
-            self.kernel.close()
+        self.kernel.close()
         while self._on_close:
             self._on_close.pop()()
 
@@ -293,6 +301,8 @@ class Authority(Core):
                 if isinstance(found, str):
                     raise StaleRef(f"task {ref!r} has ended ({found}): only its handle knows more")
                 return found
+            if not isinstance(ref, Ref):
+                raise UnknownTask(f"a task is looked up by its ref or its id, not by {ref!r}")
             if ref.authority != self.token:
                 raise ForeignRef(f"{ref} belongs to another authority")
             scope = self.kernel.scopes.get(ref.scope)

@@ -44,6 +44,7 @@ class TaskContext:
         if handle.attention:
             signal = signal_of(handle)
             while signal.pause_asked and not signal.aborted:
+                refuse_on_loop("checkpoint() of a task that is to pause", "await ctx.checkpoint_async()")
                 go = signal.go
                 handle._authority.parked(handle)
                 go.wait()
@@ -94,7 +95,7 @@ class TaskContext:
         self._refuse_unless_running("workers")
         if not process:
             return crew_of(self._handle).add_worker(fn, args)
-        from whywait.engines.hired import hire  # noqa: PLC0415 - most programs never need it
+        from whywait.engines.hired import hire
 
         return hire(crew_of(self._handle), self._handle, fn, args)
 

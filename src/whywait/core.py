@@ -11,11 +11,10 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
-from random import uniform
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from whywait import leftovers
 from whywait.clock import Clock
 from whywait.engines.base import SUCCEEDED, Ended, Engine
 from whywait.engines.forks import own
@@ -23,18 +22,20 @@ from whywait.errors import QueueFull, WhywaitError
 from whywait.handle import Handle
 from whywait.inside import take_crew
 from whywait.journal import Journal
+from whywait.kernel.kernel import Kernel
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.model import Submission, Task
 from whywait.kernel.state import Outcome, TaskState
 from whywait.locks import LeftBehind, take, wait_for
 from whywait.periodic import log_failure
-from whywait.record import make_kernel
 from whywait.services import Services
 from whywait.settings import NS, Settings
 from whywait.signals import signal_of
 from whywait.work import Work, warn_of_drops
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from whywait.scope import Scope
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ class Core(Services):
         self.settings = settings
         self.lock = threading.RLock()
         self.scopes: dict[str, Scope] = {}  # living ones by key
-        self.kernel = kernel = make_kernel(settings, record, _jitter)
+        self.kernel = kernel = _make_kernel(settings, record)
         self._began_ns = monotonic_ns()
         self._journal = Journal(settings.events, kernel.emit_to)
         self._clock = Clock(self._tick)
@@ -60,10 +61,12 @@ class Core(Services):
         self._watchers: list[tuple[Callable[[], bool], Callable[[], None]]] = []
         self._pause_waiters: dict[int, list[Callable[[], object]]] = {}
         own(self)
+        leftovers.watch(self)
 
     def let_go(self) -> None:
         """Be of no use in a fork of this process: none of the threads is there, and locks may be held for ever."""
         self.lock = LeftBehind()  # type: ignore[assignment] # it only refuses
+        leftovers.forget(self)
 
     def command(self, act: Callable[[int], T]) -> T:
         """Run kernel commands under the lock, then dispatch and carry out what follows."""
@@ -155,6 +158,8 @@ class Core(Services):
             if new is not None:
                 handle._done = True
                 task.job = None
+                if self._timers.heap and not self._nothing_sooner():
+                    self._clock.tick_at(self._timers.heap[0][0])
         finally:
             lock.release()
         if new is None:
@@ -190,7 +195,10 @@ class Core(Services):
         take(lock)
         try:
             now = monotonic_ns()
-            retried, started = kernel.turn(now, task, *outcome)
+            if later is None:  # who reports a success and may go on has tried the short way
+                retried, started = kernel.ended(now, task, *outcome), kernel.dispatch(now)
+            else:
+                retried, started = kernel.turn(now, task, *outcome)
             if retried is None:
                 if task.outcome != Outcome.SUCCESS:
                     handle.note_failure()
@@ -367,6 +375,27 @@ class Core(Services):
                     tell()
 
 
+def _make_kernel(settings: Settings, record: str | Path | None) -> Kernel:
+    """Return a kernel with an authority's settings, one that records if there is a path to record to."""
+    options: dict[str, Any] = {
+        "limits": settings.limits,
+        "budget": settings.budget,
+        "order": settings.order,
+        "policy": settings.policy,
+        "backfill": settings.backfill,
+        "pause_timeout_ns": round(settings.pause_timeout_s * NS),
+        "starvation_timeout_ns": round(settings.starvation_timeout_s * NS),
+        "jitter": _jitter,
+    }
+    if record is None:
+        return Kernel(**options)
+    from whywait.record import RecordingKernel
+
+    return RecordingKernel(record, **options)
+
+
 def _jitter() -> float:
     """Return a number from -1 to 1, another one each time."""
+    from random import uniform
+
     return uniform(-1.0, 1.0)  # noqa: S311 - chance, no cipher

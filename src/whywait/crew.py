@@ -8,7 +8,7 @@ for its handlers; then the signal fires for the workers, and the task ends when 
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import itertools
 import logging
 import threading
@@ -16,11 +16,14 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextvars import copy_context
 from inspect import isawaitable, iscoroutinefunction
+from time import sleep
 from typing import TYPE_CHECKING, Any, Final
 
 from whywait.errors import ConfigError, InvalidTransition, TaskAborted
 from whywait.kernel.events import Kind
+from whywait.lazy import asyncio, running_loop
 from whywait.mailbox import Mailbox
+from whywait.raised import shown_error
 from whywait.signals import AbortSignal, ask_end, in_coroutine, in_thread, raise_in_thread
 from whywait.waiters import Waiters, refuse_on_loop
 
@@ -196,13 +199,15 @@ class Crew:
         in_thread.worker = member
         value, error = None, None
         try:
-            member._thread_id = threading.get_ident()
-            value = run(member)
-            if isawaitable(value):
-                value = asyncio.run(self._run_own_loop(member, value))
+            try:
+                member._thread_id = threading.get_ident()
+                value = run(member)
+                if isawaitable(value):
+                    value = asyncio.run(self._run_own_loop(member, value))
+            finally:
+                self._end_interruptions(member)
         except BaseException as raised:  # noqa: BLE001 - whatever it raises is its outcome
             error = raised
-        member._thread_id = None
         in_thread.worker = None
         self._ended(member, value, error, had_thread=member.kind == HANDLER)
 
@@ -262,8 +267,8 @@ class Crew:
         if is_first:
             ask_end(self.handle, member.kind)
             self.handle._authority.interrupt(self.handle)
-        elif member.state == "failed":
-            log.error("%s %s of task %s failed too: %r", member.kind, member.name, self.handle.id, error)
+        elif error is not None and member.state == "failed":
+            log.error("%s %s of task %s failed too: %s", member.kind, member.name, self.handle.id, shown_error(error))
         for each in ready:
             self._start(each)
         with self.waiters.lock:  # last of all: until here the task has not ended
@@ -305,9 +310,17 @@ class Crew:
     def inject(self) -> None:
         """Raise TaskAborted in every thread of the crew, where the authority allows that."""
         with self.waiters.lock:
-            threads = [member._thread_id for member in self._alive if member._thread_id is not None]
-        for thread_id in threads:
-            raise_in_thread(thread_id, TaskAborted)
+            for member in self._alive:
+                if member._thread_id is not None:
+                    raise_in_thread(member._thread_id, TaskAborted)
+
+    def _end_interruptions(self, member: Member) -> None:
+        """Let no exception come any more, and take one that has come a moment too late for the function."""
+        while member._thread_id is not None:
+            with contextlib.suppress(TaskAborted):
+                with self.waiters.lock:  # from here on none is sent
+                    member._thread_id = None
+                sleep(0)  # one that was sent comes now at the latest
 
     # Waiting
 
@@ -388,7 +401,7 @@ class Crew:
 
 def _loop_of_body(handle: Handle[Any]) -> asyncio.AbstractEventLoop | None:
     """Return the event loop that the body runs on, if it is a coroutine."""
-    loop = asyncio._get_running_loop()
+    loop = running_loop()
     if loop is not None and (in_coroutine.get() is handle or getattr(handle, "loop", None) is loop):
         return loop
     return None

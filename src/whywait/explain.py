@@ -56,7 +56,7 @@ CAUSE_HEADS: Final = {
 }
 # Why a task ended as it did, beside its outcome.
 _ENDINGS: Final = {
-    Cause.EXCEPTION: "failed: its body raised",
+    Cause.EXCEPTION: "failed: its body raised an exception",
     Cause.EXIT_CODE: "failed: its command left with an error",
     Cause.WORKER_LOST: "failed: its worker process was lost",
     Cause.HANDLER: "failed: one of its handlers did",
@@ -434,7 +434,12 @@ def _listed(names: list[str]) -> str:
 
 
 def _amount(resource: str, amount: int, limit: int = 0) -> str:
-    return format_size(amount) if resource in _SIZES or max(limit, amount) >= _BYTES else str(amount)
+    return format_size(amount) if is_size(resource, max(limit, amount)) else str(amount)
+
+
+def is_size(resource: str, amount: float) -> bool:
+    """Return whether people read an amount of a resource as bytes: memory is, and so is a large amount of anything."""
+    return resource in _SIZES or amount >= _BYTES
 
 
 def _tasks(count: int) -> str:

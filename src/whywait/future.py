@@ -242,3 +242,32 @@ class TaskFuture(Handle[T], Future[T]):
                     waiter.add_cancelled(self)
                 else:
                     waiter.add_exception(self)
+
+
+class _Follower(Future[T]):
+    """A future whose cancellation reaches the task of a handle."""
+
+    def __init__(self, handle: Handle[T]) -> None:
+        super().__init__()
+        self._handle = handle
+
+    def cancel(self) -> bool:
+        """Ask the task to end; the future follows when it has."""
+        self._handle.cancel()
+        return False
+
+
+def follow(handle: Handle[T]) -> Future[T]:
+    """Return a future that ends like a handle."""
+    future: Future[T] = _Follower(handle)
+    future.set_running_or_notify_cancel()
+
+    def copy(handle: Handle[T]) -> None:
+        error = handle.exception()
+        if error is None:
+            future.set_result(handle._value)
+        else:
+            future.set_exception(error)
+
+    handle.add_done_callback(copy)
+    return future

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
 from contextvars import Context
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -19,10 +17,14 @@ from whywait.errors import (
 )
 from whywait.kernel.model import Ref
 from whywait.kernel.state import Cause, Outcome, TaskState
+from whywait.lazy import asyncio
+from whywait.raised import is_one_of, shown_error, tell_log, traceback_of
 from whywait.streams import DEFAULT, Reader
 from whywait.waiters import finish, refuse_on_loop
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from whywait.authority import Authority
     from whywait.engines.base import Engine
     from whywait.explain import Why
@@ -156,18 +158,9 @@ class Handle(Generic[T]):
 
     def future(self) -> Future[T]:
         """Return a ``concurrent.futures.Future`` that follows this handle; cancelling it cancels the task."""
-        future: Future[T] = _HandleFuture(self)
-        future.set_running_or_notify_cancel()
+        from whywait.future import follow
 
-        def copy(handle: Handle[T]) -> None:
-            error = handle.exception()
-            if error is None:
-                future.set_result(handle._value)
-            else:
-                future.set_exception(error)
-
-        self.add_done_callback(copy)
-        return future
+        return follow(self)
 
     def __await__(self) -> Generator[Any, None, T]:
         """Wait on the running event loop."""
@@ -246,11 +239,6 @@ class Handle(Generic[T]):
         task = self._task
         return task.holds_slot and task.abort is None
 
-    @property
-    def is_unreported(self) -> bool:
-        """Whether the body has begun and its end is not known yet."""
-        return self._task.holds_slot
-
     def body(self) -> tuple[Callable[..., T], tuple[Any, ...], dict[str, Any]]:
         """Return the function and its arguments, handles among them replaced by results."""
         fn, kwargs = self._fn, self._kwargs
@@ -269,7 +257,7 @@ class Handle(Generic[T]):
         """Keep what the body raised; return outcome, cause and whether it may be retried."""
         self._error = error
         retry = self._task.policy.retry
-        return Outcome.ERROR, Cause.EXCEPTION, retry is not None and isinstance(error, retry.on)
+        return Outcome.ERROR, Cause.EXCEPTION, retry is not None and is_one_of(error, retry.on)
 
     def note_failure(self) -> None:
         """Settle the error of a task that ended otherwise than in success, before anybody can ask for it."""
@@ -314,20 +302,21 @@ class Handle(Generic[T]):
             self._unseen.seen = True
         if self._error is not None:
             return self._error
-        task = self._task
+        task, policy = self._task, self._task.policy
         ended = f"task {task.id} ended as {task.outcome} ({task.cause})"
         if task.outcome == Outcome.TIMEOUT:
-            return TaskTimeout(f"{ended}: it ran longer than its timeout")
+            return TaskTimeout(f"{ended}: it ran longer than its timeout of {(policy.timeout_ns or 0) / 1e9:g} s")
         if task.outcome == Outcome.REJECTED:
-            return TaskDropped(f"{ended}: it was dropped before it could start")
+            limit = f" (max_wait {(policy.max_wait_ns or 0) / 1e9:g} s)" if task.cause == Cause.MAX_WAIT else ""
+            return TaskDropped(f"{ended}: it was dropped before it could start{limit}")
         root = f" of {task.root!r}" if task.cause == Cause.DEPENDENCY else ""
         return TaskAborted(f"{ended}{': the end' + root + ' took it down' if root else ''}")
 
     def _call(self, fn: Callable[[Handle[T]], object]) -> None:
         try:
             fn(self)
-        except BaseException:
-            log.exception("a done callback of task %s failed", self.id)
+        except BaseException as error:  # noqa: BLE001 - a callback has no say in scheduling
+            tell_log(logging.ERROR, "a done callback of task %s failed", self.id, error=error)
 
     def run_callbacks(self) -> None:
         """Call back, once, after the final outcome; outside the lock."""
@@ -337,7 +326,10 @@ class Handle(Generic[T]):
 
     def _check_paused(self) -> None:
         if self._task.cause == Cause.PAUSE_TIMEOUT or (self._task.abort or ("", ""))[1] == Cause.PAUSE_TIMEOUT:
-            raise PauseTimeout(f"task {self.id} reached no checkpoint in time: it is cancelled")
+            limit_s = self._authority.settings.pause_timeout_s
+            raise PauseTimeout(
+                f"task {self.id} reached no checkpoint within {limit_s:g} s (pause_timeout): it is cancelled"
+            )
 
 
 class Unseen:
@@ -357,24 +349,12 @@ class Unseen:
         No traceback is formatted: that parses source code, which a finaliser must not do in the midst of a parse.
         """
         if not self.seen:
-            log.error("task %s failed and nobody looked: %r, raised %s", self.task_id, self.error, _place(self.error))
-
-
-class _HandleFuture(Future[T]):
-    """A future whose cancellation reaches the task."""
-
-    def __init__(self, handle: Handle[T]) -> None:
-        super().__init__()
-        self._handle = handle
-
-    def cancel(self) -> bool:
-        """Ask the task to end; the future follows when it has."""
-        self._handle.cancel()
-        return False
+            told = shown_error(self.error)
+            log.error("task %s failed and nobody looked: %s, raised %s", self.task_id, told, _place(self.error))
 
 
 def _place(error: BaseException) -> str:
-    traceback = error.__traceback__
+    traceback = traceback_of(error)
     if traceback is None:
         return "elsewhere"
     while traceback.tb_next is not None:

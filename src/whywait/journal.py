@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from whywait.kernel.events import Event, RawEvent
+from whywait.raised import tell_log
 
 log = logging.getLogger("whywait")
 
@@ -98,7 +99,7 @@ class Journal:
                     for fn in list(self._subscribers):
                         try:
                             fn(event)
-                        except Exception:
-                            log.exception("an event subscriber failed")
+                        except Exception as error:  # noqa: BLE001 - a subscriber has no say in scheduling
+                            tell_log(logging.ERROR, "an event subscriber failed", error=error)
             finally:
                 self._delivering.release()

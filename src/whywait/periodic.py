@@ -14,6 +14,7 @@ from whywait.errors import ConfigError
 from whywait.handle import Handle
 from whywait.kernel.model import Ref, Retry
 from whywait.kernel.snapshot import PeriodicView
+from whywait.raised import shown_error, tell_log, with_message
 from whywait.settings import Seconds, Size, duration_ns
 from whywait.submission import prepare
 
@@ -24,26 +25,32 @@ if TYPE_CHECKING:
     from whywait.kernel.periodic import Periodic as KernelPeriodic
 
 
-log = logging.getLogger("whywait")
-
-
 class Trigger(Handle[Any]):
     """The handle of one iteration."""
 
-    __slots__ = ()
+    __slots__ = ("_told",)
+
+    _told: str
+
+    def failed(self, error: BaseException) -> tuple[str, str | None, bool]:
+        """Keep what the body raised, and its text: that is the user's to make, so it is not made under the lock."""
+        self._told = with_message(error)
+        return super().failed(error)
 
     def note_failure(self) -> None:
         """Settle the error, and say it in the status of the periodic."""
         super().note_failure()
         periodic = self._task.periodic
         if periodic is not None and self._error is not None:
-            periodic.last_error = f"{type(self._error).__name__}: {self._error}"
+            periodic.last_error = getattr(self, "_told", None) or type(self._error).__name__
 
 
 def log_failure(handle: Handle[Any]) -> None:
     """Log what an iteration failed with: nobody has its handle, so nobody will look."""
     handle._unseen.seen = True
-    log.error("task %s of a periodic failed: %r", handle.id, handle._error, exc_info=handle._error)
+    error = handle._error
+    assert error is not None, "it has failed"
+    tell_log(logging.ERROR, "task %s of a periodic failed: %s", handle.id, shown_error(error), error=error)
 
 
 class PeriodicOptions(TypedDict, total=False):
@@ -87,7 +94,7 @@ def add_periodic(
     authority = prototype._authority
     own: dict[str, Any] = {key: value for key, value in options.items() if key in _OWN}
     of_tasks: Any = {key: value for key, value in options.items() if key not in _OWN}
-    request = prepare(authority, kernel_scope, prototype, args, of_tasks)
+    request = prepare(authority, kernel_scope, prototype, args, of_tasks, "a periodic", ("every", *_OWN))
     if request.after or request.after_ended:
         raise ConfigError(
             "a periodic has no dependencies and takes no handle as argument: its tasks start by the clock"

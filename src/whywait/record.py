@@ -21,7 +21,6 @@ from whywait.kernel.kernel import Kernel
 from whywait.kernel.lanes import Aging, Order, Strict
 from whywait.kernel.model import Budget, Limits, Policy, Retry, Scope, Submission, Task
 from whywait.kernel.periodic import Periodic
-from whywait.settings import NS, Settings
 from whywait.units import shown
 
 log = logging.getLogger("whywait.record")
@@ -113,7 +112,7 @@ class RecordingKernel(Kernel):
         return None  # a task's body: none of the kernel's business
 
     def _write(self, line: Any) -> None:  # noqa: ANN401 - JSON
-        if self.error is None:
+        if self.error is None and not self._file.closed:  # what comes after the end changes nothing
             try:
                 self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
             except OSError as error:
@@ -243,21 +242,6 @@ def commands_of(kernel: Kernel) -> list[str]:
     public = [name for name in dir(kernel) if not name.startswith("_") and callable(getattr(kernel, name))]
     timed = [name for name in public if next(iter(signature(getattr(kernel, name)).parameters), "") == "now"]
     return [name for name in timed if name not in _NOT_RECORDED]
-
-
-def make_kernel(settings: Settings, record: str | Path | None = None, jitter: Callable[[], float] = float) -> Kernel:
-    """Return a kernel with an authority's settings, one that records if there is a path to record to."""
-    options: dict[str, Any] = {
-        "limits": settings.limits,
-        "budget": settings.budget,
-        "order": settings.order,
-        "policy": settings.policy,
-        "backfill": settings.backfill,
-        "pause_timeout_ns": round(settings.pause_timeout_s * NS),
-        "starvation_timeout_ns": round(settings.starvation_timeout_s * NS),
-        "jitter": jitter,
-    }
-    return Kernel(**options) if record is None else RecordingKernel(record, **options)
 
 
 def is_record(path: str | Path) -> bool:

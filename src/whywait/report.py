@@ -1,7 +1,8 @@
-"""Simulation results as text: one run told in full, or several side by side.
+"""Reports as text: a simulation told in full, several side by side, or a run of an authority.
 
-Pure functions from the ``summary`` of a :class:`~whywait.simulation.SimulationResult` to a string of at most
-:data:`WIDTH` columns. Ids come from files, so whatever in them is not printable is escaped.
+Pure functions from the ``summary`` of a :class:`~whywait.simulation.SimulationResult`, or the data of a
+:class:`~whywait.run_report.Report`, to a string of at most :data:`WIDTH` columns. Ids come from files, so whatever in
+them is not printable is escaped.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from unicodedata import combining, east_asian_width
 
-from whywait.explain import CAUSE_HEADS, CAUSE_LABELS
+from whywait.explain import CAUSE_HEADS, CAUSE_LABELS, is_size
 from whywait.kernel.model import Priority
 from whywait.units import format_ms, format_size, printable
 
@@ -27,7 +28,6 @@ _PRIORITIES: Final = 6  # columns of a comparison by priority
 _CAUSES: Final = 5  # columns of a comparison by cause
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _QUANTILES: Final = ("p50", "p90", "p99", "max")
-_SIZES: Final = ("ram", "vram")
 _NAMES: Final = {
     value: name.lower() for name, value in vars(Priority).items() if name.isupper() and isinstance(value, int)
 }
@@ -80,7 +80,7 @@ def _run_summary(summary: Summary) -> list[str]:
     told = [f"{count:,} {outcome}" for outcome, count in outcomes.items() if count]
     told += [f"{count:,} {word}" for word, count in (("running", running), ("waiting", waiting)) if count]
     return [
-        f"{_count(summary['tasks'], 'task')} in {format_ms(summary['makespan_ms'])}",
+        f"{_tasks(summary)} in {format_ms(summary['makespan_ms'])}",
         f"  {', '.join(told) or 'nothing to do'}",
     ]
 
@@ -161,7 +161,7 @@ def _order(run: Mapping[str, Any]) -> str:
 def _utilisation(summary: Summary) -> list[str]:
     rows = []
     for name, use in summary["utilisation"].items():
-        show = _size if name in _SIZES else _number
+        show = _size if is_size(name, max(use["peak"], use["limit"] or 0)) else _number
         limit, share = use["limit"], use["share"]
         bar = "" if share is None else f"{_bar(share)} {_percent(share):>4}"
         rows.append((_cut(printable(name), 16), bar, show(use["mean"]), show(use["peak"]), _or_none(limit, show)))
@@ -183,7 +183,7 @@ def _causes(summary: Summary) -> list[str]:
     causes = summary["waited_for_ms"]
     total = sum(causes.values())
     if not total:
-        return ["Nobody waited."] if summary["tasks"] else []
+        return ["Nobody waited."] if summary["tasks"] or summary["iterations"] else []
     rows = [
         (
             _cut(printable(CAUSE_LABELS.get(cause, cause)), 20),

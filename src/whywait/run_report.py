@@ -156,7 +156,8 @@ def kernel_account(kernel: Kernel, now: int, began_ns: int, last_ns: int | None 
     ]
     return {
         "makespan_ms": in_ms(now - began_ns),
-        "tasks": stats.submitted,
+        "tasks": stats.submitted - stats.iterations,
+        "iterations": stats.iterations,
         "attempts": stats.submitted + stats.retried,
         "outcomes": {**outcomes, "pending": alive},
         "running": len(kernel.running),

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextvars import copy_context
-from inspect import CO_COROUTINE
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, overload
 
 from whywait.errors import ConfigError, DisposeIncomplete, QueueFull
 from whywait.handle import Handle
 from whywait.kernel.model import Limits, Retry
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.state import OPEN_SCOPE_STATES, ScopeState
+from whywait.lazy import asyncio
 from whywait.periodic import Periodic, PeriodicOptions, add_periodic
 from whywait.settings import UNSET, Seconds, seconds
 from whywait.submission import Call, TaskOptions, changed, prepare
@@ -30,11 +29,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger("whywait")
 
+CO_COROUTINE: Final = 0x80  # of the flags of a function's code, as `inspect` has it, which takes long to load
 KILL_S: Final = 5.0  # how long killed bodies may take to be gone
 
 
 class ScopeOptions(TypedDict, total=False):
-    """What a scope may set for itself; what is left out is inherited, None means explicitly none."""
+    """What a scope may set for itself; what is left out is inherited, None means explicitly none.
+
+    There is always an engine and a grace: None leaves them as they are around the scope.
+    """
 
     slots: int | None
     max_spawn: int | None
@@ -46,7 +49,7 @@ class ScopeOptions(TypedDict, total=False):
     retry: int | Retry
     timeout: Seconds | None
     engine: Any
-    grace: Seconds
+    grace: Seconds | None
 
 
 class Scope:
@@ -76,20 +79,37 @@ class Scope:
         return self._kernel_scope.key
 
     @property
+    def _called(self) -> str:
+        """What messages call it."""
+        return f"scope {self.key!r}" if self.key else "the authority"
+
+    @property
     def state(self) -> str:
         """Where the scope stands: INIT, ATTACHED, RUNNING, SUSPENDED, DISPOSING or DISPOSED."""
         return self._kernel_scope.state
 
     # Tasks
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, **options: Unpack[TaskOptions]) -> Handle[T]:  # noqa: ANN401 - the function's own
+    @overload
+    def submit(
+        self,
+        fn: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *args: Any,  # noqa: ANN401 - the function's own
+        **options: Unpack[TaskOptions],
+    ) -> Handle[T]: ...
+
+    @overload
+    def submit(self, fn: Callable[..., T], /, *args: Any, **options: Unpack[TaskOptions]) -> Handle[T]: ...  # noqa: ANN401 - as above
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Unpack[TaskOptions]) -> Handle[Any]:
         """Submit a task; a refusal raises and leaves nothing behind.
 
         The keywords are those of :class:`~whywait.submission.TaskOptions`; the function's own go into ``kwargs``.
         Handles among ``args`` and ``kwargs`` are dependencies and are replaced by their results.
         """
         authority, kernel_scope = self._authority, self._kernel_scope
-        handle = Handle(authority, fn, args, copy_context(), self._engine_for(fn))
+        handle: Handle[Any] = Handle(authority, fn, args, copy_context(), self._engine_for(fn, options))
         request = None
         if options or (args and any(isinstance(value, Handle) for value in args)):
             request = prepare(authority, kernel_scope, handle, args, options)
@@ -106,11 +126,12 @@ class Scope:
         requests = []
         for index, each in enumerate(calls):
             fn, args, options = each if isinstance(each, Call) else Call(each)
-            handle: Handle[Any] = Handle(authority, fn, args, copy_context(), self._engine_for(fn))
+            options = options or {}
             try:
-                requests.append(prepare(authority, self._kernel_scope, handle, args, options or {}))
+                handle: Handle[Any] = Handle(authority, fn, args, copy_context(), self._engine_for(fn, options))
+                requests.append(prepare(authority, self._kernel_scope, handle, args, options))
             except (ConfigError, TypeError) as error:
-                name = (options or {}).get("id") or f"number {index} of the batch"
+                name = options.get("id") or f"number {index} of the batch"
                 raise ConfigError(f"task {name}: {error}") from None
             handles.append(handle)
 
@@ -138,14 +159,14 @@ class Scope:
 
         The keywords are those of :class:`~whywait.periodic.PeriodicOptions`; the function's own go into ``kwargs``.
         """
-        prototype: Handle[Any] = Handle(self._authority, fn, args, copy_context(), self._engine_for(fn))
+        prototype: Handle[Any] = Handle(self._authority, fn, args, copy_context(), self._engine_for(fn, options))
         return add_periodic(self._kernel_scope, prototype, args, every, id, options)
 
-    def _engine_for(self, fn: Callable[..., Any]) -> Engine:
-        """Return who carries a function out that names no engine."""
+    def _engine_for(self, fn: Callable[..., Any], options: Mapping[str, Any]) -> Engine:
+        """Return who carries a function out whose options name no engine."""
         code = getattr(fn, "__code__", None)
         if code is None:
-            return self._authority.engines.choose(self._engine, fn)
+            return self._authority.engines.choose(self._engine, fn, named=options.get("engine") is not None)
         return self._for_coroutines() if code.co_flags & CO_COROUTINE else self._engine
 
     def _for_coroutines(self) -> Engine:
@@ -224,9 +245,11 @@ class Scope:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Leave normally: wait for all tasks, then dispose. Leave by an exception: dispose."""
-        if kind is None:
-            self.leave()
-        self.dispose()
+        try:
+            if kind is None:
+                self.leave()
+        finally:  # the wait may be broken off, by Ctrl-C for one
+            self.dispose()
         self._raise_errors(error)
 
     async def __aenter__(self) -> Self:
@@ -237,9 +260,11 @@ class Scope:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Leave like a plain block, without blocking the event loop."""
-        if kind is None:
-            await self.leave_async()
-        await self.dispose_async()
+        try:
+            if kind is None:
+                await self.leave_async()
+        finally:  # the wait may be cancelled
+            await self.dispose_async()
         self._raise_errors(error)
 
     def task_failed(self, error: BaseException) -> bool:
@@ -274,7 +299,7 @@ class Scope:
         names = [task.id for task in survivors]
         if names:
             raise DisposeIncomplete(
-                f"scope {self.key!r} stays DISPOSING: {', '.join(names[:10])} still running "
+                f"{self._called} stays DISPOSING: {', '.join(names[:10])} still running "
                 f"{self.grace_s:g} s after the abort signal",
                 names,
             )
@@ -313,7 +338,7 @@ class Scope:
             tasks = (task for each in self._kernel_scope.subtree() for task in each.tasks.values())
             paused = [task.id for task in tasks if task.state == "PAUSED"]
         if paused:
-            log.info("leaving scope %r waits for paused tasks: %s", self.key, ", ".join(paused[:10]))
+            log.info("leaving %s waits for paused tasks: %s", self._called, ", ".join(paused[:10]))
 
     def _block_until(self, condition: Callable[[], bool], timeout_s: float | None, what: str, instead: str) -> bool:
         with self._authority.lock:
@@ -369,13 +394,17 @@ def open_scope(authority: Authority, parent: Scope | None, key: str, options: Sc
     policy = changed(
         above.policy, options.get("timeout", UNSET), options.get("retry", UNSET), options.get("max_wait", UNSET)
     )
-    default = parent._engine if parent is not None else authority.engines.default
-    scope = Scope(
-        authority,
-        authority.command(lambda now: kernel.open_scope(now, key, above, limits, policy)),
-        engine=authority.engines.get(options["engine"]) if options.get("engine") is not None else default,
-        grace_s=seconds("grace", options.get("grace", authority.settings.grace_s)),
-        on_error=on_error,
-    )
-    authority.scopes[key] = scope
-    return scope
+    around = parent if parent is not None else authority._root
+    engine, grace = options.get("engine"), options.get("grace")
+    settings: dict[str, Any] = {  # settled before the kernel knows of the scope: a refusal leaves nothing behind
+        "engine": authority.engines.get(engine) if engine is not None else around._engine,
+        "grace_s": seconds("grace", grace) if grace is not None else around.grace_s,
+        "on_error": on_error,
+    }
+
+    def act(now: int) -> Scope:
+        scope = Scope(authority, kernel.open_scope(now, key, above, limits, policy), **settings)
+        authority.scopes[key] = scope  # under the lock: others look through them
+        return scope
+
+    return authority.command(act)

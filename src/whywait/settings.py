@@ -11,10 +11,11 @@ from typing import Any, Final
 from whywait.errors import ConfigError
 from whywait.kernel.lanes import Aging, Order, Strict
 from whywait.kernel.model import Budget, Limits, Policy, Retry
-from whywait.units import parse_duration_ns, parse_size
+from whywait.units import parse_duration_ns, parse_size, shown
 
 NS: Final = 1_000_000_000
 MB: Final = 1_000_000
+MOST: Final = 10**15  # of what a variable may say: beyond is a slip of the keyboard, not a wish
 SCHEDULERS: Final = ("threadpool", "simple", "unbounded")
 
 
@@ -92,6 +93,8 @@ class Given:
             overflow=self.overflow,
             when_busy=self.when_busy,
         )
+        if isinstance(self.events, bool) or not isinstance(self.events, int) or self.events < 0:
+            raise ConfigError(f"events {self.events!r} is not allowed: use an int of 0 or more, how many to remember")
         max_wait_ms = env.integer("WHYWAIT_MAX_WAIT_MS", 0, None)
         max_wait_s = None if max_wait_ms is None else max_wait_ms / 1000
         pause_s = env.integer("WHYWAIT_PAUSE_TIMEOUT_MS", 0, 1500) / 1000
@@ -116,8 +119,7 @@ class Given:
 
     def _budget(self, env: _Environment) -> Budget:
         megabytes = {name: env.integer(f"WHYWAIT_{name.upper()}_MB_SOFT", 0, None) for name in ("ram", "vram")}
-        hard = {name: parse_size(amount) for name, amount in self.resources.items()}
-        soft = {name: parse_size(amount) for name, amount in self.soft.items()}
+        hard, soft = _named("resources", self.resources), _named("soft", self.soft)
         cpu = _or(self.cpu, env.integer("WHYWAIT_CPU_SLOTS", 0, None))
         if cpu is not None:
             hard["cpu"] = cpu
@@ -125,7 +127,7 @@ class Given:
             env_mb = megabytes[name]
             amount = _or(given, None if env_mb is None else env_mb * MB)
             if amount is not None:
-                soft[name] = parse_size(amount)
+                soft[name] = size(name, amount)
         return Budget(hard, soft)
 
     def _order(self, env: _Environment) -> Order:
@@ -156,6 +158,8 @@ class _Environment:
             value = least - 1
         if value < least:
             raise ConfigError(f"environment variable {name}={text!r} is not allowed: use an int of {least} or more")
+        if value > MOST:
+            raise ConfigError(f"environment variable {name}={shown(value)} is not allowed: use an int up to {MOST:,}")
         return value
 
     def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
@@ -165,6 +169,18 @@ class _Environment:
         return text or default
 
 
+def _named(argument: str, amounts: Mapping[str, Size]) -> dict[str, int]:
+    """Return the limits of named resources; the well-known ones have arguments of their own."""
+    if not isinstance(amounts, Mapping):
+        raise ConfigError(f"{argument} {amounts!r} is not allowed: use a dict of names and limits")
+    for name in ("cpu", "ram", "vram"):
+        if name in amounts:
+            raise ConfigError(
+                f"{argument} has {name!r}, which has an argument of its own: write {name}={amounts[name]!r}"
+            )
+    return {name: size(name, amount) for name, amount in amounts.items()}
+
+
 def as_retry(value: int | Retry | None) -> Retry | None:
     """Return the retry policy that a number or a Retry stands for; None for no retries."""
     if isinstance(value, Retry):
@@ -172,6 +188,14 @@ def as_retry(value: int | Retry | None) -> Retry | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
         return Retry(value) if value else None
     raise ConfigError(f"retry {value!r} is not allowed: use an int of 0 or more, or Retry(...)")
+
+
+def size(name: str, value: Size) -> int:
+    """Return a size in bytes, or an amount of anything else; refuse what is none, naming the setting."""
+    try:
+        return parse_size(value)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
 
 
 def seconds(name: str, value: Seconds) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ctypes
 import threading
@@ -11,6 +10,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from whywait.errors import TaskAborted
+from whywait.lazy import asyncio
 from whywait.waiters import ringer
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ finaliser may do it.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from collections import deque
@@ -15,6 +14,7 @@ from time import monotonic
 from typing import Any
 
 from whywait.errors import WhywaitError
+from whywait.lazy import asyncio, running_loop
 
 
 def finish(waiter: asyncio.Future[None]) -> None:
@@ -35,7 +35,7 @@ def ringer(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> Cal
 
 def refuse_on_loop(what: str, instead: str) -> None:
     """Raise if this thread runs an event loop, which a blocking call would freeze."""
-    if asyncio._get_running_loop() is not None:
+    if running_loop() is not None:
         raise WhywaitError(f"{what} would freeze the running event loop: use `{instead}`")
 
 

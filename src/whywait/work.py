@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from whywait.raised import tell_log
+
 if TYPE_CHECKING:
     from whywait.engines.base import Engine
     from whywait.handle import Handle
     from whywait.kernel.model import Task
-
-log = logging.getLogger("whywait")
 
 NAMED_DROPS: Final = 5
 
@@ -40,7 +40,7 @@ class Work:
 def warn_of_drops(tasks: list[Task]) -> None:
     """Log who was dropped; one line however many they are."""
     if len(tasks) == 1:
-        log.warning("task %s was dropped: %s", tasks[0].id, tasks[0].cause)
+        tell_log(logging.WARNING, "task %s was dropped: %s", tasks[0].id, tasks[0].cause)
     elif tasks:
         first = ", ".join(f"{task.id} ({task.cause})" for task in tasks[:NAMED_DROPS])
-        log.warning("%d tasks were dropped, first %s", len(tasks), first)
+        tell_log(logging.WARNING, "%d tasks were dropped, first %s", len(tasks), first)

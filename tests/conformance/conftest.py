@@ -1,14 +1,12 @@
 """The fixtures of the conformance suite: every test that asks for an engine runs once on each."""
 
-import threading
 from contextlib import suppress
-from pathlib import Path
 
 import bodies
 import inner_bodies
 import pytest
 from promises import PROMISES
-from stage import LIMIT_S, Stage, until
+from stage import LIMIT_S, Stage
 
 from whywait.authority import Authority
 from whywait.errors import DisposeIncomplete
@@ -44,30 +42,8 @@ def stage(tmp_path):
     return Stage(str(tmp_path))
 
 
-def _children():
-    """Return the pids of this process's children."""
-    lists = Path("/proc/self/task").glob("*/children")
-    pids = set()
-    for each in lists:
-        with suppress(FileNotFoundError):
-            pids.update(each.read_text().split())
-    return pids
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left():
-    """O5: when a test is over, neither a thread nor a child process of it is left."""
-    threads, children = set(threading.enumerate()), _children()
-    yield
-
-    def left():
-        return [*(set(threading.enumerate()) - threads), *(_children() - children)]
-
-    until(lambda: not left(), left)
-
-
 @pytest.fixture
-def make(engine, stage, nothing_is_left):
+def make(engine, stage):
     """Make authorities with this engine; whatever is not disposed when the test ends is disposed then."""
     made = []
 

@@ -112,9 +112,13 @@ class Admission(Endings):
         for draft in drafts:
             if draft.name == name and draft.scope is home and draft is not task:
                 return draft
-        if home is None or name not in home.names:
-            raise Refused("unknown_dependency", task)
-        return home.names[name]
+        if home is not None and name in home.names:
+            return home.names[name]
+        for other in self.tasks:  # T9: a generated id names a task as long as it lives
+            generated = f"@{other.number:010d}" if other.periodic is None else f"{other.periodic.name}#{other.number}"
+            if other.scope is home and other.outcome is None and generated == name:
+                return other
+        raise Refused("unknown_dependency", task)
 
     def feasible(self, task: Task) -> bool:
         """B1, B3: never above a hard cap. cpu, ram, vram without a limit are unlimited, other names unknown."""

@@ -61,6 +61,9 @@ class Periodics(Scopes):
             policy,
             disable_after,
         )
+        trigger = self.draft(Submission(scope, demand=periodic.demand))
+        if not self.feasible(trigger):  # B1, R3: a trigger is an ordinary task
+            raise Refused("infeasible", trigger)
         self.periodics.append(periodic)
         self.emit("PERIODIC_ADDED", scope, name=name, interval_ns=interval_ns)
         periodic.next_at = now + interval_ns

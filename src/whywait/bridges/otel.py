@@ -9,9 +9,14 @@ from __future__ import annotations
 from time import monotonic_ns, time_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from opentelemetry import context, trace
-from opentelemetry.context import Context
-from opentelemetry.trace import Span, Status, StatusCode, Tracer
+try:
+    from opentelemetry import context, trace
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, Status, StatusCode, Tracer
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        f"spans need the package {missing.name!r}; install it with: pip install 'whywait[otel]'", name=missing.name
+    ) from None
 
 from whywait.bridges.base import Bridge
 from whywait.explain import event_in_words

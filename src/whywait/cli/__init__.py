@@ -20,7 +20,11 @@ INTERRUPTED: Final = 130
 
 def main() -> None:
     """Run the ``whywait`` program and leave with its exit code."""
-    sys.exit(execute(sys.argv[1:]))
+    try:
+        code = execute(sys.argv[1:])
+    except KeyboardInterrupt:  # before the command has begun, or after it
+        code = INTERRUPTED
+    sys.exit(code)
 
 
 def execute(args: list[str]) -> int:

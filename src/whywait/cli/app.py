@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from whywait.cli import ask, bench, check, graph, run, schema, serve, simulate, top
+from whywait.cli import ask, bench, check, demo, graph, run, schema, serve, simulate, top
 
 
 def make_app() -> typer.Typer:
@@ -28,6 +28,7 @@ def make_app() -> typer.Typer:
     app.command("bench", help=bench.HELP)(bench.bench)
     app.command("schema", help=schema.HELP)(schema.schema)
     app.command("serve", help=serve.HELP)(serve.serve)
+    app.command("demo", help=demo.HELP)(demo.demo)
     app.command("top", help=top.HELP)(top.top)
     app.command("why", help=ask.WHY_HELP)(ask.why)
     for verb, text in ask.ACT_HELPS.items():

@@ -158,6 +158,7 @@ def carry_out(job: Run, signals: Signals, *, is_silent: bool, is_debugging: bool
             else:
                 view = LogLines(job, sys.stdout)
         stack.enter_context(routed())
+        stack.callback(job.close)  # before the streams are as they were: a periodic may be printing
         job.prepare()
         stack.enter_context(signals.caught())
         job.start()
@@ -177,6 +178,7 @@ def carry_out(job: Run, signals: Signals, *, is_silent: bool, is_debugging: bool
                 break
             if asked and job.survivors:
                 break
+        job.rest()  # while what iterations print still goes where it belongs
 
 
 @contextmanager

@@ -27,14 +27,14 @@ class Beacon(NamedTuple):
 
 
 def folder() -> Path:
-    """Return the folder of the beacons; it is made if need be."""
+    """Return the folder of the beacons, which may not be there; one that is somebody else's is refused."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     user = os.getuid() if hasattr(os, "getuid") else 0
     path = Path(base) / "whywait" if base else Path(tempfile.gettempdir()) / f"whywait-{user}"
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    facts = path.lstat()
-    if not stat.S_ISDIR(facts.st_mode) or (hasattr(os, "getuid") and facts.st_uid != user):
-        raise ConfigError(f"{path} belongs to somebody else: set XDG_RUNTIME_DIR to a folder of your own")
+    with contextlib.suppress(FileNotFoundError):
+        facts = path.lstat()
+        if not stat.S_ISDIR(facts.st_mode) or (hasattr(os, "getuid") and facts.st_uid != user):
+            raise ConfigError(f"{path} belongs to somebody else: set XDG_RUNTIME_DIR to a folder of your own")
     return path
 
 
@@ -43,6 +43,7 @@ def light(url: str, name: str, file: str | None = None) -> Path | None:
     started = file if file is not None else getattr(sys.modules.get("__main__"), "__file__", None) or ""
     pid = os.getpid()
     try:
+        folder().mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder() / f"{pid}-{url.rpartition(':')[2].partition('/')[0]}.json"
         path.unlink(missing_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as beacon:
@@ -50,6 +51,13 @@ def light(url: str, name: str, file: str | None = None) -> Path | None:
     except (OSError, ConfigError):
         return None  # it is a convenience; the address was printed
     return path
+
+
+def put_out(path: Path) -> None:
+    """Take an address away, and the folder with the last one."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+        path.parent.rmdir()
 
 
 def find(target: str | None) -> Beacon:
@@ -78,8 +86,7 @@ def living() -> list[Beacon]:
         if _is_alive(beacon.pid):
             found.append(beacon)
         else:
-            with contextlib.suppress(OSError):
-                path.unlink()
+            put_out(path)
     return found
 
 

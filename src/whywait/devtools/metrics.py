@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -23,36 +23,52 @@ def wants_json(accept: str) -> bool:
     )
 
 
+class JsonMetric(NamedTuple):
+    """One number, or table of numbers, of the JSON form."""
+
+    about: str
+    value: Callable[[dict[str, Any], dict[str, Any], Feed], Any]  # of the counters, the picture of now, the feed
+
+
+JSON_METRICS: Final = {
+    "enabled": JsonMetric("whether the run goes on", lambda _, __, feed: not feed.finished),
+    "activeCount": JsonMetric("tasks that hold a slot", lambda stats, _, __: stats["active"]),
+    "queuedCount": JsonMetric("living tasks that hold no slot", lambda stats, _, __: stats["queued"]),
+    "totalSubmitted": JsonMetric("tasks accepted", lambda stats, _, __: stats["submitted"]),
+    "totalCompleted": JsonMetric("tasks ended, however", lambda stats, _, __: stats["completed"]),
+    "starvationPromotions": JsonMetric(
+        "aging steps gained by tasks that left READY", lambda stats, _, __: stats["starvation_promotions"]
+    ),
+    "starvedCount": JsonMetric(
+        "READY tasks that a higher priority starves", lambda _, now, __: now["counts"]["starved"]
+    ),
+    "totalRetried": JsonMetric("attempts after the first", lambda stats, _, __: stats["retried"]),
+    "byOutcome": JsonMetric("tasks ended, by outcome", lambda stats, _, __: stats["by_outcome"]),
+    "droppedByCause": JsonMetric("tasks dropped, by cause", lambda stats, _, __: stats["dropped"]),
+    "rejectedByCause": JsonMetric("submissions refused, by cause", lambda stats, _, __: stats["rejected"]),
+    "waitNsByCause": JsonMetric(
+        "waiting of tasks that have started, by cause, in ns", lambda stats, _, __: stats["wait_ns_by_cause"]
+    ),
+    "waitNs": JsonMetric(
+        "quantiles of the wait of the tasks started last, in ns", lambda stats, _, __: stats["wait_ns"]
+    ),
+}
+
+
 def json_metrics(stats: dict[str, Any], picture: dict[str, Any], feed: Feed) -> dict[str, Any]:
     """Return the metrics as a JSON-ready dict."""
-    return {
-        "scheduler": {
-            "enabled": not feed.finished,
-            "activeCount": stats["active"],
-            "queuedCount": stats["queued"],
-            "totalSubmitted": stats["submitted"],
-            "totalCompleted": stats["completed"],
-            "starvationPromotions": stats["starvation_promotions"],
-            "starvedCount": picture["counts"]["starved"],
-            "totalRetried": stats["retried"],
-            "byOutcome": stats["by_outcome"],
-            "droppedByCause": stats["dropped"],
-            "rejectedByCause": stats["rejected"],
-            "waitNsByCause": stats["wait_ns_by_cause"],
-            "waitNs": stats["wait_ns"],
-        }
-    }
+    return {"scheduler": {name: metric.value(stats, picture, feed) for name, metric in JSON_METRICS.items()}}
 
 
 def prometheus_metrics(accept: str, stats: dict[str, Any], picture: dict[str, Any], feed: Feed) -> tuple[bytes, str]:
     """Return the metrics as text, in the dialect that is accepted, and its content type."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Now(stats, picture, feed))
+    registry.register(Metrics(stats, picture, feed))
     encode, kind = choose_encoder(accept)
     return encode(registry), kind
 
 
-class _Now(Collector):
+class Metrics(Collector):
     """What the metrics are at this moment."""
 
     def __init__(self, stats: dict[str, Any], picture: dict[str, Any], feed: Feed) -> None:

@@ -21,7 +21,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from whywait.devtools.answers import Problem, not_found_answer, problem_answer
-from whywait.devtools.beacon import light
+from whywait.devtools.beacon import light, put_out
 from whywait.devtools.control import Control
 from whywait.devtools.guard import Guard
 from whywait.devtools.protocol import MAX_HEAD_BYTES, ImpatientProtocol
@@ -109,7 +109,7 @@ class DevTools:
             return
         self._thread.join(STOPS_WITHIN_S)
         if self._beacon is not None:
-            self._beacon.unlink(missing_ok=True)
+            put_out(self._beacon)
             self._beacon = None
 
     def wait(self) -> None:

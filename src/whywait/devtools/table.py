@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from whywait.kernel.events import Event, Kind
-from whywait.kernel.model import Task, generated_id
+from whywait.kernel.model import Task, generated_id, name_splits
 from whywait.kernel.state import Outcome, TaskState, Wait
 
 KEPT_FINISHED: Final = 20_000
@@ -101,11 +101,8 @@ class TaskTable:
         """Return the rows that a number, an id or ``scope/id`` can mean; several if the id is ambiguous."""
         if ref.isascii() and ref.isdigit() and len(ref) < 20 and int(ref) in self.rows:  # noqa: PLR2004 - digits
             return [self.rows[int(ref)]]
-        scope, _, name = ref.rpartition("/")
-        exact = self._named.get((scope, name))
         found = {number for (_, known), number in self._named.items() if known == ref}
-        if exact is not None:
-            found.add(exact)
+        found.update(self._named[split] for split in name_splits(ref) if split in self._named)
         return [self.rows[number] for number in sorted(found) if number in self.rows]
 
     def attempts(self, row: Row) -> list[Row]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine
 from whywait.inside import wrap_up_async
+from whywait.lazy import running_loop
 from whywait.signals import in_coroutine
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class AsyncioEngine(Engine):
         with self._lock:
             if self._loop is not None and not self._loop.is_closed():
                 return
-            running = asyncio._get_running_loop()
+            running = running_loop()
             if running is not None:
                 self.use_loop(running)
                 return

@@ -8,13 +8,14 @@ dependencies. Every method returns quickly and is called without the authority's
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from whywait.kernel.state import Cause, Outcome
 
 if TYPE_CHECKING:
+    import asyncio
+
     from whywait.authority import Authority
     from whywait.handle import Handle
 

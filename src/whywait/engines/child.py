@@ -7,7 +7,6 @@ when a body never lets another thread run. A process that a body forks keeps non
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import os
 import pickle
@@ -38,6 +37,8 @@ from whywait.errors import InvalidTransition
 from whywait.inside import inside_of, take_crew
 from whywait.kernel.model import Ref, generated_id
 from whywait.kernel.state import Cause, TaskState
+from whywait.lazy import asyncio
+from whywait.raised import cut_traceback, traceback_of
 from whywait.signals import in_thread, signal_of
 from whywait.streams import LIMIT, check_name
 
@@ -373,8 +374,9 @@ def main(tasks: int, results: int, control: int, life: int) -> None:
 
 def _describe(stage: str, error: BaseException, cause: str = Cause.EXCEPTION) -> bytes:
     """Return what the parent needs to raise the error again, or at least to tell about it."""
-    if error.__traceback__ is not None:
-        error.__traceback__ = error.__traceback__.tb_next  # the first frame is this file
+    frames = traceback_of(error)
+    if frames is not None:
+        cut_traceback(error, frames.tb_next)  # the first frame is this file
     try:
         text = "".join(traceback.format_exception(error))
         name = repr(error)

@@ -58,7 +58,10 @@ class Command:
     def __post_init__(self) -> None:
         """Refuse what cannot be run."""
         if not isinstance(self.args, str):
-            object.__setattr__(self, "args", tuple(os.fspath(each) for each in self.args))
+            try:
+                object.__setattr__(self, "args", tuple(os.fspath(each) for each in self.args))
+            except TypeError:
+                raise ConfigError(f"command {self.args!r} is not allowed: use a string or a list of strings") from None
         if not self.args:
             raise ConfigError("a command needs a program: its arguments are empty")
         if isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 0:

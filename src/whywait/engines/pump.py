@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from io import FileIO
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -89,7 +90,8 @@ class Pump:
         self._is_asleep = False  # who leads waits, or is about to
         self._understudy_sleeps = False
         self._bell = threading.Event()  # wakes the understudy
-        self._wake_out = self._wake_in = -1
+        self._wake_out: FileIO
+        self._wake_in: FileIO  # an object, not a number: once closed it cannot be mistaken for another file
         self._is_closed = False
 
     def post(self, item: Any) -> None:  # noqa: ANN401 - whatever ``begin`` takes
@@ -128,8 +130,9 @@ class Pump:
         with self._lock:
             if self._turn is not None or self._is_closed:
                 return
-            self._wake_out, self._wake_in = os.pipe()
-            os.set_blocking(self._wake_in, False)
+            reading, writing = os.pipe()
+            os.set_blocking(writing, False)
+            self._wake_out, self._wake_in = FileIO(reading), FileIO(writing, "w")
             turn = self._turn = _Turn()
             turn.thread = threading.Thread(target=self._lead, args=(turn,), name=self._name, daemon=True)
         turn.thread.start()
@@ -137,8 +140,8 @@ class Pump:
 
     def _wake(self) -> None:
         self._is_asleep = False
-        with suppress(BlockingIOError):  # it has been woken often enough
-            os.write(self._wake_in, b"w")
+        with suppress(ValueError):  # it has ended this moment; one that was woken often enough already takes no more
+            self._wake_in.write(b"w")
 
     def _lead(self, turn: _Turn) -> None:
         inbox, later, watched, serve = self._inbox, self.later, self._watched, self._serve
@@ -161,6 +164,8 @@ class Pump:
                 elif not self._step(turn, fd, serve, served):
                     return
         self._tell_all()
+        self._wake_in.close()
+        self._wake_out.close()
 
     def _sleep(self, turn: _Turn, limit_s: float) -> list[tuple[int, int]]:
         """Wait until something is to do; return what is readable."""

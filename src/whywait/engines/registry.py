@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
+import sys
 from collections.abc import Callable
-from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final
 
 from whywait.engines.base import Engine
-from whywait.engines.command import Command
 from whywait.errors import ConfigError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from whywait.authority import Authority
 
 
@@ -80,9 +80,17 @@ class Engines:
                 made.use_loop(self._loop)
         return made
 
-    def choose(self, default: Engine, fn: Callable[..., Any]) -> Engine:
-        """Return who carries a function out that names no engine: that of commands or coroutines, else the default."""
-        if isinstance(fn, Command):
+    def choose(self, default: Engine, fn: Callable[..., Any], *, named: bool = False) -> Engine:
+        """Return who carries a function out: that of commands or coroutines, else the default.
+
+        ``named``: the task names an engine, which comes instead and may run other things than functions.
+        """
+        from inspect import iscoroutinefunction
+
+        if not callable(fn) and default.name != "command" and not named:
+            raise ConfigError(f"a task needs a function to call, not {fn!r}; a command is Command(...)")
+        commands = sys.modules.get("whywait.engines.command")  # who has a Command has loaded it
+        if commands is not None and isinstance(fn, commands.Command):
             return default if default.name == "command" else self.get("command")
         if iscoroutinefunction(fn) and not default.runs_coroutines:
             return self.get("asyncio")

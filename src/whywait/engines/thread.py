@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine
 from whywait.errors import TaskAborted
 from whywait.inside import wrap_up
+from whywait.raised import cut_traceback, traceback_of
 from whywait.signals import in_thread, raise_in_thread
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ class ThreadEngine(Engine):
                     else:
                         handle._value = _call(handle._context, *handle.body())
                 except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
-                    error.__traceback__ = _within_body(error.__traceback__)
+                    cut_traceback(error, _within_body(traceback_of(error)))
                     outcome = self.failed(handle, error)
                     handle = ended(handle, wrap_up(handle, outcome) if handle.attention else outcome, engine)
                 else:
@@ -213,14 +214,7 @@ class ThreadEngine(Engine):
     def _live(self, worker: Worker) -> None:
         """Be a thread."""
         try:
-            while True:
-                try:
-                    self.work(worker)
-                except TaskAborted:  # injected by kill() a moment too late for the body: its report is still due
-                    if worker.inbox is not None and worker.inbox.is_unreported:
-                        self.authority.ended(worker.inbox, NEVER_RAN)
-                else:
-                    return
+            self.work(worker)
         finally:
             self._workers.discard(worker)
             self.name_is_free(worker.thread.name)

@@ -23,11 +23,12 @@ from whywait.errors import (
     UnknownDependency,
 )
 from whywait.kernel import graph
-from whywait.kernel.model import GENERATED_ID_PREFIX, HIGHEST, LOWEST, Scope, Submission, Task
+from whywait.kernel.model import GENERATED_ID_PREFIX, HIGHEST, LOWEST, Scope, Submission, Task, name_splits
 from whywait.kernel.state import OPEN_SCOPE_STATES, Cause, Outcome, ScopeState
 
 if TYPE_CHECKING:
     from whywait.kernel.gates import Gate
+    from whywait.kernel.model import Demand
 
 Batch = dict[tuple[Scope, str], Submission]  # the first of each scope and name
 
@@ -76,7 +77,7 @@ class Admission:
             raise ConfigError(f"priority {priority!r} is not allowed: use an int from 0 to 100")
         found = self._find_dependencies(request, batch) if after or after_ended else NO_DEPENDENCIES
         if demand:
-            self._check_demand(request)
+            self.check_demand(request, demand)
         return found
 
     def check_batch(self, requests: Sequence[Submission]) -> list[Dependencies]:
@@ -115,7 +116,7 @@ class Admission:
                 limit = each.limits.max_spawn
                 if limit is not None and each.spawned + taken.get(each.key, 0) >= limit:
                     raise Rejected(
-                        f"{_where(each)} has accepted {each.spawned} tasks in its life and max_spawn is {limit}: "
+                        f"{_where(each)} has accepted {_tasks(each.spawned)} in its life and max_spawn is {limit}: "
                         f"{_what(request)} is refused",
                         check="max_spawn",
                         cause=Cause.SPAWN_LIMIT,
@@ -134,8 +135,9 @@ class Admission:
                     ready[each.key] = ready.get(each.key, 0) + 1
         return victims
 
-    def _check_demand(self, request: Submission) -> None:
-        for name, amount in request.demand:
+    def check_demand(self, request: Submission | str, demand: Demand) -> None:
+        """Refuse what the budget could never meet."""
+        for name, amount in demand:
             gate = self._resources.get(name)
             if gate is None:
                 if name not in ("cpu", "ram", "vram"):
@@ -153,6 +155,10 @@ class Admission:
                 )
 
     def _find_dependencies(self, request: Submission, batch: Batch | None) -> Dependencies:
+        given_tasks = [item for item in request.after if isinstance(item, Task)]
+        if batch is None and not request.after_ended and len(given_tasks) == len(request.after):
+            # The common case, told apart for speed.
+            return Dependencies(given_tasks if len(given_tasks) == 1 else list(dict.fromkeys(given_tasks)), [])
         found = Dependencies([], [])
         for given, tasks, ended_suffices in (
             (request.after, found.after, False),
@@ -167,7 +173,7 @@ class Admission:
                 if batch is not None and scope is not None and (scope, name) in batch:
                     mates.append((scope, name))
                     continue
-                known = scope.ids.get(name) if scope else None
+                known = scope.known(name) if scope else None
                 if known is None:
                     raise self._unknown(request, dependency, scope or request.scope, batch)
                 if isinstance(known, Task):
@@ -184,8 +190,9 @@ class Admission:
         """Return scope and name of an id that may be written ``scope/name``; a name of the own scope comes first."""
         if "/" not in name or name in scope.ids or (batch is not None and (scope, name) in batch):
             return scope, name
-        key, _, rest = name.rpartition("/")
-        return self._scopes.get(key), rest
+        there = [(self._scopes[key], rest) for key, rest in name_splits(name) if key in self._scopes]
+        known = (each for each in there if each[0].known(each[1]) or (batch is not None and each in batch))
+        return next(known, there[0] if there else (None, name))
 
     def _unknown(self, request: Submission, dependency: str, scope: Scope, batch: Batch | None) -> UnknownDependency:
         prefix = f"{scope.key}/" if "/" in dependency else ""
@@ -208,7 +215,7 @@ class Admission:
             left = gate.free - ready.get(each.key, 0)
             if left <= 0 or _ready_at_least(each, left):
                 raise Rejected(
-                    f"all {gate.limit} slots of {_where(each)} are taken or spoken for: {_what(request)} is refused",
+                    f"{_slots(gate.limit, _where(each))} taken or spoken for: {_what(request)} is refused",
                     check="when_busy",
                     cause=Cause.BUSY,
                 )
@@ -227,7 +234,7 @@ class Admission:
                     if task.pending and task.number not in needed and task.number not in doomed:
                         return task
         raise QueueFull(
-            f"{_where(full)} has {full.pending} pending tasks and queue_limit is {full.limits.queue_limit}: "
+            f"{_where(full)} has {_tasks(full.pending, 'pending ')} and queue_limit is {full.limits.queue_limit}: "
             f"{_what(request)} is refused",
             check="queue_limit",
             cause=Cause.QUEUE_FULL,
@@ -276,5 +283,15 @@ def _where(scope: Scope) -> str:
     return f"scope {scope.key!r}" if scope.parent else "the authority"
 
 
-def _what(request: Submission) -> str:
+def _tasks(count: int, which: str = "") -> str:
+    return f"{count} {which}task{'' if count == 1 else 's'}"
+
+
+def _slots(count: int, where: str) -> str:
+    return f"the only slot of {where} is" if count == 1 else f"all {count} slots of {where} are"
+
+
+def _what(request: Submission | str) -> str:
+    if isinstance(request, str):
+        return request
     return f"task {request.name!r}" if request.name is not None else "the task"

@@ -86,7 +86,8 @@ def down_from(task: Task) -> Iterator[Task]:
 
 def numbers(dependencies: Iterable[Task]) -> tuple[int, ...]:
     """Return the numbers of the newest attempts, each once."""
-    return tuple(dict.fromkeys(dependency.latest().number for dependency in dependencies))
+    found = [dependency.latest().number for dependency in dependencies]
+    return tuple(found if len(found) == 1 else dict.fromkeys(found))
 
 
 def ancestors(tasks: Iterable[Task]) -> dict[int, Task]:

@@ -15,8 +15,19 @@ from whywait.errors import ConfigError, InvalidTransition, QueueFull, Rejected, 
 from whywait.kernel import scopes, snapshot, why
 from whywait.kernel.events import Details, Kind, RawEvent, outcome_details
 from whywait.kernel.lanes import Aging, Order
-from whywait.kernel.life import BACKOFF, PAUSE, RUN_TIMEOUT, Life
-from whywait.kernel.model import Budget, Demand, Limits, Policy, Priority, Scope, Submission, Task
+from whywait.kernel.life import BACKOFF, PAUSE, Life
+from whywait.kernel.model import (
+    GENERATED_ID_PREFIX,
+    Budget,
+    Demand,
+    Limits,
+    Policy,
+    Priority,
+    Scope,
+    Submission,
+    Task,
+    name_splits,
+)
 from whywait.kernel.periodic import Periodic
 from whywait.kernel.periodics import TICK
 from whywait.kernel.repair import repair
@@ -24,6 +35,7 @@ from whywait.kernel.shortcuts import Shortcuts
 from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.starvation import STARVE
 from whywait.kernel.state import Cause, Outcome, ScopeState, TaskState, Wait, task_step
+from whywait.kernel.timers import RUN_TIMEOUT
 from whywait.kernel.why import Why
 
 _DEFAULT_LIMITS = Limits()
@@ -184,7 +196,7 @@ class Kernel:
         life.dispatcher.release(now, task)
         del life.running[number]
         scope.running -= 1
-        if not task.plain:
+        if not task.plain or task.policy.timeout_ns is not None:
             wanted_paused = wanted_paused or task.pause_timer is not None
             life.forget_run_timers(task)
         task.state = TaskState.DISPOSED
@@ -320,9 +332,9 @@ class Kernel:
 
     def find_periodic(self, name: str) -> Periodic:
         """Return the periodic of a name; ``scope/name`` where several scopes have one."""
-        key, slash, rest = name.rpartition("/")
-        if slash and key in self.scopes and rest in self.scopes[key].periodics:
-            return self.scopes[key].periodics[rest]
+        for key, rest in name_splits(name):
+            if key in self.scopes and rest in self.scopes[key].periodics:
+                return self.scopes[key].periodics[rest]
         hits = [scope for scope in self.scopes.values() if name in scope.periodics]
         if len(hits) > 1:
             keys = ", ".join(f"{scope.key}/{name}" for scope in hits)
@@ -401,6 +413,9 @@ class Kernel:
             return expiry if timer is None else timer
         return min(timer, expiry)
 
+    def close(self) -> None:
+        """Release what a kernel holds besides memory: nothing, unless it records."""
+
     # Looking
 
     @property
@@ -423,18 +438,19 @@ class Kernel:
     def find(self, name: str, scope: Scope | None = None) -> Task | str:
         """Return the living task of a name, or the outcome of a finished one; ``scope/name`` finds it anywhere."""
         if scope is not None:
-            known = scope.ids.get(name)
+            known = scope.known(name)
         else:
-            hits = [each for each in self.scopes.values() if name in each.ids]
+            hits = [each for each in self.scopes.values() if each.known(name) is not None]
             if len(hits) > 1:
                 keys = ", ".join(f"{each.key}/{name}" for each in hits)
                 raise UnknownTask(f"task id {name!r} is ambiguous: write one of {keys}")
-            known = hits[0].ids[name] if hits else None
-            key, slash, rest = name.rpartition("/")
-            if known is None and slash and key in self.scopes:
-                known = self.scopes[key].ids.get(rest)
+            known = hits[0].known(name) if hits else None
+            for key, rest in name_splits(name):
+                if known is None and key in self.scopes:
+                    known = self.scopes[key].known(rest)
         if known is None:
-            raise UnknownTask(f"no task has the id {name!r}")
+            living = "living " if GENERATED_ID_PREFIX in name else ""  # nothing stays of one that was given no id
+            raise UnknownTask(f"no {living}task has the id {name!r}")
         return known
 
     # Steps
@@ -477,8 +493,8 @@ class Kernel:
             timeout_ns = task.policy.timeout_ns
             if timeout_ns is not None:
                 task.run_timer = life.timers.add(now + timeout_ns, RUN_TIMEOUT, task)
-                task.plain = False
-            waits = task.waits
+            waited = task.waited
+            waits = waited if isinstance(waited, dict) else task.waits  # it waits no more: nothing is added to it
             life.stats.started(waits)
             life.seq = task.started_seq = seq = life.seq + 1
             if emit is not None:

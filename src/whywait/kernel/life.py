@@ -25,7 +25,6 @@ from whywait.kernel.timers import Timers
 if TYPE_CHECKING:
     from whywait.kernel.lanes import Order
 
-RUN_TIMEOUT: Final = "run_timeout"
 BACKOFF: Final = "backoff"
 MAX_WAIT: Final = "max_wait"
 PAUSE: Final = "pause"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -21,6 +22,7 @@ Demand = tuple[tuple[str, int], ...]
 LOWEST: Final = 0
 HIGHEST: Final = 100
 GENERATED_ID_PREFIX: Final = "@"
+_NUMBER_OF_GENERATED_ID: Final = re.compile(r"[@#]([0-9]{1,20})\Z")  # of a task without a name, of an iteration
 _WELL_KNOWN: Final = ("cpu", "ram", "vram")
 
 
@@ -84,8 +86,12 @@ class Retry:
             value = getattr(self, name)
             if not (isinstance(value, int | float) and 0 <= value < float("inf")):
                 raise ConfigError(f"retry {name} {value!r} is not allowed: use a finite number of 0 or more")
-        if not 0 <= self.jitter <= 1:
+        if not (isinstance(self.jitter, int | float) and 0 <= self.jitter <= 1):
             raise ConfigError(f"retry jitter {self.jitter!r} is not allowed: use a number from 0 to 1")
+        kinds = self.on if isinstance(self.on, tuple) else (self.on,)
+        if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
+            raise ConfigError(f"retry on {self.on!r} is not allowed: use an exception class or a tuple of such")
+        object.__setattr__(self, "on", kinds)
 
     def delay_ns(self, retry_number: int, jitter: float) -> int:
         """Return the wait before the given retry (1 is the first), with ``jitter`` from -1 to 1 applied."""
@@ -135,6 +141,8 @@ class Budget:
     def __post_init__(self) -> None:
         """Refuse names and amounts that make no sense."""
         for name in (*self.hard, *self.soft):
+            if not isinstance(name, str) or not name:
+                raise ConfigError(f"a resource cannot be named {name!r}: use a string that is not empty")
             if name in RESERVED_NAMES:
                 raise ConfigError(f"a resource cannot be named {name!r}: the name is taken by a wait cause")
             if name in self.hard and name in self.soft:
@@ -155,6 +163,14 @@ def make_demand(cpu: int = 0, ram: int = 0, vram: int = 0, resources: Mapping[st
         if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
             raise ConfigError(f"demand {name} {amount!r} is not allowed: use an int of 0 or more")
     return tuple((name, amount) for name, amount in amounts.items() if amount)
+
+
+def name_splits(name: str) -> Iterator[tuple[str, str]]:
+    """Yield what ``scope/name`` may mean as (scope key, name): a slash may be part of either."""
+    at = name.find("/")
+    while at >= 0:
+        yield name[:at], name[at + 1 :]
+        at = name.find("/", at + 1)
 
 
 def gate_order(name: str) -> tuple[int, str]:
@@ -217,7 +233,7 @@ class Task:
     successors: list[Task] | None  # tasks that await this one's success
     unmet: int  # how many things keep a QUEUED task from READY
     started_seq: int  # seq of the TASK_STARTED event
-    plain: bool  # none of the timers, periodic and ended_successors below is set: the hot path asks only this
+    plain: bool  # none of wait_timer, pause_timer, periodic and ended_successors is set: the hot path asks only this
 
     root: str | None = None  # id of the task whose end ended this one
     attempt: int = 1
@@ -287,8 +303,8 @@ class Task:
     def latest(self) -> Task:
         """Return the newest attempt of this task."""
         task = self
-        while task.retried_as is not None:
-            task = task.retried_as
+        while (newer := task.retried_as) is not None:
+            task = newer
         return task
 
     @property
@@ -304,9 +320,13 @@ class Task:
 
     def add_wait(self, cause: str, ns: int) -> None:
         """Add waiting time under a cause."""
-        if ns:
-            waits = self.waited = self.waits
-            waits[cause] = waits.get(cause, 0) + ns
+        if not ns:
+            return
+        if self.waited is None:
+            self.waited = {cause: ns}
+            return
+        waits = self.waited = self.waits
+        waits[cause] = waits.get(cause, 0) + ns
 
     def __repr__(self) -> str:
         """Show id, scope and state."""
@@ -381,6 +401,15 @@ class Scope:
         for scope in scopes:
             scopes.extend(scope.children.values())
         return scopes
+
+    def known(self, name: str) -> Task | str | None:
+        """Return the living task of an id, given or generated, or the outcome of a finished one that was given its."""
+        found = self.ids.get(name)
+        if found is None:
+            number = _NUMBER_OF_GENERATED_ID.search(name)
+            task = self.tasks.get(int(number[1])) if number else None
+            return task if task is not None and task.id == name else None
+        return found
 
     def __repr__(self) -> str:
         """Show key and state."""

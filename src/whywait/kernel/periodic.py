@@ -48,8 +48,9 @@ class Periodic:
 
         Every trigger gets ``job``, or what ``make_job`` gives for it.
         """
-        _check(interval_ns >= MS, f"interval of {interval_ns} ns", "at least 1 ms")
+        _check(interval_ns >= MS, f"interval of {interval_ns / MS:g} ms", "at least 1 ms")
         _check(overlap in OVERLAPS, f"overlap {overlap!r}", f"one of {', '.join(OVERLAPS)}")
+        _check(isinstance(enabled, bool), f"enabled {enabled!r}", "True or False")
         _check(_is_count(max_parallel), f"max_parallel {max_parallel!r}", "an int of 1 or more")
         _check(_is_share(jitter), f"jitter {jitter!r}", "a share of the interval from 0 to 0.3")
         no_limit = disable_after is None

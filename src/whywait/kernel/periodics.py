@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from whywait.errors import ConfigError, DuplicateTask, InvalidTransition, Rejected
+from whywait.errors import ConfigError, DuplicateTask, InvalidTransition, Rejected, ScopeClosed
 from whywait.kernel.events import Kind
 from whywait.kernel.model import Submission, Task
 from whywait.kernel.periodic import Periodic
@@ -37,7 +37,13 @@ class Periodics:
     ) -> Periodic:
         """Add a periodic to a scope and set its first tick."""
         if scope.state not in (*OPEN_SCOPE_STATES, ScopeState.SUSPENDED):
-            raise ConfigError(f"scope {scope.key!r} is {scope.state}: it takes no periodics")
+            raise ScopeClosed(
+                f"scope {scope.key!r} is {scope.state}: it takes no periodics",
+                check="scope state",
+                cause=Cause.SCOPE_STATE,
+            )
+        if name is not None and (not isinstance(name, str) or not name):
+            raise ConfigError(f"periodic id {name!r} is not allowed: use a string that is not empty")
         self._added += 1
         name = name if name is not None else f"periodic-{self._added}"
         if name in scope.periodics:
@@ -47,6 +53,7 @@ class Periodics:
                 cause=Cause.DUPLICATE,
             )
         periodic = Periodic(scope, name, now, interval_ns, **settings)
+        self._life.admission.check_demand(f"periodic {name!r}", periodic.demand)
         scope.periodics[name] = periodic
         self._life.other_event(now, Kind.PERIODIC_ADDED, scope, name, None, (("interval_ns", interval_ns),))
         if periodic.enabled:
@@ -156,6 +163,7 @@ class Periodics:
         if periodic.make_job is not None:
             task.job = periodic.make_job(task)
         scope.triggers += 1
+        life.stats.iterations += 1
         held = periodic.started + len(periodic.waiting) >= periodic.width
         periodic.waiting.append(task)
         if held:

@@ -66,7 +66,7 @@ def _rebuild(life: Life, now: int, living: list[Task], holders: list[Task], reco
             life.count_pending(task, 1)
         if task.state == TaskState.READY and task.policy.max_wait_ns is not None and task.wait_timer is None:
             life.limit_wait(now, task)
-        task.plain = task.plain and task.wait_timer is None and task.run_timer is None
+        task.plain = task.plain and task.wait_timer is None
 
 
 def _living(life: Life) -> list[Task]:

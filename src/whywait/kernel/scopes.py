@@ -21,13 +21,14 @@ def open_scope(
     life: Life, now: int, key: str, parent: Scope, limits: Limits, policy: Policy | None, *, mount: bool
 ) -> Scope:
     """Make a scope; a living one of the same key is left alone and the newcomer refused."""
+    if not isinstance(key, str) or not key:
+        raise ConfigError(f"scope key {key!r} is not allowed: use a string that is not empty")
     if key in life.scopes:
         raise ScopeExists(f"scope {key!r} exists and is {life.scopes[key].state}: choose another key or dispose it")
-    if not key:
-        raise ConfigError("a scope needs a key that is not empty")
     if parent.state in (ScopeState.DISPOSING, ScopeState.DISPOSED):
+        around = f"scope {parent.key!r}" if parent.key else "the authority"
         raise ScopeClosed(
-            f"scope {parent.key!r} is {parent.state}: no scope can be opened in it",
+            f"{around} is {parent.state}: no scope can be opened in it",
             check="scope state",
             cause=Cause.SCOPE_STATE,
         )

@@ -14,6 +14,7 @@ from whywait.kernel.events import SUCCESS_DETAILS, Kind
 from whywait.kernel.lanes import TRIM
 from whywait.kernel.model import GENERATED_ID_PREFIX, Demand, Policy, Priority, Task
 from whywait.kernel.state import Outcome, ScopeState, TaskState
+from whywait.kernel.timers import RUN_TIMEOUT
 
 if TYPE_CHECKING:
     from whywait.kernel.life import Life
@@ -86,7 +87,7 @@ class Shortcuts:
 
     def pass_on(self, now: int, task: Task) -> Task | None:  # noqa: C901, PLR0912, PLR0915 - in one piece for speed
         """End a task in success; return the one that starts in its place; None: nothing is done, take the long way."""
-        lane, scope, dispatcher = task.lane, task.scope, self._dispatcher
+        lane, scope, dispatcher, life = task.lane, task.scope, self._dispatcher, self._life
         if (
             lane is None
             or not lane.items
@@ -115,8 +116,13 @@ class Shortcuts:
             return None
         items, index = lane.items, lane.first_index
         new: Task = items[index]
-        if not new.plain or new.policy.timeout_ns is not None:
+        if not new.plain:
             return None
+        if task.policy.timeout_ns is not None:
+            life.forget_run_timers(task)
+        timeout_ns = new.policy.timeout_ns
+        if timeout_ns is not None:
+            new.run_timer = life.timers.add(now + timeout_ns, RUN_TIMEOUT, new)
         # The lane keeps its place in the heap: a key there may be too small, and the lane may be empty.
         items[index] = None
         lane.first_index = index = index + 1
@@ -145,7 +151,7 @@ class Shortcuts:
             waits = new.waits
             stats.started(waits)
             told = waits or None
-        number, name, life = task.number, task.name, self._life
+        number, name = task.number, task.name
         running = self._running
         del running[number], scope.tasks[number]
         task.lane = None

@@ -16,6 +16,7 @@ class Stats:
     __slots__ = (
         "by_outcome",
         "dropped",
+        "iterations",
         "recent_waits_ns",
         "rejected",
         "retried",
@@ -28,6 +29,7 @@ class Stats:
     def __init__(self) -> None:
         """Start at zero."""
         self.submitted = 0
+        self.iterations = 0  # how many of the submitted are those of periodics
         self.retried = 0
         self.starved = 0
         outcomes = (Outcome.SUCCESS, Outcome.ERROR, Outcome.TIMEOUT, Outcome.ABORTED, Outcome.REJECTED)

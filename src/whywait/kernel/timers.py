@@ -5,6 +5,8 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
+RUN_TIMEOUT: Final = "run_timeout"  # a kind of timer
+
 _SLACK: Final = 64
 
 

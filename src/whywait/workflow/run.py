@@ -116,15 +116,20 @@ class Run:
             self._over.wait(0.05)
         self.survivors = tuple(view.id for view in self.authority.snapshot().running)
 
-    def close(self) -> None:
-        """End the periodics and everything else; idempotent."""
+    def rest(self) -> None:
+        """End what still runs beside the tasks or after them, so that nothing is printed any more; idempotent."""
         if not self.ended_ns:
             self.ended_ns = monotonic_ns()
         if self._disposing is None:
             self._stop_periodics()
-            self._dispose()
         elif not self.survivors:
             self._disposing.join()
+
+    def close(self) -> None:
+        """End the periodics and everything else; idempotent."""
+        self.rest()
+        if self._disposing is None:
+            self._dispose()
         for undo in reversed(self._unhook):
             undo()
         self._unhook.clear()
@@ -181,9 +186,8 @@ class Run:
         for spec, (call, sink) in calls:
             scope = self._scopes[spec.scope]
             with into(sink):
-                handle: Handle[Any] = Handle(
-                    self.authority, call.fn, call.args, copy_context(), scope._engine_for(call.fn)
-                )
+                engine = scope._engine_for(call.fn, call.options or {})
+                handle: Handle[Any] = Handle(self.authority, call.fn, call.args, copy_context(), engine)
             request = prepare(self.authority, scope._kernel_scope, handle, call.args, call.options or {})
             prepared.append((spec, handle, request))
         ended: dict[str, str] = {}  # tasks that never got in -> whose refusal it was

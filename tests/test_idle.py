@@ -1,0 +1,95 @@
+"""Nobody looks at a clock: while nothing is due, no thread of an authority runs."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import whywait
+from process_bodies import until
+from whywait import Authority
+
+WAIT_S = 30.0
+WINDOW_S = 0.4  # many times the period of any polling that would hurt
+
+
+async def nap():
+    await asyncio.sleep(0)
+
+
+def switches(thread):
+    """Return how often a thread has given up or lost the processor: it cannot run without one of the two."""
+    status = Path(f"/proc/self/task/{thread.native_id}/status").read_text(encoding="utf-8")
+    return sum(int(line.split()[1]) for line in status.splitlines() if "ctxt_switches" in line)
+
+
+def quietest(threads):
+    """Return by how many switches the busiest of the threads is ahead after a window; the best of several windows.
+
+    What comes to rest may take a moment to do so; what polls is never at rest.
+    """
+    best = None
+    for _ in range(5):
+        before = [switches(thread) for thread in threads]
+        time.sleep(WINDOW_S)
+        busiest = max(switches(thread) - earlier for thread, earlier in zip(threads, before, strict=True))
+        best = busiest if best is None else min(best, busiest)
+        if best == 0:
+            return 0
+    return best
+
+
+@pytest.mark.parametrize("engine", ["thread", "simple", "asyncio", "process"])
+def test_an_idle_authority_does_not_wake_up(engine):
+    """C1: after all kinds of work, with a far deadline set and somebody waiting, its threads sleep."""
+    others = set(threading.enumerate())
+    stop = threading.Event()
+    with Authority(slots=4, engine=engine, grace=WAIT_S) as authority:
+        for _ in range(3):
+            authority.submit(int).result(WAIT_S)
+        if engine != "process":
+            authority.submit(nap).result(WAIT_S)
+            authority.submit(stop.wait, WAIT_S, engine="thread", timeout=WAIT_S)  # a timer, far away
+        authority.scope("far").periodic(int, every=3600.0)
+        waiter = threading.Thread(target=authority.get_scope("default").wait)
+        waiter.start()
+        mine = [thread for thread in threading.enumerate() if thread not in others]
+        until(lambda: all(thread.native_id for thread in mine))
+        try:
+            assert quietest(mine) == 0
+        finally:
+            stop.set()
+            waiter.join(WAIT_S)
+
+
+def test_a_body_that_waits_does_not_wake_up():
+    """X1, X3: a parked body, one that waits for its signal, and who waits for the result, sleep until they are told."""
+    others = set(threading.enumerate())
+    begun, go = threading.Semaphore(0), threading.Event()
+
+    def listening():
+        begun.release()
+        whywait.current().signal.wait()
+
+    def parking():
+        begun.release()
+        while not go.wait(0.001):
+            whywait.current().checkpoint()
+
+    with Authority(slots=4, pause_timeout=WAIT_S, grace=WAIT_S) as authority:
+        listener, parked = authority.submit(listening), authority.submit(parking)
+        for _ in range(2):
+            assert begun.acquire(timeout=WAIT_S)
+        parked.pause()
+        reader = threading.Thread(target=listener.exception)
+        reader.start()
+        mine = [thread for thread in threading.enumerate() if thread not in others]
+        try:
+            assert quietest(mine) == 0
+        finally:
+            go.set()
+            parked.resume()
+            listener.cancel()
+            reader.join(WAIT_S)

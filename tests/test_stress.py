@@ -1,0 +1,72 @@
+"""Many threads at one authority, with the interpreter switching as often as it can; see stress.py."""
+
+import logging
+import sys
+import threading
+
+import pytest
+
+from stress import Storm, hasty_switches
+from whywait import Authority, ConfigError, WhywaitError
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_storm_leaves_everything_in_order(seed, caplog):
+    """S2, T2, X3, O4: every task has one end, every callback is called once, nothing is left, limits have held."""
+    caplog.set_level(logging.CRITICAL, "whywait")
+    print(f"seed {seed}")
+    figures = Storm(seed, threads=8, seconds=20, operations=150).run()
+    assert figures["tasks"] > 100
+
+
+def test_scopes_come_and_go_while_others_look():
+    """O3: the scopes of an authority are looked through while others are opened and disposed of."""
+    problems = []
+    over = threading.Event()
+
+    def come_and_go(index):
+        try:
+            for number in range(150):
+                authority.scope(f"{index}-{number}").dispose()
+        except BaseException as error:
+            problems.append(error)
+            raise
+
+    def look():
+        while not over.is_set():
+            try:
+                authority.get_scope("nobody")
+            except WhywaitError:
+                continue
+            except BaseException as error:
+                problems.append(error)
+                raise
+
+    with hasty_switches(), Authority(slots=1) as authority:
+        players = [threading.Thread(target=come_and_go, args=(index,)) for index in range(4)]
+        looker = threading.Thread(target=look)
+        for thread in (*players, looker):
+            thread.start()
+        for thread in players:
+            thread.join()
+        over.set()
+        looker.join()
+        assert list(authority.scopes) == ["default"]
+    assert problems == []
+
+
+def test_a_scope_that_is_refused_leaves_nothing_behind():
+    """T3, O3: with an option that is not allowed there is no scope, and its key is free."""
+    with Authority(slots=1) as authority:
+        for options in ({"engine": "nonsense"}, {"grace": -1}, {"on_error": "nonsense"}):
+            with pytest.raises(ConfigError):
+                authority.scope("work", **options)
+        assert authority.scope("work").state == "ATTACHED"
+
+
+def test_switching_is_as_it_was():
+    """O1: the interpreter's own setting is given back."""
+    before = sys.getswitchinterval()
+    with hasty_switches():
+        assert sys.getswitchinterval() < before
+    assert sys.getswitchinterval() == before
