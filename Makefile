@@ -1,5 +1,5 @@
 # Every target works from a fresh clone: the virtual environment is made on first use and refreshed when
-# pyproject.toml changes. Another interpreter: make PYTHON=python3.12 test (after make clean).
+# pyproject.toml changes. Another interpreter: make PYTHON=python3.12 VENV=.venv-3.12 test.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,9 +8,10 @@ STAMP := $(VENV)/.installed
 BENCH_VENV := .venv-bench
 BENCH_BIN := $(BENCH_VENV)/bin
 BENCH_STAMP := $(BENCH_VENV)/.installed
+SCALE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-browser lint bench bench-quick bench-own periodic docs clean
+.PHONY: help run test test-browser soak lint bench bench-quick bench-own periodic docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -24,6 +25,10 @@ test: lint ## lint, then run all tests but those of the DevTools page
 test-browser: $(STAMP) ## run the tests of the DevTools page in Chromium, which is installed if need be
 	tools/install_browser.sh
 	$(BIN)/python -m pytest -m browser tests/browser
+
+soak: $(STAMP) ## run the long tests of faults for hours, or SCALE=0.01 of that, and write docs/reliability.md
+	$(BIN)/python -m pytest tests/soak -s --timeout 7200 --scale $(SCALE)
+	$(BIN)/python tools/make_docs.py
 
 lint: $(STAMP) ## check rules, format and types
 	$(BIN)/ruff check

@@ -21,6 +21,8 @@ class Player:
         self.seen = 0
         self.counts = False
         self.where: str | None = None
+        self.lock: Any = None
+        self.has_lock = False  # where it is held
         self.settled = threading.Event()
         self._go = threading.Event()
 
@@ -50,6 +52,7 @@ class Player:
                 self.seen += 1
                 if self.seen > self.line and self.where is None:
                     self.where = f"{frame.f_code.co_qualname}:{frame.f_lineno}"
+                    self.has_lock = self.lock is not None and self.lock._is_owned()
                     self.settled.set()
                     assert self._go.wait(PATIENCE_S), f"nobody lets it go on from {self.where}"
         return self.trace

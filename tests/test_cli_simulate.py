@@ -232,6 +232,19 @@ def test_a_stream_that_knows_no_bars_still_gets_the_figures(small):
     assert b"Makespan   10 ms" in done.stdout
 
 
+def test_output_that_cannot_be_written_is_told_plainly():
+    """It is neither a bug nor a success, and nothing complains on the way out."""
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        done = subprocess.run(
+            [sys.executable, "-m", "whywait", "simulate", str(EXAMPLE)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (2, "whywait: No space left on device\n")
+
+
 def test_on_a_terminal_headings_are_bold_and_a_quick_run_shows_no_bar(small):
     code, seen = on_a_terminal("simulate", small)
     assert code == 0

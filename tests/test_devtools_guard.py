@@ -216,3 +216,18 @@ def test_without_the_packages_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "whywait.devtools.server", None)
     with Authority() as authority, pytest.raises(Exception, match=r"whywait\[devtools\]"):
         authority.devtools()
+
+
+EVERY_METHOD = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "BREW"]
+
+
+@pytest.mark.parametrize("method", EVERY_METHOD)
+def test_no_method_changes_anything_without_a_token(standing, method):
+    """V6: on every path, known or not; what is not a read is refused."""
+    authority, tools = standing
+    before = (authority.last_seq, authority.stats())
+    reads = {path for known, path in PATHS if known == "GET"}
+    for path in [*(path for _, path in PATHS), "/nothing", "/api/tasks/first/explode"]:
+        status = ask(tools, path, method, body=b"{}" if method in {"PUT", "POST", "PATCH"} else None).status
+        assert 400 <= status < 500 or (method in {"GET", "HEAD"} and path in reads), (path, status)
+    assert (authority.last_seq, authority.stats()) == before

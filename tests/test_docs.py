@@ -115,7 +115,7 @@ def test_the_index_leads_to_every_page():
 
 def test_the_readme_fits_a_screen_or_so():
     lines = (TOP / "README.md").read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 70
+    assert len(lines) <= 85
     assert any("docs/devtools-lanes.png" in line for line in lines)
 
 

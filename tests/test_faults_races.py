@@ -34,6 +34,7 @@ def meet(engine, act, finish_line, act_line, *, comes_first, goes_on_first=None,
     threading.settrace(finisher.trace)
     try:
         with Authority(slots=1, engine=engine, grace=WAIT_S) as authority:
+            finisher.lock = actor.lock = authority.lock
             scope = authority.scope("work")
             handle = scope.submit(body)
             assert started.wait(WAIT_S)
@@ -46,11 +47,13 @@ def meet(engine, act, finish_line, act_line, *, comes_first, goes_on_first=None,
             actor.wait()
             end.set()
             finisher.wait()
-            for player in (actor, finisher) if goes_on_first == "actor" else (finisher, actor):
-                if player.where is not None:
-                    player.settled.clear()
-                    player.go_on()
-                    player.wait()
+            first, second = (actor, finisher) if goes_on_first == "actor" else (finisher, actor)
+            if first.where is not None and not second.has_lock:  # else it comes no further than to the lock
+                first.settled.clear()
+                first.go_on()
+                first.wait()
+            first.go_on()  # also if it waits for the lock and would be held later
+            second.go_on()
             thread.join(WAIT_S)
             error = handle.exception(WAIT_S)
             assert authority.submit(int).result(WAIT_S) == 0

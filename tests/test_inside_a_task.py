@@ -335,3 +335,15 @@ def test_a_blocking_checkpoint_of_a_coroutine_does_not_freeze_the_loop():
                 await handle
 
     asyncio.run(main())
+
+
+def test_an_object_that_is_called_like_a_coroutine_function_runs_like_one(authority):
+    """E3: what it returns is awaited; a class of such objects is a plain function."""
+
+    class Adder:
+        async def __call__(self, number):
+            await asyncio.sleep(0)
+            return number + 1
+
+    assert authority.submit(Adder(), 1).result(LIMIT_S) == 2
+    assert isinstance(authority.submit(Adder).result(LIMIT_S), Adder)

@@ -14,6 +14,7 @@ from page_command_line import command_line_page
 from page_map import map_page
 from page_metrics import metrics_page
 from page_states import MACHINES, picture, picture_name, states_page
+from reliability import reliability_page
 
 from whywait.workflow import format as tables
 from whywait.workflow.format import Fields, make_schema
@@ -55,6 +56,7 @@ def main() -> int:
         DOCS / "metrics.md": metrics_page(),
         DOCS / "command-line.md": command_line_page(),
         DOCS / "map.md": map_page(),
+        DOCS / "reliability.md": reliability_page(),
         DOCS / "workflow.schema.json": json.dumps(make_schema(), indent=2, ensure_ascii=False) + "\n",
     }
     for path, text in pages.items():

@@ -158,7 +158,7 @@ class Authority(Core):
     def events(self, since: int = 0, limit: int | None = None) -> Events:
         """Return remembered events after ``since``, oldest first; their ``skipped`` says how many are lost."""
         with self.lock:
-            raw, skipped = self._journal.since(since)
+            raw, skipped = self._journal.since(since, self.last_seq)
         return Events(raw if limit is None else raw[:limit], skipped)
 
     def report(self) -> Report:
@@ -166,7 +166,7 @@ class Authority(Core):
         from whywait.run_report import kernel_account, make_report
 
         with self.lock:
-            raw, skipped = self._journal.since(0)
+            raw, skipped = self._journal.since(0, self.last_seq)
             totals = kernel_account(self.kernel, monotonic_ns(), self._began_ns, raw[-1][1] if raw else None)
         return make_report(totals, Events(raw), skipped)
 

@@ -22,7 +22,7 @@ CLIPS: Final = 6  # in each wave
 
 def make_authority() -> Authority:
     """Return the farm's authority: small enough that all kinds of waiting can be seen."""
-    return Authority(slots=4, cpu=4, ram="8GB", vram="6GB", resources={"licence": 1}, starvation_timeout=2.0, grace=0.5)
+    return Authority(slots=4, cpu=4, ram="8GB", vram="6GB", resources={"licence": 1}, starvation_timeout=2.0, grace=5.0)
 
 
 class Farm:

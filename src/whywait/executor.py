@@ -24,9 +24,9 @@ from whywait.authority import DEFAULT_SCOPE, Authority
 from whywait.engines.base import Engine
 from whywait.engines.pool import BROKEN, InitializedPoolEngine, PoolEngine
 from whywait.errors import ScopeClosed
+from whywait.explain import Why
 from whywait.future import TaskFuture
 from whywait.kernel.model import Priority
-from whywait.kernel.why import Why
 from whywait.settings import UNSET, Unset
 from whywait.signals import in_thread
 

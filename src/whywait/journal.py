@@ -43,11 +43,14 @@ class Journal:
         self._emit_to = emit_to
         emit_to(self._ring.append)  # as long as nobody listens, an event costs no more than this
 
-    def since(self, seq: int) -> tuple[list[RawEvent], int]:
-        """Return the remembered events with a seq above this one, oldest first, and how many are forgotten."""
+    def since(self, seq: int, last_seq: int) -> tuple[list[RawEvent], int]:
+        """Return the remembered events with a seq above this one, oldest first, and how many are forgotten.
+
+        ``last_seq`` is the seq of the latest event, remembered or not.
+        """
         ring = self._ring
         if not ring:
-            return [], 0
+            return [], max(0, last_seq - seq)
         skipped = max(0, ring[0][0] - seq - 1)
         newer = min(len(ring), max(0, ring[-1][0] - seq))  # no seq is missing in between
         return list(islice(ring, len(ring) - newer, None)), skipped

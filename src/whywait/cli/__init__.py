@@ -45,11 +45,11 @@ def execute(args: list[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader has gone (`| head`): nothing is wrong, and the interpreter must not complain on its way out.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except WhywaitError as error:
+        _let_go_of_stdout()
+    except (WhywaitError, OSError) as error:
         if "--debug" in args:
             raise
-        return _fail(str(error))
+        return _fail(str(error) if isinstance(error, WhywaitError) else _fault(error))
     except Exception as error:
         if "--debug" in args:
             raise
@@ -63,6 +63,17 @@ def _tolerate_plain_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
+
+
+def _let_go_of_stdout() -> None:
+    """Leave nothing to be written that cannot be: the interpreter would try again on its way out, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fault(error: OSError) -> str:
+    """Tell what the machine refused: a full disk, say."""
+    _let_go_of_stdout()
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
 
 
 def _fail(message: str) -> int:

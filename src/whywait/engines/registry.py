@@ -85,14 +85,12 @@ class Engines:
 
         ``named``: the task names an engine, which comes instead and may run other things than functions.
         """
-        from inspect import iscoroutinefunction
-
         if not callable(fn) and default.name != "command" and not named:
             raise ConfigError(f"a task needs a function to call, not {fn!r}; a command is Command(...)")
         commands = sys.modules.get("whywait.engines.command")  # who has a Command has loaded it
         if commands is not None and isinstance(fn, commands.Command):
             return default if default.name == "command" else self.get("command")
-        if iscoroutinefunction(fn) and not default.runs_coroutines:
+        if not default.runs_coroutines and _gives_coroutines(fn):
             return self.get("asyncio")
         return default
 
@@ -106,3 +104,10 @@ class Engines:
         """Release all engines."""
         for engine in self._made.values():
             engine.close()
+
+
+def _gives_coroutines(fn: Callable[..., Any]) -> bool:
+    """Return whether to call a function, or an object, is to get a coroutine."""
+    from inspect import iscoroutinefunction
+
+    return iscoroutinefunction(fn) or iscoroutinefunction(type(fn).__call__)

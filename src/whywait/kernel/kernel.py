@@ -87,6 +87,7 @@ class Kernel:
         shortcuts = Shortcuts(life)
         self.enter = shortcuts.enter
         self.pass_on = shortcuts.pass_on
+        self._queue = shortcuts.queue
 
     # Scopes
 
@@ -134,10 +135,12 @@ class Kernel:
         job: Any = None,  # noqa: ANN401 - opaque: belongs to whoever submits
     ) -> Task:
         """Take a task in, QUEUED or READY; a refusal raises and leaves everything as it was."""
-        if (
-            priority.__class__ is int and not after and not after_ended
-        ):  # 50.0 and True would find the lanes of 50 and 1
-            task = self.enter(now, scope, job, (priority, demand), name, policy)
+        if priority.__class__ is int and not after_ended:  # 50.0 and True would find the lanes of 50 and 1
+            key = (priority, demand)
+            if after:
+                task = self._queue(now, scope, job, key, name, policy, after)
+            else:
+                task = self.enter(now, scope, job, key, name, policy)
             if task is not None:
                 return task
         request = Submission(scope, name, priority, demand, tuple(after), tuple(after_ended), policy, job)

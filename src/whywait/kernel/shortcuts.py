@@ -8,9 +8,10 @@ task of a busy authority passes here (``bench/kernel.py`` measures them; ``test_
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from whywait.kernel.events import SUCCESS_DETAILS, Kind
+from whywait.kernel.events import SUCCESS_DETAILS, Kind, submitted_details
 from whywait.kernel.lanes import TRIM
 from whywait.kernel.model import GENERATED_ID_PREFIX, Demand, Policy, Priority, Task
 from whywait.kernel.state import Outcome, ScopeState, TaskState
@@ -83,6 +84,58 @@ class Shortcuts:
         emit = life.emit
         if emit is not None:
             emit((seq, now, SUBMITTED, scope.key, number, name, None, lane.details))
+        return task
+
+    def queue(  # noqa: C901 - in one piece for speed
+        self,
+        now: int,
+        scope: Scope,
+        job: Any,  # noqa: ANN401 - opaque: belongs to whoever submits
+        priority_and_demand: tuple[int, Demand],
+        name: str | None,
+        policy: Policy | None,
+        after: Sequence[Task | str],
+    ) -> Task | None:
+        """Take in a task that awaits the success of others; None: nothing is done, take the long way."""
+        awaited = []
+        for dependency in after:
+            if not isinstance(dependency, Task) or dependency.retried_as is not None:
+                return None
+            if dependency.outcome is None:
+                awaited.append(dependency)
+            elif dependency.outcome != SUCCESS:
+                return None
+        if not awaited:
+            return self.enter(now, scope, job, priority_and_demand, name, policy)
+        if (
+            scope.lanes.get(priority_and_demand) is None
+            or scope.state != SCOPE_RUNS
+            or scope.limited
+            or (len(awaited) > 1 and len(set(awaited)) != len(awaited))
+            or (name is not None and (not name or name in scope.ids or name[0] == GENERATED_ID_PREFIX))
+        ):
+            return None
+        life, dispatcher = self._life, self._dispatcher
+        dispatcher.count = number = dispatcher.count + 1
+        priority, demand = priority_and_demand
+        task = Task(number, name, scope, priority, demand, policy or scope.policy, job, now)
+        scope.tasks[number] = task
+        if name is not None:
+            scope.ids[name] = task
+        self._stats.submitted += 1
+        task.after = awaited
+        task.unmet = len(awaited)
+        for dependency in awaited:
+            if dependency.successors is None:
+                dependency.successors = [task]
+            else:
+                dependency.successors.append(task)
+        life.seq = life.trigger = seq = life.seq + 1
+        emit = life.emit
+        if emit is not None:
+            numbers = tuple([dependency.number for dependency in awaited])
+            details = (*submitted_details(task.state, priority, demand), ("after", numbers))
+            emit((seq, now, SUBMITTED, scope.key, number, name, None, details))
         return task
 
     def pass_on(self, now: int, task: Task) -> Task | None:  # noqa: C901, PLR0912, PLR0915 - in one piece for speed
