@@ -12,7 +12,7 @@ from contestants import OURS, TITLES
 from figures import Figures, Stat, short, verdict
 from plan import COROUTINES, PROCESSES, THREADS
 from plots import draw
-from reasons import reason
+from reasons import reason, reason_of_target
 from targets import targets
 from works.graphs import PATTERNS
 from works.workflows import bounds
@@ -74,8 +74,10 @@ def _span(values: list[int]) -> str:
 
 
 def _targets(figures: Figures) -> str:
-    rows = [(what, goal, reached, "yes" if met else "**no**") for what, goal, reached, met in targets(figures)]
-    return "## Targets\n\n" + _markdown(("target", "goal", "measured", "met"), rows)
+    found = list(targets(figures))
+    rows = [(what, goal, reached, "yes" if met else "**no**") for what, goal, reached, met in found]
+    missed = [f"- Missed: {what}. Why: {reason_of_target(what)}.\n" for what, _, _, met in found if not met]
+    return "## Targets\n\n" + _markdown(("target", "goal", "measured", "met"), rows) + "\n" + "".join(missed)
 
 
 def _summary(lost: list[str]) -> str:
@@ -205,8 +207,8 @@ def _pending(figures: Figures, plots: str) -> str:
     text = f"""\
 ## 3. Many pending tasks
 
-One worker is held, so many tasks are submitted behind it, 1,000 in the middle are cancelled, then the worker is let go.
-Microseconds for one; memory is what the process grew by.
+One worker is held, so many tasks are submitted behind it, a quarter of them (at most 100,000) is cancelled from the
+middle, then the worker is let go. Microseconds for one; memory is what the process grew by.
 
 ![pending]({plots}/pending.svg)
 

@@ -21,6 +21,7 @@ NOT_QUICK: Final = ("distributed", "parsl", "ray", "dask", "trio", "anyio")  # o
 WORKERS: Final = 2  # of graphs: the cores of the smallest machine there is
 KERNEL_US: Final = (10, 32, 100, 316, 1000, 3162, 10_000)
 LIMIT_S: Final = 300  # for one measurement; what takes longer is over
+QUICK_LIMIT_S: Final = 20
 
 
 @dataclass(frozen=True)

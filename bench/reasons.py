@@ -40,6 +40,22 @@ REASONS: Final[dict[str, str]] = {
     "workflows": "what a task costs on its way, as in the patterns; the sleeps are the same for all",
 }
 
+TARGETS: Final[dict[str, str]] = {
+    "no-op": REASONS["throughput"],
+    "rate on DAG": _LONG_WAY,
+    "submit": (
+        "at a million about two thirds of the time is the garbage collector, which walks all pending tasks in each "
+        "full collection; ThreadPoolExecutor slows down alike"
+    ),
+    "montage": REASONS["workflows"],
+    "epigenomics": REASONS["workflows"],
+}
+
+
+def reason_of_target(what: str) -> str:
+    """Return why a target is missed."""
+    return next((why for begin, why in TARGETS.items() if what.startswith(begin)), "no reason found yet")
+
 
 def reason(work: str, figure: str) -> str:
     """Return why whywait loses a row."""

@@ -20,12 +20,12 @@ from typing import Any, Final
 
 from machine import TOP, facts, load, source_digest
 from page import write_page
-from plan import LIMIT_S, Cell, cells
+from plan import LIMIT_S, QUICK_LIMIT_S, Cell, cells
 from task_bodies import kernel
 
 HERE: Final = Path(__file__).resolve().parent
 RESULTS: Final = HERE / "results"
-QUICK_S: Final = 105  # after which no measurement of a further round begins
+QUICK_S: Final = 90  # after which no measurement of a further round begins
 _CALIBRATION_BYTES: Final = 4 << 20
 
 
@@ -86,7 +86,7 @@ def _measure(results: dict[str, Any], path: Path, rounds: int, only: list[str] |
                 f"[{time.monotonic() - begin:5.0f} s] round {number + 1}/{rounds} {count}/{len(order)} {what}", end=""
             )
             before = time.monotonic()
-            result = _run(cell)
+            result = _run(cell, QUICK_LIMIT_S if quick else LIMIT_S)
             print(f" {time.monotonic() - before:.1f} s {result.get('error', '')}", flush=True)
             entry["rounds"].append(result)
             results["load"].append(load())
@@ -103,7 +103,7 @@ def _entry(results: dict[str, Any], cell: Cell) -> dict[str, Any]:
     return entry
 
 
-def _run(cell: Cell) -> dict[str, Any]:
+def _run(cell: Cell, limit_s: float) -> dict[str, Any]:
     """Run a measurement in a process of its own; with all that it started, it ends in time."""
     what = json.dumps({"work": cell.work, "contestant": cell.contestant, "params": cell.params})
     with tempfile.TemporaryDirectory(prefix="bench", ignore_cleanup_errors=True) as scratch:
@@ -116,9 +116,9 @@ def _run(cell: Cell) -> dict[str, Any]:
             env={**os.environ, "PYTHONPATH": str(HERE), "TMPDIR": scratch},  # worker processes find the bodies
         )
         try:
-            output, errors = process.communicate(timeout=LIMIT_S)
+            output, errors = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            return {"error": f"took more than {LIMIT_S} s"}
+            return {"error": f"took more than {limit_s} s"}
         finally:
             if process.returncode is None:  # too slow, or we are interrupted
                 os.killpg(process.pid, signal.SIGKILL)

@@ -89,7 +89,7 @@ class Contestant:
 
         Whoever measures reads the clock between two steps.
         """
-        some = min(1000, tasks // 4)
+        some = min(100_000, tasks // 4)  # so many that a full garbage collection among them does not decide
         with self.open(1) as pool:
             let_go = self.hold(pool)
             yield "ready", 1

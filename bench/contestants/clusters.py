@@ -119,27 +119,28 @@ class Ray(Contestant):
     """Ray on this machine alone; its workers are processes."""
 
     dags = True
+    workers = 0  # of the Ray that runs; it ends with this process
 
     @contextmanager
     def open(self, workers: int) -> Iterator[Pool]:
-        """Start a Ray of its own, whatever else runs on this machine."""
+        """Start a Ray of its own, whatever else runs on this machine, or go on with the one from before."""
         import ray  # noqa: PLC0415 - each peer is imported for itself only
 
-        ray.init(
-            address="local",
-            num_cpus=workers,
-            resources={"licence": 1},
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            object_store_memory=200_000_000,
-            _temp_dir=tempfile.mkdtemp(),
-        )
-        remote = cache(ray.remote)
-        try:
-            yield Pool(lambda fn, *args: remote(fn).remote(*args), ray.get)
-        finally:
+        if workers != self.workers:
             ray.shutdown()
+            ray.init(
+                address="local",
+                num_cpus=workers,
+                resources={"licence": 1},
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                object_store_memory=200_000_000,
+                _temp_dir=tempfile.mkdtemp(),
+            )
+            self.workers = workers
+        remote = cache(ray.remote)
+        yield Pool(lambda fn, *args: remote(fn).remote(*args), ray.get)
 
     def hold(self, pool: Pool) -> Callable[[], None]:
         """Occupy a worker process."""
