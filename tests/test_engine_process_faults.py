@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import threading
 import uuid
 from contextlib import suppress
@@ -374,6 +375,39 @@ def test_workers_die_with_the_parent(tmp_path, forks):
         for pid in marked(mark):
             os.kill(pid, signal.SIGKILL)
         parent.wait()
+
+
+SLOW_START = """
+import os, sys, time
+if "whywait.engines.child" in " ".join(sys.orig_argv):
+    with open(os.environ["PID_FILE"], "w") as file:
+        file.write(f"{os.getpid()} ")
+    time.sleep(1000)
+"""
+IMPATIENT_PARENT = """
+import time
+from whywait import Authority
+from whywait.engines import worker_process
+watch = worker_process.die_with_parent
+worker_process.die_with_parent = lambda *args: (watch(*args), print("watched", flush=True))
+handle = Authority(slots=1, engine="process").submit(int)
+time.sleep(1000)
+"""
+
+
+def test_a_worker_that_still_starts_dies_with_the_parent(tmp_path):
+    """O5: also if it has not come to a single line of ours when the program is killed."""
+    (tmp_path / "sitecustomize.py").write_text(SLOW_START, encoding="utf-8")
+    pid_file = tmp_path / "pid"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PID_FILE": str(pid_file)}
+    with run_script(IMPATIENT_PARENT, env=environment, stdout=subprocess.PIPE) as parent:
+        try:
+            assert parent.stdout.readline() == b"watched\n"
+            worker = int(until(lambda: read(pid_file).endswith(" ") and read(pid_file), "the worker"))
+            assert is_alive(worker)
+        finally:
+            parent.kill()
+    until(lambda: not is_alive(worker), "the worker's end")
 
 
 def test_callback_may_wait_for_another_task(make):

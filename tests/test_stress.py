@@ -3,11 +3,13 @@
 import logging
 import sys
 import threading
+import time
 
 import pytest
 
-from stress import Storm, hasty_switches
+from stress import Storm, coroutine, hasty_switches
 from whywait import Authority, ConfigError, WhywaitError
+from whywait.engines.registry import MAKERS
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -70,3 +72,29 @@ def test_switching_is_as_it_was():
     with hasty_switches():
         assert sys.getswitchinterval() < before
     assert sys.getswitchinterval() == before
+
+
+def test_an_engine_is_made_once_whoever_asks(monkeypatch):
+    """O5: threads that submit the first coroutine at the same time share one engine, which is closed in the end."""
+    make = MAKERS["asyncio"]
+    made, asked = [], threading.Barrier(4)
+
+    def make_slowly():
+        time.sleep(0.02)  # time enough for the others to come and find none
+        made.append(make())
+        return made[-1]
+
+    def submit():
+        asked.wait()
+        handles.append(authority.submit(coroutine, 1))
+
+    monkeypatch.setitem(MAKERS, "asyncio", make_slowly)
+    handles = []
+    with Authority(slots=2) as authority:
+        threads = [threading.Thread(target=submit) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [handle.result(30) for handle in handles] == [1] * 4
+    assert len(made) == 1

@@ -7,7 +7,6 @@ when a body never lets another thread run. A process that a body forks keeps non
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pickle
 import signal
@@ -18,6 +17,7 @@ from typing import Any, NoReturn
 
 from whywait.engines.frames import FORGET, HIRED, KIND_ERROR, KIND_VALUE, PATHS, TASK, Reader, write_frame
 from whywait.engines.host import Body, Host, PartFailed, describe, flush
+from whywait.engines.lifeline import die_with_parent
 from whywait.engines.remote import dumps
 from whywait.signals import in_thread
 
@@ -118,20 +118,10 @@ class Link(Host):
             os.close(fd)
 
 
-def die_with_parent(life: int) -> None:
-    """Let the kernel kill this process and its group when the other end of this pipe closes; needs no thread to run."""
-    try:
-        fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpgrp())
-        fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | fcntl.FASYNC)
-    except (AttributeError, OSError):
-        return  # elsewhere the control thread does it
-
-
 def main(tasks: int, results: int, control: int, life: int) -> None:
     """Be a worker process."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPIPE})  # who started us may block it
-    die_with_parent(life)
+    die_with_parent(life, os.getpgrp())  # again: the parent may have died before it could
     Link(tasks, results, control, life).serve()
 
 

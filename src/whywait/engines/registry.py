@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -68,6 +69,7 @@ class Engines:
         """Make the default engine; others follow when asked for."""
         self._authority = authority
         self._made: dict[str, Engine] = {}
+        self._lock = threading.RLock()  # a finaliser may ask for an engine while one is made
         self._loop: asyncio.AbstractEventLoop | None = None
         self.default = self.get(default)
 
@@ -77,14 +79,19 @@ class Engines:
             if self._made.setdefault(f"{engine.name}@{id(engine)}", engine) is engine:
                 engine.attach(self._authority)
             return engine
-        made = self._made.get(engine)
-        if made is None:
-            if engine not in MAKERS:
-                raise ConfigError(f"engine {engine!r} is unknown: use one of {', '.join(MAKERS)}, or an Engine")
-            made = self._made[engine] = MAKERS[engine]()
-            made.attach(self._authority)
-            if self._loop is not None:
-                made.use_loop(self._loop)
+        return self._made.get(engine) or self._make(engine)
+
+    def _make(self, name: str) -> Engine:
+        if name not in MAKERS:
+            raise ConfigError(f"engine {name!r} is unknown: use one of {', '.join(MAKERS)}, or an Engine")
+        with self._lock:  # two of a kind would both have tasks, and one of them nobody who closes it
+            made = self._made.get(name)
+            if made is None:
+                made = MAKERS[name]()
+                made.attach(self._authority)
+                if self._loop is not None:
+                    made.use_loop(self._loop)
+                made = self._made.setdefault(name, made)
         return made
 
     def choose(self, default: Engine, fn: Callable[..., Any], *, named: bool = False) -> Engine:
@@ -103,9 +110,10 @@ class Engines:
 
     def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run coroutines on this loop."""
-        self._loop = loop
-        for engine in self._made.values():
-            engine.use_loop(loop)
+        with self._lock:
+            self._loop = loop
+            for engine in list(self._made.values()):
+                engine.use_loop(loop)
 
     def close(self) -> None:
         """Release all engines."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from whywait.engines.forks import own
 from whywait.engines.frames import FORGET, KIND_TASK, PATHS, TASK, TASK_FRAME, Reader, write_all
 from whywait.engines.groups import send_signal
+from whywait.engines.lifeline import die_with_parent
 from whywait.engines.pickling import KEPT_AT_MOST, dumps
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class WorkerProcess:
             on_error.callback(self._control.close)
             theirs.callback(control.close)
             self._process = self._start((tasks, results, control.fileno(), life))
+            die_with_parent(life, self._process.pid)
             on_error.pop_all()
         self._reader = Reader(self._results)
         own(self)
