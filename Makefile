@@ -33,6 +33,7 @@ soak: $(STAMP) ## run the long tests of faults for hours, or SCALE=0.01 of that,
 test-ray: $(STAMP) ## run the tests of the Ray engine on clusters of its own; Ray is installed if need be
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[ray]'
 	$(BIN)/python -m pytest -m ray tests/conformance
+	$(BIN)/python -m pytest -m ray tests/test_docs.py
 	$(BIN)/python -m pytest -m ray tests/cluster
 
 lint: $(STAMP) ## check rules, format and types

@@ -27,8 +27,6 @@ def own_temporary_folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def ray_session(own_temporary_folder):
     """A small Ray cluster on this machine, and a switchboard, that all tests of a session share."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_TMPDIR", "/tmp")  # the names of its sockets have to be short
     import ray
 
     from whywait.authority import Authority
@@ -49,6 +47,9 @@ def ray_session(own_temporary_folder):
 def watched_kinds(request):
     """What is watched for leaks; the cluster that a session with Ray shares opens files when it likes."""
     with_ray = [item for item in request.session.items if item.get_closest_marker("ray")]
+    if with_ray:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_TMPDIR", "/tmp")  # the names of its sockets have to be short
     if any(item.path.parent.name == "conformance" for item in with_ray):
         request.getfixturevalue("ray_session")
     return ("threads", "children") if with_ray else Held._fields

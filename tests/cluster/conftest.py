@@ -1,11 +1,8 @@
 """A real cluster of several nodes on this machine, for the tests of faults."""
 
-import os
 from contextlib import suppress
 
 import pytest
-
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 
 @pytest.fixture(autouse=True)
@@ -15,9 +12,8 @@ def marked(request):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def head(own_temporary_folder):
+def head(watched_kinds):
     """A cluster whose head has two CPUs, with this process as its driver."""
-    os.environ.setdefault("RAY_TMPDIR", "/tmp")  # the names of its sockets have to be short
     import ray
     from ray.cluster_utils import Cluster
 
