@@ -73,12 +73,23 @@ def test_a_slot_passes_on_to_the_heir_whoever_has_come_since():
     first, second = (kernel.submit(0, scope) for _ in range(2))
     kernel.dispatch(0)
     urgent = kernel.submit(1, scope, priority=100)
-    assert kernel.hand_on(2, first, Outcome.SUCCESS, None, True, second) == (None, True)
+    assert kernel.hand_on(2, first, Outcome.SUCCESS, None, True, second, heir_runs=True) == (None, True)
     assert second.state == TaskState.RUNNING
     assert second.waits == {"slot": 2}
     assert list(kernel.running.values()) == [second]
     assert kernel.dispatch(2) == []
     assert kernel.turn(3, second, Outcome.SUCCESS) == (None, [urgent])
+
+
+def test_an_heir_that_is_over_waits_for_its_turn_like_everybody():
+    """P2: what it is worth is known, but nobody is overtaken."""
+    kernel, scope, _ = make()
+    first, second, third = (kernel.submit(0, scope) for _ in range(3))
+    kernel.dispatch(0)
+    assert kernel.hand_on(1, first, Outcome.SUCCESS, None, True, second, heir_runs=False) == (None, True)
+    urgent = kernel.submit(1, scope, priority=100)
+    assert kernel.hand_on(2, second, Outcome.SUCCESS, None, True, third, heir_runs=False) == (None, False)
+    assert kernel.dispatch(2) == [urgent]
 
 
 @pytest.mark.parametrize("what", ["cancel", "pause"])
@@ -88,5 +99,5 @@ def test_an_heir_that_is_not_ready_any_more_does_not_start(what):
     first, second, third = (kernel.submit(0, scope) for _ in range(3))
     kernel.dispatch(0)
     getattr(kernel, what)(1, second)
-    assert kernel.hand_on(2, first, Outcome.SUCCESS, None, True, second) == (None, False)
+    assert kernel.hand_on(2, first, Outcome.SUCCESS, None, True, second, heir_runs=True) == (None, False)
     assert kernel.dispatch(2) == [third]

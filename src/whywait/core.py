@@ -244,12 +244,12 @@ class Core(Services):
             tasks = self.kernel.following(monotonic_ns(), handle._task, most)
             return [task.job for task in tasks if task.job is not None]
 
-    def hand_on(self, handle: Handle[Any], outcome: Ended, heir: Handle[Any]) -> bool:
+    def hand_on(self, handle: Handle[Any], outcome: Ended, heir: Handle[Any], *, heir_runs: bool) -> bool:
         """Report that a body has ended and another one gone on in its slot; return whether that one has started."""
 
         def act(now: int) -> bool:
             task = handle._task
-            retried, has_started = self.kernel.hand_on(now, task, *outcome, heir._task)
+            retried, has_started = self.kernel.hand_on(now, task, *outcome, heir._task, heir_runs=heir_runs)
             if retried is None:
                 if task.outcome != Outcome.SUCCESS:
                     handle.note_failure()

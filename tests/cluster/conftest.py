@@ -19,7 +19,12 @@ def head(watched_kinds):
 
     cluster = Cluster(
         initialize_head=True,
-        head_node_args={"num_cpus": 2, "object_store_memory": 100 * 2**20, "include_dashboard": False},
+        head_node_args={
+            "num_cpus": 2,
+            "object_store_memory": 100 * 2**20,
+            "include_dashboard": False,
+            "_system_config": {"health_check_period_ms": 500},  # a node that is gone is noticed within some seconds
+        },
     )
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     yield cluster

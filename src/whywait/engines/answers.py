@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import logging
 import pickle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whywait.errors import TaskFailed
+from whywait.kernel.state import Cause, Outcome
+
+if TYPE_CHECKING:
+    from whywait.engines.base import Ended
+    from whywait.handle import Handle
 
 log = logging.getLogger("whywait")
 
@@ -39,6 +44,13 @@ def raised(task_id: str, payload: bytes | bytearray) -> tuple[BaseException, str
         return _failure(f"task {task_id}: its body raised {name}, which cannot be pickled", text), cause
     error.__cause__ = RemoteTraceback(text)
     return error, cause
+
+
+def failed(handle: Handle[Any], what: str, error: BaseException | None = None, cause: str = Cause.EXCEPTION) -> Ended:
+    """Let a task fail with an error of our own; return how it has ended."""
+    failure = TaskFailed(f"task {handle.id}: {what}")
+    failure.__cause__ = error
+    return Outcome.ERROR, cause, handle.failed(failure)[2]
 
 
 def _failure(what: str, text: str) -> TaskFailed:

@@ -15,14 +15,14 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from whywait.engines.answers import raised, returned
+from whywait.engines.answers import failed, raised, returned
 from whywait.engines.base import NEVER_RAN, Ended, Engine
 from whywait.engines.frames import KIND_PARKED, KIND_VALUE
 from whywait.engines.messages import forget_streams, take_message
 from whywait.engines.pickling import Functions, dumps, require_cloudpickle
 from whywait.engines.pump import Pump
 from whywait.engines.worker_process import NeverReceived, WorkerProcess, label_of
-from whywait.errors import ConfigError, TaskFailed
+from whywait.errors import ConfigError
 from whywait.kernel.state import Cause, Outcome
 
 if TYPE_CHECKING:
@@ -138,13 +138,15 @@ class ProcessEngine(Engine):
         try:
             parcel = self._pack(handle)
         except BaseException as error:  # noqa: BLE001 - pickling runs code of the user
-            return self._spare(worker, _fail(handle, f"it could not be pickled for a worker process: {error!r}", error))
+            return self._spare(
+                worker, failed(handle, f"it could not be pickled for a worker process: {error!r}", error)
+            )
         sent = None
         while sent is None:
             try:
                 worker = worker or self._find()
             except OSError as error:
-                return _fail(handle, f"no worker process could be started: {error}", error, Cause.WORKER_LOST)
+                return failed(handle, f"no worker process could be started: {error}", error, Cause.WORKER_LOST)
             sent = self._deliver(handle, worker, parcel)
             worker = None
         return sent
@@ -195,7 +197,7 @@ class ProcessEngine(Engine):
     def _lost(self, handle: Handle[Any], worker: WorkerProcess) -> Ended:
         """Bury a worker that died over a task."""
         how = self._lose(worker)
-        return _fail(handle, f"its worker process (pid {worker.pid}) was lost: {how}", None, Cause.WORKER_LOST)
+        return failed(handle, f"its worker process (pid {worker.pid}) was lost: {how}", None, Cause.WORKER_LOST)
 
     def _lose(self, worker: WorkerProcess) -> str:
         worker.end()
@@ -216,19 +218,12 @@ class ProcessEngine(Engine):
             self._lose(worker)
 
 
-def _fail(handle: Handle[Any], what: str, error: BaseException | None, cause: str = Cause.EXCEPTION) -> Ended:
-    """Let a task fail with an error of our own."""
-    failure = TaskFailed(f"task {handle.id}: {what}")
-    failure.__cause__ = error
-    return Outcome.ERROR, cause, handle.failed(failure)[2]
-
-
 def _returned(handle: Handle[Any], payload: bytes | bytearray) -> Ended:
     """Take the result of a body."""
     try:
         handle._value = returned(payload)
     except BaseException as error:  # noqa: BLE001 - unpickling runs code of the user
-        return _fail(handle, f"its result could not be unpickled: {error!r}", error)
+        return failed(handle, f"its result could not be unpickled: {error!r}", error)
     return Outcome.SUCCESS, None, True
 
 

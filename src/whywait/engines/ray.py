@@ -8,9 +8,7 @@ switchboard, see :mod:`whywait.engines.ray_switchboard`.
 
 from __future__ import annotations
 
-import logging
 import pickle
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -18,35 +16,36 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from whywait.engines.answers import raised
-from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine
-from whywait.engines.frames import KIND_ERROR, KIND_VALUE
+from whywait.engines.answers import failed
+from whywait.engines.base import NEVER_RAN, Ended, Engine
+from whywait.engines.frames import KIND_ERROR
 from whywait.engines.messages import forget_streams, take_message
 from whywait.engines.pickling import require_cloudpickle
 from whywait.engines.pump import Pump
-from whywait.engines.ray_batches import Batches
+from whywait.engines.ray_batches import PATIENCE_S, Batches
 from whywait.engines.ray_cluster import Cluster, Node, join, leave, require_ray, total
 from whywait.engines.ray_limits import FollowedLimits, shortages
-from whywait.engines.ray_switchboard import GONE_BACK, KIND_HANDED_BACK, KIND_PLACED, KIND_SMALL
-from whywait.errors import TaskFailed
+from whywait.engines.ray_outpost import Outpost, Shipment
+from whywait.engines.ray_switchboard import GONE_BACK, KIND_HANDED_BACK, KIND_PLACED
 from whywait.kernel.events import Kind
 from whywait.kernel.reasons import Placement
-from whywait.kernel.state import Cause, Outcome
+from whywait.kernel.state import Cause
 
 if TYPE_CHECKING:
     from whywait.authority import Authority
     from whywait.engines.ray_collector import Collector, Report
-    from whywait.engines.ray_outpost import InStore, Outpost, Shipment
     from whywait.engines.ray_parcels import Parcels
+    from whywait.engines.ray_results import Results
     from whywait.handle import Handle
 
-log = logging.getLogger("whywait")
-
 IN_FLIGHT: Final = 2000  # tasks of Ray at a time; more wait here, where they cost nothing
+SPREAD: Final = 16  # CPUs; to send a batch to one more costs more than it saves
+LOOK_AHEAD: Final = 2048  # pending tasks that are looked at for one batch
 KILL_AGAIN_S: Final = 2.0
+SPARED_S: Final = 1.0  # how long whoever is with a task that is to be killed has to get out
 STEP_S: Final = 0.01
 SILENCE_S: Final = 0.2  # a body that runs is heard of within this
-_RUNS: Final = ((KIND_VALUE, None, 0, 0), None)  # what is known of a body that has not ended
+OVERDUE_S: Final = 5.0  # what a body has said comes no more if nothing has come for so long after its end
 
 
 class RayEngine(Engine):
@@ -71,20 +70,26 @@ class RayEngine(Engine):
         self._pump = Pump("whywait-ray", _do, _do, self._tell, _rest)
         self._inbox: deque[Handle[Any]] = deque()  # permitted, not with Ray yet
         self._outposts: dict[int, Outpost] = {}  # by task number: with Ray
-        self._ahead: dict[int, tuple[Handle[Any], Any, Any]] = {}  # by task number: over before its turn
+        self._ahead: dict[int, Outpost] = {}  # by task number: over before its turn
         self._in_flight = 0  # tasks of Ray
+        self._batches_under_way = 0  # those of them that may be batches
+        self._spread = 1  # over so many CPUs it spreads batches
         self._collector: Collector | None = None
         self._will_send = False  # the pump has been told to
-        self._results: weakref.WeakSet[InStore] = weakref.WeakSet()
+        self._waits_since_s: float | None = None  # somebody waits for company, and no batch has come back
+        self._will_look = False  # whether it does so in vain
         self._cluster: Cluster | None = None
         self._parcels: Parcels
+        self._results: Results
         self._limits: FollowedLimits | None = None
 
     def attach(self, authority: Authority) -> None:
         """Connect to the cluster; what the authority was given no limit for follows it if all tasks run there."""
         super().attach(authority)
         from whywait.engines.ray_parcels import Parcels
+        from whywait.engines.ray_results import Results
 
+        self._results = Results()
         self._parcels = Parcels(authority.token)
         self._cluster = join(authority.token, self, self._address, self._options)
         if authority.settings.engine in (self, self.name):
@@ -141,7 +146,7 @@ class RayEngine(Engine):
         if self._collector is not None:
             self._collector.close()
         if self._cluster is not None:
-            leave(self._cluster, self.authority.token, self._fetch_all)
+            leave(self._cluster, self.authority.token, self._results.fetch_all)
             self._cluster = None
 
     def placement(self, handle: Handle[Any]) -> Placement | None:
@@ -162,33 +167,55 @@ class RayEngine(Engine):
         inbox, batches = self._inbox, self._batches
         until_s = monotonic() + STEP_S
         while inbox and self._in_flight < IN_FLIGHT:
-            cpus = total(self._nodes).get("cpu", 0) or 1
             if monotonic() > until_s:  # others want a step, too
                 self._pump.post(self._send)
                 return
-            if batches.waits(inbox[0], self._in_flight, cpus):
-                return
             try:
-                handles = batches.take(inbox, cpus)
+                if self._waits_for_company(inbox[0]):
+                    return
+                handles = batches.take(inbox, self._spread)
             except IndexError:  # another thread was at it too
                 return
             handles = [handle for handle in handles if not self._is_over(handle)]
             try:
                 if handles:
-                    self._ship(handles, self._find_ahead(handles[-1], len(handles), cpus))
+                    self._ship(handles, self._find_ahead(handles[-1], len(handles)))
             except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
                 for handle in handles:
                     if handle._task.number not in self._outposts and handle._task.holds_slot:
-                        self._report(handle, _fail(handle, f"it could not be sent to the cluster: {error!r}", error))
+                        self._report(handle, failed(handle, f"it could not be sent to the cluster: {error!r}", error))
+
+    def _waits_for_company(self, handle: Handle[Any]) -> bool:
+        """Return whether a task had better wait until a batch comes back; not for long if none does."""
+        number = handle._task.number
+        if number in self._ahead or number in self._outposts:
+            return False
+        if not self._batches.waits(handle, self._batches_under_way, self._spread):
+            return False
+        if self._waits_since_s is None:
+            self._waits_since_s = monotonic()
+        elif monotonic() - self._waits_since_s > PATIENCE_S:
+            return False
+        if not self._will_look:
+            self._will_look = True
+            self.authority.call_later(PATIENCE_S, self._look)
+        return True
+
+    def _look(self) -> None:
+        """Have the pump see whether somebody has waited for company in vain."""
+        self._will_look = False
+        self._pump.post(self._send)
 
     def _is_over(self, handle: Handle[Any]) -> bool:
         """Return whether a task that may start need not be sent: it has gone ahead, or shall not run."""
         number = handle._task.number
         outpost, ahead = self._outposts.get(number), self._ahead.pop(number, None)
-        if ahead is not None:
-            self._report(handle, self._outcome(handle, *ahead[1:]))
+        if ahead is not None and ahead.ended is not None:
+            self._outposts[number] = ahead
+            self._take_turn(ahead)
+            self._settle(ahead, *ahead.ended)
         elif outpost is not None and outpost.is_ahead:
-            outpost.is_ahead = False  # its turn has come
+            self._take_turn(outpost)
             if handle.attention:
                 self.abort(handle)
         elif handle.attention and handle.aborted:
@@ -197,20 +224,20 @@ class RayEngine(Engine):
             return False
         return True
 
-    def _find_ahead(self, handle: Handle[Any], count: int, cpus: int) -> list[Handle[Any]]:
+    def _find_ahead(self, handle: Handle[Any], count: int) -> list[Handle[Any]]:
         """Return who may go along with a task because it is next in line for its slot."""
         batches, fn = self._batches, handle._fn
         most = batches.size_of(fn) - count
         if most <= 0 or not batches.may_share(handle):
             return []
         found = []
-        for each in self.authority.following(handle, 2 * most * cpus):
+        for each in self.authority.following(handle, min(LOOK_AHEAD, 2 * most * self._spread)):
             if each._engine is not self or each._fn is not fn or not batches.may_share(each):
                 break
             number = each._task.number
             if number not in self._outposts and number not in self._ahead:
                 found.append(each)
-        return found[: min(most, -(-len(found) // cpus))]
+        return found[: min(most, -(-len(found) // self._spread))]
 
     def _ship(self, handles: list[Handle[Any]], ahead: Iterable[Handle[Any]] = ()) -> None:
         """Send tasks to Ray as one, with those behind that go ahead; what cannot be pickled fails alone."""
@@ -220,15 +247,15 @@ class RayEngine(Engine):
         permitted = len(packed)
         packed += [each for each in map(partial(self._packed, is_ahead=True), ahead) if each is not None]
         shipment = self._load([handle for handle, _, _ in packed], permitted)
-        self._in_flight += 1
+        self._count(shipment, 1)
         try:
             parcels = [parcel for _, parcel, _ in packed]
             self._parcels.send(shipment, parcels, [each for *_, args in packed for each in args], self._nodes)
         except BaseException as error:  # noqa: BLE001 - Ray pickles the arguments
-            self._in_flight -= 1
+            self._count(shipment, -1)
             if len(packed) == 1:
                 why = f"it could not be pickled for the cluster: {error!r}"
-                self._end(shipment.outposts[0], _fail(handles[0], why, error))
+                self._end(shipment.outposts[0], failed(handles[0], why, error))
             else:  # one of them: each by itself
                 for outpost in shipment.outposts:
                     self._send_again(outpost)
@@ -244,18 +271,22 @@ class RayEngine(Engine):
             return (handle, *self._parcels.pack(handle, self._board_name))
         except BaseException as error:  # noqa: BLE001 - pickling runs code of the user
             if not is_ahead:
-                self._report(handle, _fail(handle, f"it could not be pickled for the cluster: {error!r}", error))
+                self._report(handle, failed(handle, f"it could not be pickled for the cluster: {error!r}", error))
             return None
 
     def _load(self, handles: list[Handle[Any]], permitted: int) -> Shipment:
-        from whywait.engines.ray_outpost import Outpost, Shipment
-
         assert self._cluster is not None, "it is connected while tasks are sent"
-        shipment = Shipment([Outpost(handle, self._cluster, self.authority.token) for handle in handles])
+        outposts = [Outpost(handle, self._cluster, self.authority.token) for handle in handles]
+        shipment = Shipment(outposts, is_batch=self._batches.may_share(handles[0]))
         for index, outpost in enumerate(shipment.outposts):
             outpost.is_ahead = index >= permitted
             self._outposts[outpost.number] = outpost
         return shipment
+
+    def _count(self, shipment: Shipment, change: int) -> None:
+        self._in_flight += change
+        if shipment.is_batch:
+            self._batches_under_way += change
 
     # In
 
@@ -268,6 +299,7 @@ class RayEngine(Engine):
 
     def _take_all(self, reports: list[Report]) -> None:
         """Take in that Ray has done with shipments."""
+        self._waits_since_s = None
         for report in reports:
             self._take(*report)
         self._send()
@@ -275,7 +307,7 @@ class RayEngine(Engine):
             self._pump.is_urgent = True  # somebody may wait for one of these
 
     def _take(self, shipment: Shipment, statuses: list[Any] | None, error: BaseException | None) -> None:
-        self._in_flight -= 1
+        self._count(shipment, -1)
         if error is not None or statuses is None:
             assert error is not None, "there is a reason if there is no status"
             self._lost(shipment, error)
@@ -286,94 +318,104 @@ class RayEngine(Engine):
 
     def _advance(self, shipment: Shipment, found: dict[int, tuple[Any, Any]]) -> None:
         """Take in what came of bodies, in their order; each passes its slot on to the one that followed it."""
-        outposts = [outpost for outpost in shipment.outposts if self._is_at(outpost, shipment)]
+        outposts = self._living(shipment)
         for index, outpost in enumerate(outposts):
-            if outpost.number not in found or not self._is_at(outpost, shipment):
+            if outpost.number not in found or not self._is_here(outpost):
                 continue
             status, value = found[outpost.number]
             if status[0] == GONE_BACK:
                 self._send_again(outpost)
             elif not outpost.is_ahead:
-                heir = outposts[index + 1] if index + 1 < len(outposts) and outposts[index + 1].is_ahead else None
-                has_begun = heir is not None and found.get(heir.number, _RUNS)[0][0] != GONE_BACK
-                self._settle(outpost, status, value, heir if has_begun else None)
+                following = outposts[index + 1] if index + 1 < len(outposts) else None
+                heir = following if following is not None and following.is_ahead else None
+                if heir is not None and heir.number in found and found[heir.number][0][0] == GONE_BACK:
+                    heir = None
+                self._settle(outpost, status, value, heir, heir_runs=heir is not None and heir.number not in found)
             else:
                 del self._outposts[outpost.number]
-                self._keep_ahead(outpost.handle, status, value)
+                self._keep_ahead(outpost, status, value)
 
-    def _keep_ahead(self, handle: Handle[Any], status: Any, value: Any) -> None:  # noqa: ANN401 - see _settle
+    def _keep_ahead(self, outpost: Outpost, status: Any, value: Any) -> None:  # noqa: ANN401 - see _settle
         """Keep what came of a body until the turn of its task comes."""
         if len(self._ahead) > IN_FLIGHT:
-            self._ahead = {number: kept for number, kept in self._ahead.items() if not kept[0].done()}
-        if not handle.done():
-            self._ahead[handle._task.number] = (handle, status, value)
+            self._ahead = {number: kept for number, kept in self._ahead.items() if not kept.handle.done()}
+        if not outpost.handle.done():
+            outpost.ended = (status, value)
+            self._ahead[outpost.number] = outpost
 
-    def _is_at(self, outpost: Outpost, shipment: Shipment) -> bool:
-        return self._outposts.get(outpost.number) is outpost and outpost.shipment is shipment
+    def _take_turn(self, outpost: Outpost) -> None:
+        """Let a task that has gone ahead be one that has started; what it has said meanwhile is heard now."""
+        for message in outpost.take_turn():
+            self._take_in(outpost, message)
 
-    def _settle(self, outpost: Outpost, status: Any, value: Any, heir: Outpost | None) -> None:  # noqa: ANN401 - a reference, or a value that came along
+    def _is_here(self, outpost: Outpost) -> bool:
+        return self._outposts.get(outpost.number) is outpost
+
+    def _living(self, shipment: Shipment) -> list[Outpost]:
+        """Return who of a shipment has not ended and was not sent elsewhere."""
+        return [outpost for outpost in shipment.outposts if self._is_here(outpost)]
+
+    def _settle(
+        self,
+        outpost: Outpost,
+        status: Any,  # noqa: ANN401 - a Status, which is a type of Ray's side
+        value: Any,  # noqa: ANN401 - a reference, or a value that came along
+        heir: Outpost | None = None,
+        *,
+        heir_runs: bool = False,
+    ) -> None:
         """Let a task end as its worker says, when everything that it has sent is here."""
         with outpost.lock:
             if status[2] > outpost.received:
                 outpost.ended = (status, value)
+                self.authority.call_later(OVERDUE_S, partial(self._look_after, outpost, outpost.received))
                 return
-        self._conclude(outpost, status, value, heir)
-
-    def _conclude(self, outpost: Outpost, status: Any, value: Any, heir: Outpost | None = None) -> None:  # noqa: ANN401 - see _settle
-        self._end(outpost, self._outcome(outpost.handle, status, value), heir)
+        self._end(outpost, self._outcome(outpost.handle, status, value), heir, heir_runs=heir_runs)
 
     def _outcome(self, handle: Handle[Any], status: Any, value: Any) -> Ended:  # noqa: ANN401 - see _settle
         """Keep what a body has returned or raised; return how it has ended."""
-        from ray import ObjectRef
-
-        from whywait.engines.ray_outpost import InStore
-
-        if status[0] == KIND_ERROR:
-            error, cause = raised(handle.id, status[1])
+        kind, _, sent, took_us = status
+        if kind == KIND_ERROR:
             self._batches.failed(handle._fn)
-            return Outcome.ERROR, cause, handle.failed(error)[2]
-        self._batches.took(handle._fn, None if status[2] else status[3])
-        if status[0] == KIND_SMALL:
-            handle._value = status[1]
-        elif isinstance(value, ObjectRef):
-            handle._value = stored = InStore(handle.id, value)
-            self._results.add(stored)
         else:
-            handle._value = value
-        return SUCCEEDED
+            self._batches.took(handle._fn, None if sent else took_us)
+        return self._results.keep(handle, status, value)
+
+    def _look_after(self, outpost: Outpost, received: int) -> None:
+        """Wait no more for what a body has said if nothing comes: it was lost, with its node or the switchboard."""
+        if outpost.received > received:
+            self.authority.call_later(OVERDUE_S, partial(self._look_after, outpost, outpost.received))
+        elif self._is_here(outpost):
+            what = f"what it said ({outpost.whereabouts}) was lost on the way"
+            self._pump.post(partial(self._end, outpost, failed(outpost.handle, what, cause=Cause.WORKER_LOST)))
 
     def _lost(self, shipment: Shipment, error: BaseException) -> None:
         """Let the tasks of a shipment that Ray could not bring to its end fail, or try those again that never began."""
         import ray
         from ray.exceptions import ObjectLostError, RayTaskError, TaskCancelledError
 
+        from whywait.engines.ray_results import lost
+
         for ref in shipment.values:
             with suppress(Exception):
                 ray.get(ref, timeout=0)  # Ray complains of an error that nobody has looked at
         never_began = isinstance(error, TaskCancelledError) and not shipment.is_killed
-        outposts = [outpost for outpost in shipment.outposts if self._is_at(outpost, shipment)]
-        for outpost, heir in zip(outposts, [*outposts[1:], None], strict=True):
-            handle = outpost.handle
-            self._batches.failed(handle._fn)
+        if len(shipment.outposts) > 1 and isinstance(error, RayTaskError | ObjectLostError):
+            never_began = True  # an argument of one of them was lost or could not be unpickled: each by itself
+            self._batches.failed(shipment.outposts[0].handle._fn)
+        outposts = self._living(shipment)
+        for outpost, following in zip(outposts, [*outposts[1:], None], strict=True):
             if outpost.is_ahead:  # nobody has permitted it: all is as if it had not gone along
                 del self._outposts[outpost.number]
-                continue
-            if handle.aborted:
+            elif outpost.handle.aborted:
                 self._end(outpost, NEVER_RAN)
-            elif never_began and shipment.is_cancelled:
+            elif never_began:
                 self._send_again(outpost)
-            elif isinstance(error, RayTaskError) and not isinstance(error.cause, ObjectLostError):
-                cause = error.cause if isinstance(error.cause, BaseException) else error
-                self._end(
-                    outpost, _fail(handle, f"what it was given or returned could not be pickled: {cause!r}", error)
-                )
-            elif isinstance(error, ObjectLostError):
-                self._end(outpost, _fail(handle, f"an argument was lost on the cluster: {error}", error, lost=True))
             else:
-                where = f" ({_place(outpost)})" if outpost.place else ""
-                failure = _fail(handle, f"its worker on the cluster{where} was lost: {error}", error, lost=True)
+                self._batches.failed(outpost.handle._fn)
                 # Who went along may have run: it is lost, too, rather than run twice.
-                self._end(outpost, failure, heir if heir is not None and heir.is_ahead else None)
+                heir = following if following is not None and following.is_ahead else None
+                self._end(outpost, lost(outpost, error), heir, heir_runs=True)
 
     def _send_again(self, outpost: Outpost) -> None:
         """Send a task that has not begun once more, never together with others; if its turn has come."""
@@ -381,15 +423,18 @@ class RayEngine(Engine):
         if not outpost.is_ahead and not self._is_over(outpost.handle):
             self._ship([outpost.handle])
 
-    def _end(self, outpost: Outpost, outcome: Ended, heir: Outpost | None = None) -> None:
-        """Report the end of a task; the slot goes to the heir, whose body has followed in it."""
+    def _end(self, outpost: Outpost, outcome: Ended, heir: Outpost | None = None, *, heir_runs: bool = False) -> None:
+        """Report the end of a task; the slot goes to the heir, whose body has followed in it.
+
+        An heir that still runs gets it whoever has come since; one that is over only if nobody else is next.
+        """
         self._outposts.pop(outpost.number, None)
         if outpost.outlets:
             forget_streams(outpost)
         if heir is None:
             self._report(outpost.handle, outcome)
-        elif self.authority.hand_on(outpost.handle, outcome, heir.handle):
-            heir.is_ahead = False
+        elif self.authority.hand_on(outpost.handle, outcome, heir.handle, heir_runs=heir_runs):
+            self._take_turn(heir)
 
     def _report(self, handle: Handle[Any], outcome: Ended) -> None:
         self.authority.ended(handle, outcome, None, self._pump.later)
@@ -400,14 +445,17 @@ class RayEngine(Engine):
     # What bodies say
 
     def take_message(self, number: int, count: int, kind: int, payload: Any) -> None:  # noqa: ANN401 - as the kind has it
-        """Take in what a body says, in the order in which it said it."""
-        outpost = self._outposts.get(number)
+        """Take in what a body says, in the order in which it said it, and not before the turn of its task."""
+        outpost = self._outposts.get(number) or self._ahead.get(number)
         if outpost is None:
             return
         if kind == KIND_HANDED_BACK:
             self._pump.post(partial(self._take_back, outpost.shipment, payload))
-            return
-        for each in outpost.in_order(count, kind, payload):
+        elif not outpost.keeps((count, kind, payload)):
+            self._take_in(outpost, (count, kind, payload))
+
+    def _take_in(self, outpost: Outpost, message: tuple[int, int, Any]) -> None:
+        for each in outpost.in_order(*message):
             self._hear(outpost, *each)
 
     def _hear(self, outpost: Outpost, kind: int, payload: Any) -> None:  # noqa: ANN401 - as the kind has it
@@ -423,11 +471,11 @@ class RayEngine(Engine):
             ended = outpost.ended
             if ended is None or ended[0][2] > outpost.received:
                 return
-        self._pump.post(partial(self._conclude, outpost, *ended))
+        self._pump.post(partial(self._settle, outpost, *ended))
 
     def _take_back(self, shipment: Shipment, payload: tuple[bytes, list[int]]) -> None:
         """Take what has ended of a shipment, and send those elsewhere that wait behind a body that takes its time."""
-        by_number = {outpost.number: outpost for outpost in shipment.outposts if self._is_at(outpost, shipment)}
+        by_number = {outpost.number: outpost for outpost in self._living(shipment)}
         for number in payload[1]:
             if number in by_number:
                 self._send_again(by_number[number])
@@ -447,13 +495,14 @@ class RayEngine(Engine):
     def nodes_changed(self, nodes: tuple[Node, ...]) -> None:
         """Take in which nodes there are now; limits that nobody has set follow them."""
         self._parcels.nodes_changed()
+        self._spread = min(SPREAD, total(nodes).get("cpu", 0)) or 1
         if self._limits is not None:
             self._limits.follow(nodes)
 
     def switchboard_lost(self) -> None:
         """End what may have had something to say; what is sent from now on uses another one."""
         for outpost in list(self._outposts.values()):
-            self._pump.post(partial(self._kill, outpost.shipment))
+            self._pump.post(partial(self._end_worker, outpost.shipment))
 
     def _withdraw(self, shipment: Shipment) -> None:
         """Cancel what Ray has not placed; a body that has begun meanwhile does not notice."""
@@ -461,20 +510,26 @@ class RayEngine(Engine):
             return
         import ray
 
-        shipment.is_cancelled = True
         ray.cancel(shipment.status)
 
     def _kill(self, shipment: Shipment) -> None:
-        if shipment.status is None or not any(self._is_at(outpost, shipment) for outpost in shipment.outposts):
+        """End the worker of a shipment; if others would go down with it, try for a while to withdraw it."""
+        if any(not each.is_ahead and not each.handle.aborted for each in self._living(shipment)):
+            now_s = monotonic()
+            if shipment.kill_asked_s is None:
+                shipment.kill_asked_s = now_s
+            if now_s - shipment.kill_asked_s < SPARED_S:
+                self._withdraw(shipment)
+                return  # `kill` comes again
+        self._end_worker(shipment)
+
+    def _end_worker(self, shipment: Shipment) -> None:
+        if shipment.status is None or not self._living(shipment):
             return
         import ray
 
         shipment.is_killed = True
         ray.cancel(shipment.status, force=True)
-
-    def _fetch_all(self) -> None:
-        for result in list(self._results):
-            result.detach()
 
 
 def _do(act: Callable[[], None]) -> None:
@@ -483,15 +538,3 @@ def _do(act: Callable[[], None]) -> None:
 
 def _rest() -> None:
     """Do nothing when there is nothing to do."""
-
-
-def _place(outpost: Outpost) -> str:
-    _, node, machine, pid = outpost.place or ("", "", "", 0)
-    return f"{machine}, node {node[:8]}, pid {pid}"
-
-
-def _fail(handle: Handle[Any], what: str, error: BaseException | None, *, lost: bool = False) -> Ended:
-    """Let a task fail with an error of our own."""
-    failure = TaskFailed(f"task {handle.id}: {what}")
-    failure.__cause__ = error
-    return Outcome.ERROR, Cause.WORKER_LOST if lost else Cause.EXCEPTION, handle.failed(failure)[2]

@@ -2,8 +2,9 @@
 
 Tasks of one function and one demand that are all permitted may be sent as one task of Ray; their bodies run one after
 the other, in the order in which they were permitted, and each has its own outcome. A function qualifies by itself when
-its latest bodies were over in no time, or when the user says so. A body that takes its time after all does not hold up
-those behind it: the worker hands them back, see :mod:`whywait.engines.ray_child`.
+nearly all of its latest bodies were over in no time (now and then a busy machine holds up even the shortest), or when
+the user says so. A body that takes its time after all does not hold up those behind it: the worker hands them back, see
+:mod:`whywait.engines.ray_child`.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ if TYPE_CHECKING:
     from whywait.handle import Handle
 
 TINY_US: Final = 2000  # a body that takes longer gains little
-PROVEN: Final = 3  # bodies in a row that were tiny
+PROVEN: Final = 3  # so many more tiny bodies than long ones, each of which counts as many as
+LONG_COUNTS: Final = 4
+CREDIT: Final = 12  # at most: who has been tiny for ever and is no more is found out soon
 TARGET_US: Final = 10_000  # of work in one batch
 AT_MOST: Final = 256
-DEPTH: Final = 2  # batches with Ray for each CPU; the rest waits here and makes the next batches larger
+DEPTH: Final = 2  # batches with Ray for each CPU; the rest waits here and makes the next batches larger,
+PATIENCE_S: Final = 0.05  # but not for batches that do not come back: Ray may have no place for them
 _KEPT_AT_MOST: Final = 512
 _FUNCTIONS: Final = (FunctionType, BuiltinFunctionType)  # other callables may not even be hashable
 
@@ -30,19 +34,19 @@ class Batches:
 
     def __init__(self, allowed: bool | None) -> None:  # noqa: FBT001 - yes, no, or as it turns out
         self._allowed = allowed
-        self._pace: dict[Callable[..., Any], tuple[int, float]] = {}  # tiny bodies in a row, their mean in us
+        self._pace: dict[Callable[..., Any], tuple[int, float]] = {}  # credit, mean of the tiny bodies in us
 
     def took(self, fn: Callable[..., Any], duration_us: int | None) -> None:
         """Take note of how long a body took; None: long enough to have something to say."""
         if self._allowed is False or fn.__class__ not in _FUNCTIONS:
             return
-        if duration_us is None or duration_us > TINY_US:
-            self._pace.pop(fn, None)
-            return
         if len(self._pace) >= _KEPT_AT_MOST:
             self._pace.clear()
-        count, mean_us = self._pace.get(fn, (0, 0.0))
-        self._pace[fn] = (count + 1, mean_us + (duration_us - mean_us) / min(count + 1, 16))
+        credit, mean_us = self._pace.get(fn, (0, 0.0))
+        if duration_us is None or duration_us > TINY_US:
+            self._pace[fn] = (max(0, credit - LONG_COUNTS), mean_us)
+        else:
+            self._pace[fn] = (min(CREDIT, credit + 1), mean_us + (duration_us - mean_us) / (credit + 1))
 
     def failed(self, fn: Callable[..., Any]) -> None:
         """Take note that a body has failed: it goes alone until it has proven itself again."""
@@ -66,13 +70,12 @@ class Batches:
 
     def size_of(self, fn: Callable[..., Any]) -> int:
         """Return how many bodies of a function a batch may have."""
-        count, mean_us = self._pace_of(fn)
-        mean_us = max(mean_us, 1.0) if count else TARGET_US / 16
+        mean_us = self._pace_of(fn)[1] or TARGET_US / 16
         return min(AT_MOST, max(1, int(TARGET_US / mean_us)))
 
-    def waits(self, handle: Handle[Any], in_flight: int, cpus: int) -> bool:
-        """Return whether a task had better wait until a batch comes back: it starts no later, and in company."""
-        return in_flight >= DEPTH * cpus and self.may_share(handle)
+    def waits(self, handle: Handle[Any], under_way: int, cpus: int) -> bool:
+        """Return whether a task had better wait until one of the batches comes back, and then go in company."""
+        return under_way >= DEPTH * cpus and self.may_share(handle)
 
     def take(self, inbox: deque[Handle[Any]], cpus: int) -> list[Handle[Any]]:
         """Take the first task, and those behind it that may go with it; IndexError if there is none."""

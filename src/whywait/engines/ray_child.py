@@ -12,9 +12,9 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from time import monotonic, sleep
+from types import FrameType
 from typing import Any, Final
 
 import ray
@@ -117,11 +117,13 @@ class RayHost(Host):
         self._sending = threading.Lock()
         self._listener: threading.Thread | None = None
         self._busy_s = 0.0  # when anybody was last placed
+        self.ray_task: str | None = None  # that has begun
         os.register_at_fork(after_in_child=self._let_go)
         threading.Thread(target=self._announce, name="whywait-announce", daemon=True).start()
 
     def carry_out(self, parcels: list[Parcel], args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Run the bodies of a shipment; return their results, and then what came of each."""
+        self.ray_task = ray.get_runtime_context().get_task_id()
         in_thread.worker = self  # type: ignore[assignment] # a body stands for a handle
         shipment = Shipment(parcels[0][1], [parcel[2] for parcel in parcels])
         self._board = self._board_called(parcels[0][0])
@@ -158,11 +160,10 @@ class RayHost(Host):
             fn = self._function(body.token, parcel[4], parcel[5])
             stage = ""
             cut = len(args) - len(names)
-            with _deaf_to_interrupts():
-                value = self.run_body(body, fn, args[:cut], dict(zip(names, args[cut:], strict=True)))
-                if body.rest is not None and value.__class__ not in _PLAIN:  # it must not take the others with it
-                    stage = "its result could not be pickled"
-                    ray.cloudpickle.dumps(value)
+            value = self.run_body(body, fn, args[:cut], dict(zip(names, args[cut:], strict=True)))
+            if body.rest is not None and value.__class__ not in _PLAIN:  # it must not take the others with it
+                stage = "its result could not be pickled"
+                ray.cloudpickle.dumps(value)
         except BaseException as error:  # noqa: BLE001 - whatever is raised is the task's outcome
             if self._forked:
                 os._exit(1)
@@ -277,21 +278,21 @@ class RayHost(Host):
         self.lock = threading.RLock()
 
 
-@contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Do not let Ray interrupt a body: an abort is a signal that the body may look at, see ``RayEngine.abort``."""
+def _deaf_to_interrupts(host: RayHost) -> None:
+    """Do not let Ray interrupt a shipment that has begun: an abort is a signal that a body may look at.
+
+    So a task of Ray that was cancelled but not killed has not begun, see ``RayEngine._lost``. Other tasks of Ray in
+    this worker are interrupted as ever. The handler is a function: what a body starts does not inherit it.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield
         return
-    before = signal.signal(signal.SIGINT, _ignore)  # a function: what the body starts does not inherit it
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    before = signal.getsignal(signal.SIGINT)
 
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        if ray.get_runtime_context().get_task_id() != host.ray_task and callable(before):
+            before(number, frame)
 
-def _ignore(number: int, frame: object) -> None:
-    """Do nothing."""
+    signal.signal(signal.SIGINT, interrupted)
 
 
 _host: RayHost | None = None
@@ -302,4 +303,5 @@ def carry_out(head: bytes | list[Parcel], *args: Any) -> tuple[Any, ...]:  # noq
     global _host  # noqa: PLW0603 - one for each worker process
     if _host is None:
         _host = RayHost()
+        _deaf_to_interrupts(_host)
     return _host.carry_out(open_head(head) if isinstance(head, bytes) else head, args)

@@ -87,7 +87,7 @@ class Cluster:
 
     def _open_board(self) -> None:
         self.board_name = f"whywait-{uuid.uuid4().hex}"
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         options = {"num_cpus": 0, "max_concurrency": 100_000, "max_restarts": 0, "scheduling_strategy": here}
         self.board = ray.remote(Switchboard).options(name=self.board_name, **options).remote()
 

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
-import logging
 import threading
 from collections.abc import Iterator
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-import ray
-from ray.exceptions import RayError
-
-from whywait.elsewhere import Elsewhere
-from whywait.engines.ray_child import Status
-from whywait.errors import TaskFailed
-
 if TYPE_CHECKING:
+    from whywait.engines.ray_child import Status
     from whywait.engines.ray_cluster import Cluster
     from whywait.handle import Handle
-
-log = logging.getLogger("whywait")
 
 _NOTHING: Final = ("", False)  # nobody wishes an abort or a pause
 
@@ -29,14 +19,15 @@ _NOTHING: Final = ("", False)  # nobody wishes an abort or a pause
 class Shipment:
     """Tasks that went to Ray as one task of Ray."""
 
-    __slots__ = ("__weakref__", "is_cancelled", "is_killed", "outposts", "status", "values")
+    __slots__ = ("__weakref__", "is_batch", "is_killed", "kill_asked_s", "outposts", "status", "values")
 
-    def __init__(self, outposts: list[Outpost]) -> None:
+    def __init__(self, outposts: list[Outpost], *, is_batch: bool) -> None:
         self.outposts = outposts
+        self.is_batch = is_batch  # its tasks may go together, so it is soon over
         self.status: Any = None  # the reference of what came of them
         self.values: list[Any] = []  # the references of their results
-        self.is_cancelled = False
-        self.is_killed = False
+        self.kill_asked_s: float | None = None
+        self.is_killed = False  # whether or not it had begun
         for outpost in outposts:
             outpost.shipment = self
 
@@ -60,7 +51,16 @@ class Outpost:
         self.sent_s = monotonic()
         self.received = 0  # messages
         self._early: dict[int, tuple[int, Any]] = {}  # messages that have overtaken others
+        self._kept: list[tuple[int, int, Any]] = []  # messages that came before its turn
         self.ended: tuple[Status, Any] | None = None  # it has, but messages are still to come
+
+    @property
+    def whereabouts(self) -> str:
+        """Where it runs, as far as is known."""
+        if self.place is None:
+            return "not placed"
+        _, node, machine, pid = self.place
+        return f"{machine}, node {node[:8]}, pid {pid}"
 
     def tell(self) -> None:
         """Tell the worker what is wished of the task now, as soon as it is known where it runs."""
@@ -72,6 +72,20 @@ class Outpost:
             self._told = wish
             self.turn += 1
             self.say(f"wish {{}} {self.turn} {wish[1]:d} {wish[0]}")
+
+    def keeps(self, message: tuple[int, int, Any]) -> bool:
+        """Keep a message (count, kind, payload) that comes before the turn of the task; return whether it is kept."""
+        with self.lock:
+            if self.is_ahead:
+                self._kept.append(message)
+            return self.is_ahead
+
+    def take_turn(self) -> list[tuple[int, int, Any]]:
+        """Let the turn of the task have come; return the messages that were kept for it."""
+        with self.lock:
+            self.is_ahead = False
+            kept, self._kept = self._kept, []
+            return kept
 
     def in_order(self, count: int, kind: int, payload: Any) -> Iterator[tuple[int, Any]]:  # noqa: ANN401 - as the kind has it
         """Yield the messages whose turn it is, now that one more has come."""
@@ -88,37 +102,3 @@ class Outpost:
     def answer(self, number: int, data: bytes) -> None:
         """Send the answer to a question."""
         self.say(f"answer {{}} {number} 1 {data.hex()}")
-
-
-class InStore(Elsewhere):
-    """A result in the object store of the cluster."""
-
-    __slots__ = ("_is_here", "_lock", "_task_id", "_value", "ref")
-
-    def __init__(self, task_id: str, ref: Any) -> None:  # noqa: ANN401 - a reference of Ray
-        self._task_id = task_id
-        self._lock = threading.Lock()
-        self.ref = ref  # None: the cluster is gone
-        self._is_here = False
-        self._value: Any = None
-
-    def fetch(self) -> Any:  # noqa: ANN401 - any result
-        """Return the result; it is brought here at the first call. Raise TaskFailed if it is lost."""
-        with self._lock:
-            if not self._is_here:
-                if self.ref is None:
-                    raise TaskFailed(f"task {self._task_id}: its result was lost with the cluster")
-                try:
-                    self._value = ray.get(self.ref)
-                except RayError as error:
-                    raise TaskFailed(f"task {self._task_id}: its result was lost on the cluster: {error}") from error
-                self._is_here = True
-            return self._value
-
-    def detach(self) -> None:
-        """Bring the result here: the cluster is about to end."""
-        try:
-            self._value = copy.deepcopy(self.fetch())  # what Ray gives may lie in its memory
-        except Exception as error:  # noqa: BLE001 - whoever asks will be told
-            log.debug("the result of task %s did not survive the cluster: %r", self._task_id, error)
-        self.ref = None

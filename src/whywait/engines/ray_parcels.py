@@ -12,7 +12,8 @@ from whywait.elsewhere import fetched
 from whywait.engines.pickling import Functions
 from whywait.engines.ray_child import Head, Parcel, carry_out, is_small, make_head
 from whywait.engines.ray_limits import in_rays_words
-from whywait.engines.ray_outpost import InStore, Shipment
+from whywait.engines.ray_outpost import Shipment
+from whywait.engines.ray_results import InStore
 from whywait.engines.worker_process import label_of
 from whywait.handle import Handle
 

@@ -260,13 +260,19 @@ class Kernel:
         cause: str | None,
         retryable: bool,  # noqa: FBT001 - as in ended
         heir: Task,
+        *,
+        heir_runs: bool,
     ) -> tuple[Task | None, bool]:
         """Do :meth:`ended`, and let a certain READY task have the slot, which it was promised when it was next in line.
 
+        An heir whose body still runs there has it whoever has come since; else it has it if its lane is still next.
         Return the new task if it is retried, and whether the heir has started: it may be gone, paused or held up.
         """
         retried = self.ended(now, task, outcome, cause, retryable)
-        if heir.state != TaskState.READY or not self.dispatcher.start_given(now, heir):
+        dispatcher = self.dispatcher
+        if heir.state != TaskState.READY or not (heir_runs or dispatcher.next_lane(now) is heir.lane):
+            return retried, False
+        if not dispatcher.start_given(now, heir):
             return retried, False
         self._started(now, [heir])
         return retried, True
