@@ -10,6 +10,9 @@ from whywait import Authority
 from whywait.bridges.jsonl import JsonLines
 from whywait.devtools.saved import SavedRun
 from whywait.devtools.server import DevTools
+from whywait.engines.thread import ThreadEngine
+from whywait.kernel.events import Kind
+from whywait.kernel.reasons import Placement, Shortage
 
 pytestmark = pytest.mark.browser
 
@@ -70,6 +73,33 @@ def test_the_panel_tells_the_cadence_of_a_stream(page):
         page.shows("one every", "#panel")
         gate.open()
         page.shows("closed", "#panel")
+
+
+class Far(ThreadEngine):
+    """Threads that pretend to be a cluster."""
+
+    name = "far"
+
+    def placement(self, handle):
+        return Placement(self.name, missing=(Shortage("gpu", 1, 2, 0),))
+
+
+def test_a_task_on_a_cluster_shows_what_it_waits_for_there_and_where_it_runs(page):
+    """V6: permitted is not placed; then node, machine and process."""
+    with served(engine=Far()) as (authority, tools, gate):
+        handle = authority.submit(gate, id="train")
+        page.open(tools.url)
+        page.click(".card", "train")
+        page.shows("Permitted, waits for far to place it since", "#panel")
+        page.shows("far has too little free: it needs 1 gpu, and all nodes together have 0", "#panel")
+        place = (("engine", "far"), ("node", "ab12"), ("machine", "deep"), ("pid", 7))
+        authority.note(handle, Kind.TASK_PLACED, place)
+        page.shows("Running since", "#panel")
+        page.shows("far runs it on deep (ab12), process 7", "#panel")
+        page.shows("on deep (ab12)", ".card")
+        assert get(tools, "/api/tasks")["tasks"][0]["place"] == dict(place)
+        gate.open()
+        page.shows("far ran it on deep (ab12), process 7", "#panel")
 
 
 def test_a_task_is_paused_resumed_and_cancelled_from_its_panel(own_farm, page):

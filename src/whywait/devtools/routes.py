@@ -69,6 +69,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "root": _MAYBE_TEXT,
             "waits": _AMOUNTS,
             "starved_ns": _INT,
+            "place": {"type": ["object", "null"]},
             "seq": _INT,
             "waits_for": _MAYBE_TEXT,
         }

@@ -48,6 +48,7 @@ class Row:
     root: str | None = None
     waits: dict[str, int] = field(default_factory=dict)
     starved_ns: int = 0
+    place: dict[str, Any] | None = None  # where it runs, if its engine leaves that to a cluster
     seq: int = 0  # of the latest event in it
 
     @property
@@ -203,6 +204,10 @@ def _starved(row: Row, _: Event, details: dict[str, Any]) -> None:
     row.starved_ns = details.get("starved_ns", 0)
 
 
+def _placed(row: Row, _: Event, details: dict[str, Any]) -> None:
+    row.place = details
+
+
 def _over(default: str) -> Callable[[Row, Event, dict[str, Any]], None]:
     def over(row: Row, event: Event, details: dict[str, Any]) -> None:
         row.state, row.ended_ns, row.held_by = TaskState.DISPOSED, event.time_ns, None
@@ -223,6 +228,7 @@ _STEPS: Final[dict[str, Callable[[Row, Event, dict[str, Any]], None]]] = {
     Kind.TASK_RESUMED: _resumed,
     Kind.TASK_ABORT_ASKED: _abort_asked,
     Kind.TASK_STARVED: _starved,
+    Kind.TASK_PLACED: _placed,
     Kind.TASK_FINISHED: _over(Outcome.SUCCESS),
     Kind.TASK_CANCELLED: _over(Outcome.ABORTED),
     Kind.TASK_DROPPED: _over(Outcome.REJECTED),

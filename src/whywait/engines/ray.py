@@ -227,8 +227,8 @@ class RayEngine(Engine):
     def _find_ahead(self, handle: Handle[Any], count: int) -> list[Handle[Any]]:
         """Return who may go along with a task because it is next in line for its slot."""
         batches, fn = self._batches, handle._fn
-        most = batches.size_of(fn) - count
-        if most <= 0 or not batches.may_share(handle):
+        most = batches.size_of(fn) - count if batches.may_share(handle) else 0
+        if most <= 0:
             return []
         found = []
         for each in self.authority.following(handle, min(LOOK_AHEAD, 2 * most * self._spread)):

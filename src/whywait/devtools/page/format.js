@@ -41,6 +41,9 @@ export const count = (value) => value.toLocaleString("en-GB");
 /** A demand: cpu 2, vram 4.0 GB. */
 export const demand = (needs) => Object.entries(needs).map(([name, value]) => `${name} ${amount(name, value)}`).join(", ");
 
+/** Where a task runs, if its engine leaves that to a cluster: machine and node. */
+export const placeName = (place) => `${place.machine} (${place.node})`;
+
 const PRIORITIES = { 100: "critical", 80: "high", 50: "normal", 20: "low", 0: "background" };
 
 /** 80 high */

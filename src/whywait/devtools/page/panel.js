@@ -1,7 +1,7 @@
 // The task panel: why it waits in full, its neighbours, its attempts and its story.
 
 import { h } from "./dom.js";
-import { amount, count, demand, priorityName, reasonName, reasonText, reasonVar, time } from "./format.js";
+import { amount, count, demand, placeName, priorityName, reasonName, reasonText, reasonVar, time } from "./format.js";
 import { priorityBadge, reasonChip, stack, statePill, taskLink } from "./parts.js";
 import { holdsSlot } from "./store.js";
 
@@ -37,13 +37,16 @@ function verbs(task) {
 function whySection(store, task, why, now) {
   if (task.outcome) {
     return h("section", { class: "answer" }, h("h3", null, "How it ended"), h("p", { class: "lead" }, ended(task)),
-      h("p", { class: "quiet" }, task.started_ns === null ? "it never started" : `ran ${time(task.ended_ns - task.started_ns)}`));
+      h("p", { class: "quiet" }, task.started_ns === null ? "it never started" : `ran ${time(task.ended_ns - task.started_ns)}`),
+      task.place ? h("p", { class: "quiet" }, `${task.place.engine} ran it on ${placeName(task.place)}, process ${task.place.pid}`) : null);
   }
   if (holdsSlot(task)) {
     const held = demand(task.demand);
+    const placement = task.place ? null : why?.placement ?? null; // permitted, and a cluster has not placed it yet
     return h("section", { class: "answer" }, h("h3", null, "What it does"),
-      h("p", { class: "lead" }, task.state === "PAUSED" ? "Parked at a checkpoint" : task.state === "DISPOSING" ? `Asked to end (${task.cause}), has not ended yet` : "Running",
-        ` since ${time(now - task.started_ns)}, holding a slot${held ? ` and ${held}` : ""}.`),
+      h("p", { class: "lead" }, doing(task, placement), ` since ${time(now - task.started_ns)}, holding a slot${held ? ` and ${held}` : ""}.`),
+      task.place ? h("p", null, `${task.place.engine} runs it on ${placeName(task.place)}, process ${task.place.pid}.`) : null,
+      (placement?.missing ?? []).map((row) => h("p", { class: "warn" }, shortage(placement.engine, row))),
       blockedBy(store, task));
   }
   const reason = why?.primary ?? store.reason(task);
@@ -55,6 +58,19 @@ function whySection(store, task, why, now) {
     why?.position !== null && why?.position !== undefined ? h("p", { class: "quiet" }, why.position ? `${count(why.position)} ahead in its lane` : "first in its lane", ahead(why)) : null,
     why?.lifted_in_ns ? h("p", { class: "quiet" }, `aging lifts it in ${time(why.lifted_in_ns)}`) : null,
     why?.starts_when?.length ? [h("h4", null, "Starts when"), h("ul", { class: "when" }, why.starts_when.map((text) => h("li", null, conditionText(text))))] : null);
+}
+
+function doing(task, placement) {
+  if (task.state === "PAUSED") return "Parked at a checkpoint";
+  if (task.state === "DISPOSING") return `Asked to end (${task.cause}), has not ended yet`;
+  return placement && !placement.node ? `Permitted, waits for ${placement.engine} to place it` : "Running";
+}
+
+function shortage(engine, row) {
+  const [need, largest, free] = [row.need, row.largest, row.free].map((value) => amount(row.name, value));
+  return row.need > row.largest
+    ? `${engine} has no node for it: it needs ${need} ${row.name}, and the largest has ${largest}`
+    : `${engine} has too little free: it needs ${need} ${row.name}, and all nodes together have ${free}`;
 }
 
 const conditionText = (condition) => (typeof condition === "string" ? condition : condition.text ?? JSON.stringify(condition));

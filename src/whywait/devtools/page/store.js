@@ -83,7 +83,7 @@ export class Store {
       number: event.number, id: event.name ?? generatedId(event.number), scope: event.scope,
       state: details.state ?? "READY", priority: 50, demand: {}, attempt: 1, of: null, retried_as: null, after: [],
       after_ended: [], periodic: null, held_by: null, submitted_ns: event.time_ns, ready_ns: null, started_ns: null,
-      ended_ns: null, paused_from: null, outcome: null, cause: null, root: null, waits: {}, starved_ns: 0, seq: 0,
+      ended_ns: null, paused_from: null, outcome: null, cause: null, root: null, waits: {}, starved_ns: 0, place: null, seq: 0,
     };
     const old = this.tasks.get(details.of);
     if (old) {
@@ -279,6 +279,7 @@ const STEPS = {
   },
   TASK_ABORT_ASKED: (task, event, details) => Object.assign(task, { state: "DISPOSING", cause: details.cause ?? null }),
   TASK_STARVED: (task, event, details) => Object.assign(task, { starved_ns: details.starved_ns ?? 0 }),
+  TASK_PLACED: (task, event, details) => Object.assign(task, { place: details }),
   TASK_FINISHED: over("SUCCESS"),
   TASK_CANCELLED: over("ABORTED"),
   TASK_DROPPED: over("REJECTED"),

@@ -1,7 +1,7 @@
 // Lanes: what runs, what waits, why, and for whom, at one glance.
 
 import { h } from "./dom.js";
-import { count, demand, reasonText, reasonVar, time } from "./format.js";
+import { count, demand, placeName, reasonText, reasonVar, time } from "./format.js";
 import { empty, heading, names, priorityBadge, reasonChip, stack, statePill } from "./parts.js";
 import { holdsSlot, laneKey } from "./store.js";
 
@@ -47,6 +47,7 @@ function runningSection(store, running, reasons, now, selected) {
           h("span", { class: "num" }, time(now - task.started_ns))),
         h("span", { class: "row sub" }, priorityBadge(task.priority), h("span", { class: "scope" }, task.scope),
           Object.keys(task.demand).length ? h("span", { class: "holds" }, demand(task.demand)) : null),
+        task.place ? h("span", { class: "sub quiet" }, `on ${placeName(task.place)}`) : null,
         blocks.has(task) ? h("span", { class: "blocks sub" }, `${count(blocks.get(task))} wait for what it holds`) : null))),
     running.length > SHOWN_RUNNING ? h("p", { class: "quiet" }, `and ${count(running.length - SHOWN_RUNNING)} more`) : null);
 }

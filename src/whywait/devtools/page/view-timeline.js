@@ -2,7 +2,7 @@
 // for what. Drawn on a canvas, only what is in view, so that ten thousand tasks move smoothly.
 
 import { h } from "./dom.js";
-import { count, demand, reasonName, reasonVar, stateName, stateVar, time } from "./format.js";
+import { count, demand, placeName, reasonName, reasonVar, stateName, stateVar, time } from "./format.js";
 import { empty } from "./parts.js";
 import { waitParts } from "./waits.js";
 
@@ -387,7 +387,8 @@ function tip(box, event) {
   const needs = demand(task.demand);
   bubble.replaceChildren(
     h("strong", null, task.id), h("div", null, `${stateName(task)}, ran ${time((task.ended_ns ?? now) - task.started_ns)}${needs ? `, ${needs}` : ""}`),
-    h("div", { class: "quiet" }, waits ? `waited ${waits}` : "did not wait"));
+    h("div", { class: "quiet" }, waits ? `waited ${waits}` : "did not wait"),
+    task.place ? h("div", { class: "quiet" }, `on ${placeName(task.place)}, process ${task.place.pid}`) : null);
   bubble.style.left = `${Math.min(event.offsetX + 14, box.clientWidth - 230)}px`;
   bubble.style.top = `${event.offsetY + 14}px`;
 }
