@@ -35,6 +35,27 @@ def die():
     os._exit(3)
 
 
+def mark(path):
+    """Leave a mark for each call."""
+    with Path(path).open("a", encoding="utf-8") as file:
+        file.write("x")
+
+
+class Explosive:
+    """Can be pickled, and not unpickled on a node."""
+
+    def __reduce__(self):
+        """Travel as something that raises."""
+        return explode, (os.getpid(),)
+
+
+def explode(pid):
+    """Raise in another process than this one."""
+    if pid != os.getpid():
+        raise RuntimeError("unpickled on a node")
+    return Explosive()
+
+
 def large(size):
     """Return so many bytes."""
     return b"x" * size
@@ -61,6 +82,12 @@ def sometimes(value):
     """Fail for odd values."""
     if value % 2:
         raise ValueError(value)
+    return value
+
+
+def tell(value):
+    """Say something, and wait until it is heard: a stream of one chunk."""
+    whywait.current().emit(value)
     return value
 
 

@@ -129,6 +129,86 @@ def test_a_batch_keeps_outcomes_apart(head):
         assert max(sizes) > 1
 
 
+def test_who_went_along_is_heard_when_its_turn_comes(head):
+    """W3: a stream opens only while its task runs, and nothing of it is lost."""
+    with Authority(engine=RayEngine(batch=True), slots=1) as authority:
+        sizes = batches_of(authority.engines.default)
+        handles = [authority.submit(ray_bodies.tell, i) for i in range(30)]
+        streams = [handle.stream() for handle in handles]
+        assert results(handles) == list(range(30))
+        assert [list(stream) for stream in streams] == [[i] for i in range(30)]
+        assert max(sizes) > 1
+        story = [(event.number, event.kind) for event in authority.events()]
+        for handle in handles:
+            steps = [kind for number, kind in story if number == handle.ref.number]
+            assert steps.index("TASK_STARTED") < steps.index("STREAM_OPENED") < steps.index("TASK_FINISHED")
+
+
+def test_an_argument_that_cannot_be_unpickled_fails_alone(head):
+    """T2: also in a batch."""
+    with Authority(engine=RayEngine(batch=True), slots=50) as authority:
+        sizes = batches_of(authority.engines.default)
+        calls = [Call(ray_bodies.nothing, (ray_bodies.Explosive() if i == 7 else [i],)) for i in range(20)]
+        handles = authority.submit_many(calls)
+        errors = [handle.exception(LIMIT_S) for handle in handles]
+        assert [i for i, error in enumerate(errors) if error is not None] == [7]
+        assert "unpickled on a node" in str(errors[7])
+        assert max(sizes) > 1
+
+
+def test_who_is_cancelled_in_a_batch_does_not_make_others_run_twice(head, tmp_path):
+    """T2, X3: each body runs at most once; who is not cancelled succeeds."""
+    with Authority(engine=RayEngine(batch=True), slots=60) as authority:
+        for turn in range(5):
+            handles = [authority.submit(ray_bodies.mark, str(tmp_path / f"{turn}-{i}")) for i in range(100)]
+            for handle in handles[turn::10]:
+                handle.cancel()
+            until(lambda handles=handles: all(handle.done() for handle in handles))
+            kept = [handle for i, handle in enumerate(handles) if i % 10 != turn]
+            assert {handle.outcome for handle in kept} == {"SUCCESS"}
+    assert {file.read_text() for file in tmp_path.iterdir()} == {"x"}
+
+
+def test_a_kill_spares_who_travels_along(head, tmp_path):
+    """O5: tasks of two scopes are in one batch that Ray has not placed; one scope is disposed without grace."""
+    with Authority(engine=RayEngine(batch=True), slots=60) as authority:
+        busy = [authority.submit(ray_bodies.pid_and_wait, str(tmp_path / name)) for name in "ab"]  # all of the CPUs
+        until(lambda: (tmp_path / "a").exists() and (tmp_path / "b").exists())
+        one, two = authority.scope("one"), authority.scope("two")
+        calls = [Call(ray_bodies.nothing, (i,)) for i in range(4)]
+        doomed, others = one.submit_many(calls), two.submit_many(calls)
+        one.dispose(grace=0)
+        assert {handle.outcome for handle in doomed} == {"ABORTED"}
+        for handle in busy:
+            handle.cancel()
+        assert results(others) == [0, 1, 2, 3]
+
+
+def test_tiny_tasks_are_not_held_up_by_those_that_have_no_place(make):
+    """S1: what is permitted and can be placed starts, whatever else waits for Ray."""
+    authority = make(slots=100, resources={"spot": 50})
+    prove(authority, ray_bodies.nothing)
+    stuck = [authority.submit(ray_bodies.nothing, i, resources={"spot": 1}) for i in range(20)]
+    assert results([authority.submit(ray_bodies.nothing, i) for i in range(20)]) == list(range(20))
+    for handle in stuck:
+        handle.cancel()
+    until(lambda: all(handle.done() for handle in stuck))
+
+
+def test_who_is_urgent_overtakes_a_queue_of_tiny_tasks(make):
+    """P2: what has gone ahead starts by turn like everybody."""
+    authority = make(slots=1)
+    prove(authority, ray_bodies.nothing)
+    handles = [authority.submit(ray_bodies.nothing, i) for i in range(300)]
+    urgent = authority.submit(ray_bodies.nothing, -1, priority="critical")
+    results([*handles, urgent])
+    seen = [(event.kind, event.number) for event in authority.events()]
+    submitted = seen.index(("TASK_SUBMITTED", urgent.ref.number))
+    started = seen.index(("TASK_STARTED", urgent.ref.number))
+    between = [number for kind, number in seen[submitted:started] if kind == "TASK_STARTED"]
+    assert len(between) <= 2  # who had the slot, and an heir whose body still ran in it
+
+
 def test_who_waits_in_a_batch_behind_somebody_slow_is_sent_elsewhere(head, tmp_path):
     """S1: tasks that are all permitted may wait for each other, batch or not."""
     with Authority(engine=RayEngine(batch=True), slots=100) as authority:

@@ -221,15 +221,16 @@ class RayHost(Host):
             self._beat.clear()
             sleep(ANNOUNCE_S)
             body = self.inbox
-            while body is not None and body is self.inbox and not body.is_placed:
-                if monotonic() - body.began_s >= ANNOUNCE_S:
-                    with self._sending:
-                        if body is self.inbox:
-                            self._place(body)
-                    if body.rest is not None:
-                        self._hand_back(body, body.rest)
-                else:
+            while body is not None and body is self.inbox:
+                if monotonic() - body.began_s < ANNOUNCE_S:
                     sleep(ANNOUNCE_S / 4)
+                    continue
+                with self._sending:
+                    if body is self.inbox:
+                        self._place(body)
+                if body.rest is not None:
+                    self._hand_back(body, body.rest)
+                break
 
     def _hand_back(self, body: RayBody, shipment: Shipment) -> None:
         with self.lock:
