@@ -150,7 +150,7 @@ def _shortage(row: Shortage) -> str:
     need, largest, free = (_amount(row.name, amount) for amount in (row.need, row.largest, row.free))
     if row.need > row.largest:
         return f"has no node for it: it needs {need} {row.name}, and the largest has {largest}"
-    return f"has too little free: it needs {need} {row.name}, and all nodes together have {free}"
+    return f"has too little free: it needs {need} {row.name}, and the node that comes closest has {free}"
 
 
 def _holding(why: Why) -> str:

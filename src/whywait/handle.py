@@ -249,6 +249,12 @@ class Handle(Generic[T]):
             return fn, self._args, {}
         return fn, tuple(map(_resolved, self._args)), {key: _resolved(kwargs[key]) for key in kwargs}
 
+    def arguments_elsewhere(self) -> list[Elsewhere]:
+        """Return the results among the arguments that have yet to come to this process."""
+        values = (*self._args, *(self._kwargs or {}).values())
+        found = [value._value for value in values if isinstance(value, Handle)]
+        return [value for value in found if isinstance(value, Elsewhere)]
+
     def call_here(self) -> Any:  # noqa: ANN401 - a coroutine or what a plain function returns
         """Call the function in the present context; a coroutine is the caller's to await."""
         fn, kwargs = self._fn, self._kwargs

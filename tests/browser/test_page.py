@@ -91,7 +91,7 @@ def test_a_task_on_a_cluster_shows_what_it_waits_for_there_and_where_it_runs(pag
         page.open(tools.url)
         page.click(".card", "train")
         page.shows("Permitted, waits for far to place it since", "#panel")
-        page.shows("far has too little free: it needs 1 gpu, and all nodes together have 0", "#panel")
+        page.shows("far has too little free: it needs 1 gpu, and the node that comes closest has 0", "#panel")
         place = (("engine", "far"), ("node", "ab12"), ("machine", "deep"), ("pid", 7))
         authority.note(handle, Kind.TASK_PLACED, place)
         page.shows("Running since", "#panel")

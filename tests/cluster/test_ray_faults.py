@@ -82,7 +82,7 @@ def test_a_node_that_dies_does_not_take_along_what_waits_for_a_place(make, nodes
     assert why.placement.node is None
     assert [(row.name, row.need, row.free) for row in why.placement.missing] == [("spot", 1, 0)]
     assert "waits for ray to place it" in str(why)
-    assert "it needs 1 spot, and all nodes together have 0" in str(why)
+    assert "it needs 1 spot, and the node that comes closest has 0" in str(why)
     nodes.kill(node)
     assert isinstance(running.exception(LIMIT_S), TaskFailed)
     assert running.cause == "worker_lost"

@@ -143,6 +143,9 @@ class AsyncioEngine(Engine):
             if handle.attention and handle.aborted:
                 outcome: Ended | None = NEVER_RAN
             else:
+                if handle._kwargs is not None:
+                    for result in handle.arguments_elsewhere():
+                        await asyncio.to_thread(result.fetch)  # the loop need not wait for it to come
                 value = handle.call_here()
                 is_awaitable = value.__class__ is CoroutineType or isawaitable(value)
                 handle._value = await value if is_awaitable else value

@@ -157,7 +157,10 @@ class RayEngine(Engine):
             return Placement(self.name, node=f"{machine} ({node[:8]})", pid=pid)
         if outpost is not None and monotonic() - outpost.sent_s < SILENCE_S:
             return None  # it may run already: it will soon say so
-        return Placement(self.name, missing=shortages(dict(handle._task.demand), self._nodes))
+        cluster = self._cluster
+        if cluster is None:
+            return Placement(self.name)
+        return Placement(self.name, missing=shortages(dict(handle._task.demand), cluster.nodes, cluster.has))
 
     # Out
 
@@ -250,7 +253,7 @@ class RayEngine(Engine):
         self._count(shipment, 1)
         try:
             parcels = [parcel for _, parcel, _ in packed]
-            self._parcels.send(shipment, parcels, [each for *_, args in packed for each in args], self._nodes)
+            self._parcels.send(shipment, parcels, [each for *_, args in packed for each in args], self._has)
         except BaseException as error:  # noqa: BLE001 - Ray pickles the arguments
             self._count(shipment, -1)
             if len(packed) == 1:
@@ -485,8 +488,8 @@ class RayEngine(Engine):
     # The cluster
 
     @property
-    def _nodes(self) -> tuple[Node, ...]:
-        return self._cluster.nodes if self._cluster is not None else ()
+    def _has(self) -> dict[str, int]:
+        return self._cluster.has if self._cluster is not None else {}
 
     @property
     def _board_name(self) -> str:

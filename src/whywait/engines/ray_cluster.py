@@ -22,6 +22,7 @@ from whywait.errors import ConfigError
 
 try:
     import ray
+    from ray._private.state import available_resources_per_node  # an API for developers, and Ray has no other
     from ray.exceptions import RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError:
@@ -75,6 +76,7 @@ class Cluster:
         if self.is_ours:
             _connect(address, options)
         self.nodes = _nodes()
+        self.has = total(self.nodes)  # all nodes together; 0 of what has gone with its node
         self.board_name = ""
         self.board: Any = None
         self._open_board()
@@ -123,6 +125,7 @@ class Cluster:
                 continue
             if nodes != self.nodes:
                 self.nodes = nodes
+                self.has = {**dict.fromkeys(self.has, 0), **total(nodes)}
                 self._each(partial(_tell_nodes, nodes))
 
     def _take(self) -> None:
@@ -186,9 +189,13 @@ def _ours(resources: dict[str, float]) -> dict[str, int]:
     }
 
 
-def available() -> dict[str, int]:
-    """Return what Ray has free, all nodes together, under our names."""
-    return _ours(ray.available_resources())
+def free_on_nodes() -> list[dict[str, int]]:
+    """Return what Ray has free on each node, under our names; nothing if it cannot be had."""
+    try:
+        return [_ours(free) for free in available_resources_per_node().values()]
+    except Exception as error:  # noqa: BLE001 - it is not there for a moment, or for good: its tasks will tell
+        log.debug("what the nodes of the Ray cluster have free cannot be had: %r", error)
+        return []
 
 
 def total(nodes: tuple[Node, ...]) -> dict[str, int]:

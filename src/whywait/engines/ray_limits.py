@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from whywait.engines.ray_cluster import Node, available, total
+from whywait.engines.ray_cluster import Node, free_on_nodes, total
 from whywait.kernel.reasons import Shortage
 from whywait.kernel.state import Wait
 
@@ -40,27 +40,35 @@ class FollowedLimits:
             self._authority.kernel.resize(now, name, amount, soft=name in _SOFT)
 
 
-def in_rays_words(demand: dict[str, int], nodes: tuple[Node, ...]) -> dict[str, Any]:
+def in_rays_words(demand: dict[str, int], has: dict[str, int]) -> dict[str, Any]:
     """Return a demand as Ray takes it; a task that asks for no CPU is placed like one that asks for one."""
-    known = total(nodes)
     wanted: dict[str, Any] = {"num_cpus": demand.pop("cpu", 0) or 1}
     ram = demand.pop("ram", 0)
-    if ram and ram <= known.get("ram", 0):  # more is permitted to whoever runs alone (B2), and Ray could not place it
+    if ram and ram <= has.get("ram", 0):  # more is permitted to whoever runs alone (B2), and Ray could not place it
         wanted["memory"] = ram
     gpus = demand.pop("gpu", 0)
     if gpus:
         wanted["num_gpus"] = gpus
-    named = {name: amount for name, amount in demand.items() if name in known}
+    named = {name: amount for name, amount in demand.items() if name in has}
     return {**wanted, "resources": named} if named else wanted
 
 
-def shortages(demand: dict[str, int], nodes: tuple[Node, ...]) -> tuple[Shortage, ...]:
-    """Return what of a demand Ray has too little of, on any node or at the moment."""
-    need = {**demand, "cpu": demand.get("cpu", 0) or 1}
-    known, free = total(nodes), available()
+def shortages(demand: dict[str, int], nodes: tuple[Node, ...], has: dict[str, int]) -> tuple[Shortage, ...]:
+    """Return what Ray has too little of for a demand: what no node has, or what the closest one lacks."""
+    need = {name: amount for name, amount in {**demand, "cpu": demand.get("cpu", 0) or 1}.items() if name in has}
+    if need.get("ram", 0) > has.get("ram", 0):
+        del need["ram"]  # Ray was not asked for it, see in_rays_words
     largest = {name: max((node.resources.get(name, 0) for node in nodes), default=0) for name in need}
-    return tuple(
-        Shortage(name, amount, largest[name], free.get(name, 0))
-        for name, amount in need.items()
-        if name in known and (amount > largest[name] or amount > free.get(name, 0))
-    )
+    never = [name for name in need if need[name] > largest[name]]
+    if never:
+        return tuple(Shortage(name, need[name], largest[name], 0) for name in never)
+    lacking = [
+        [
+            Shortage(name, need[name], largest[name], free.get(name, 0))
+            for name in need
+            if need[name] > free.get(name, 0)
+        ]
+        for free in free_on_nodes()
+    ]
+    closest = min(lacking, key=len, default=[])
+    return tuple(closest)

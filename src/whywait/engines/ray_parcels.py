@@ -18,7 +18,6 @@ from whywait.engines.worker_process import label_of
 from whywait.handle import Handle
 
 if TYPE_CHECKING:
-    from whywait.engines.ray_cluster import Node
     from whywait.kernel.model import Demand
 
 FEW: Final = 20  # plain arguments that travel in the parcel
@@ -45,20 +44,23 @@ class Parcels:
         parcel = (board, self._token, handle._task.number, label_of(handle), number, fn, given, tuple(kwargs))
         return parcel, [] if is_plain else args
 
-    def send(self, shipment: Shipment, parcels: list[Parcel], beside: list[Any], nodes: tuple[Node, ...]) -> None:
-        """Send tasks as one task of Ray; raise if Ray cannot pickle the arguments ``beside`` the parcels."""
+    def send(self, shipment: Shipment, parcels: list[Parcel], beside: list[Any], has: dict[str, int]) -> None:
+        """Send tasks as one task of Ray, to a cluster that ``has`` so much of all it knows.
+
+        Raise if Ray cannot pickle the arguments ``beside`` the parcels.
+        """
         head = make_head(self._module_paths(), parcels)
-        remote = self._remote_for(shipment.outposts[0].handle._task.demand, len(parcels), nodes)
+        remote = self._remote_for(shipment.outposts[0].handle._task.demand, len(parcels), has)
         *shipment.values, shipment.status = remote.remote(Head(head) if beside else head, *beside)
 
     def nodes_changed(self) -> None:
         """Put demands into Ray's words anew: other nodes may know other resources."""
         self._remote.clear()
 
-    def _remote_for(self, demand: Demand, count: int, nodes: tuple[Node, ...]) -> Any:  # noqa: ANN401 - a remote function
+    def _remote_for(self, demand: Demand, count: int, has: dict[str, int]) -> Any:  # noqa: ANN401 - a remote function
         found = self._remote.get((count, demand))
         if found is None:
-            wanted = in_rays_words(dict(demand), nodes)
+            wanted = in_rays_words(dict(demand), has)
             found = self._carry_out.options(num_returns=count + 1, max_retries=0, **wanted)
             if len(self._remote) < _KEPT_AT_MOST:
                 self._remote[count, demand] = found

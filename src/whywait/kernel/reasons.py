@@ -128,7 +128,7 @@ class Shortage(NamedTuple):
     name: str
     need: int
     largest: int  # that of the machine that has most
-    free: int  # on all machines together
+    free: int  # on the machine that comes closest
 
 
 @dataclass(frozen=True, slots=True)

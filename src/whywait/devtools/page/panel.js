@@ -70,7 +70,7 @@ function shortage(engine, row) {
   const [need, largest, free] = [row.need, row.largest, row.free].map((value) => amount(row.name, value));
   return row.need > row.largest
     ? `${engine} has no node for it: it needs ${need} ${row.name}, and the largest has ${largest}`
-    : `${engine} has too little free: it needs ${need} ${row.name}, and all nodes together have ${free}`;
+    : `${engine} has too little free: it needs ${need} ${row.name}, and the node that comes closest has ${free}`;
 }
 
 const conditionText = (condition) => (typeof condition === "string" ? condition : condition.text ?? JSON.stringify(condition));
