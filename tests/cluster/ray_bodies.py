@@ -30,6 +30,12 @@ def deaf(path):
         time.sleep(0.05)
 
 
+def deaf_if(path):
+    """Be deaf if there is a path."""
+    if path is not None:
+        deaf(path)
+
+
 def die():
     """End the worker, whatever else it does."""
     os._exit(3)
@@ -89,6 +95,12 @@ def tell(value):
     """Say something, and wait until it is heard: a stream of one chunk."""
     whywait.current().emit(value)
     return value
+
+
+def tell_and_end():
+    """Have an event recorded, and wait for nothing."""
+    context = whywait.current()
+    context.handler(abs, 1)
 
 
 def meet(folder, name, other):

@@ -11,6 +11,7 @@ import ray_bodies
 from cluster_tools import LIMIT_S, alive, until
 
 from whywait import TaskFailed
+from whywait.engines import ray as ray_engine
 from whywait.kernel.state import TaskState
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120)]
@@ -196,3 +197,14 @@ def test_a_lost_switchboard_ends_what_runs_and_no_more(make, tmp_path):
     again.cancel()
     until(again.done)
     assert again.outcome == "ABORTED"
+
+
+def test_what_a_body_has_said_may_get_lost_but_nobody_waits_for_it_for_ever(make, monkeypatch):
+    """T2: worker_lost, since something of the task is missing; the slot comes back."""
+    monkeypatch.setattr(ray_engine, "OVERDUE_S", 0.2)
+    authority = make()
+    monkeypatch.setattr(authority.engines.default, "take_message", lambda *_: None)
+    handle = authority.submit(ray_bodies.tell_and_end, id="talker")
+    assert "what it said (not placed) was lost on the way" in str(handle.exception(LIMIT_S))
+    assert handle.cause == "worker_lost"
+    assert is_idle(authority)

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 import ray_bodies
-from cluster_tools import LIMIT_S, until
+from cluster_tools import LIMIT_S, alive, until
 
 from whywait import Authority, Call, ConfigError, TaskFailed
 from whywait.elsewhere import Elsewhere
 from whywait.engines.ray import RayEngine
 from whywait.engines.ray_batches import PROVEN
+from whywait.engines.ray_cluster import _connect
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120)]
 
@@ -144,6 +145,32 @@ def test_who_went_along_is_heard_when_its_turn_comes(head):
             assert steps.index("TASK_STARTED") < steps.index("STREAM_OPENED") < steps.index("TASK_FINISHED")
 
 
+def test_who_is_cancelled_before_its_turn_does_not_run_on(head, tmp_path):
+    """D4, O5: it has gone ahead and takes its time; when that is known, it is not wanted any more."""
+    with Authority(engine=RayEngine(batch=True), slots=1) as authority:
+        engine = authority.engines.default
+        taken_back = engine._take_back
+        pid = tmp_path / "pid"
+
+        def late(shipment, payload):
+            until(pid.exists)
+            handles[1].cancel()
+            taken_back(shipment, payload)
+
+        engine._take_back = late
+        handles = authority.submit_many(
+            [
+                Call(ray_bodies.deaf_if, (None,)),
+                Call(ray_bodies.deaf_if, (str(pid),)),
+                Call(ray_bodies.deaf_if, (None,)),
+            ]
+        )
+        assert handles[0].result(LIMIT_S) is None
+        assert handles[1].outcome == "ABORTED"
+        assert handles[2].result(LIMIT_S) is None
+        until(lambda: not alive(int(pid.read_text())), "its worker is gone")
+
+
 def test_an_argument_that_cannot_be_unpickled_fails_alone(head):
     """T2: also in a batch."""
     with Authority(engine=RayEngine(batch=True), slots=50) as authority:
@@ -214,7 +241,7 @@ def test_who_waits_in_a_batch_behind_somebody_slow_is_sent_elsewhere(head, tmp_p
     with Authority(engine=RayEngine(batch=True), slots=100) as authority:
         engine = authority.engines.default
         sizes = batches_of(engine)
-        engine._batches.take = lambda inbox, _cpus: [inbox.popleft() for _ in range(len(inbox))]
+        engine._batches.take = lambda inbox: [inbox.popleft() for _ in range(len(inbox))]
         pair = ("a", "b"), ("b", "a")
         calls = [Call(ray_bodies.meet, (str(tmp_path), *names)) for names in pair]
         assert results(authority.submit_many(calls)) == ["a", "b"]
@@ -247,22 +274,23 @@ def test_a_local_instance_lives_as_long_as_its_authority(tmp_path):
 
 @pytest.mark.parametrize(
     ("address", "message"),
-    [("ray://127.0.0.1:10001", "not a Ray client"), ("127.0.0.1:1", "allows one at a time")],
+    [
+        ("ray://127.0.0.1:10001", "not a Ray client"),
+        ("127.0.0.1:1", "nobody answers there"),
+        ("127.0.0.1:99999", "nobody answers there"),
+    ],
 )
-def test_an_address_that_cannot_be_used_is_refused(make, address, message):
-    """E1: with what is wrong and what to do."""
+def test_an_address_that_cannot_be_used_is_refused(address, message):
+    """E1: at once, with what is wrong and what to do."""
+    with pytest.raises(ConfigError, match=f"address '{address}'.*{message}"):
+        _connect(address, {})
+
+
+def test_an_address_other_than_that_of_the_program_is_refused(make):
+    """E1: Ray has one connection for each program."""
     make()
-    import ray
-
-    if address.startswith("ray:"):
-        from whywait.engines.ray_cluster import _connect
-
-        assert ray.is_initialized()
-        with pytest.raises(ConfigError, match=message):
-            _connect(address, {})
-    else:
-        with pytest.raises(ConfigError, match=message):
-            Authority(engine=RayEngine(address))
+    with pytest.raises(ConfigError, match="allows one at a time"):
+        Authority(engine=RayEngine("127.0.0.1:1"))
 
 
 def test_a_workflow_runs_on_the_cluster(head, tmp_path):

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from whywait.handle import Handle
 
 IN_FLIGHT: Final = 2000  # tasks of Ray at a time; more wait here, where they cost nothing
-SPREAD: Final = 16  # CPUs; to send a batch to one more costs more than it saves
-LOOK_AHEAD: Final = 2048  # pending tasks that are looked at for one batch
 KILL_AGAIN_S: Final = 2.0
 SPARED_S: Final = 1.0  # how long whoever is with a task that is to be killed has to get out
 STEP_S: Final = 0.01
@@ -72,12 +70,9 @@ class RayEngine(Engine):
         self._outposts: dict[int, Outpost] = {}  # by task number: with Ray
         self._ahead: dict[int, Outpost] = {}  # by task number: over before its turn
         self._in_flight = 0  # tasks of Ray
-        self._batches_under_way = 0  # those of them that may be batches
-        self._spread = 1  # over so many CPUs it spreads batches
         self._collector: Collector | None = None
         self._will_send = False  # the pump has been told to
-        self._waits_since_s: float | None = None  # somebody waits for company, and no batch has come back
-        self._will_look = False  # whether it does so in vain
+        self._will_look = False  # whether somebody waits for company in vain
         self._cluster: Cluster | None = None
         self._parcels: Parcels
         self._results: Results
@@ -176,7 +171,7 @@ class RayEngine(Engine):
             try:
                 if self._waits_for_company(inbox[0]):
                     return
-                handles = batches.take(inbox, self._spread)
+                handles = batches.take(inbox)
             except IndexError:  # another thread was at it too
                 return
             handles = [handle for handle in handles if not self._is_over(handle)]
@@ -189,15 +184,8 @@ class RayEngine(Engine):
                         self._report(handle, failed(handle, f"it could not be sent to the cluster: {error!r}", error))
 
     def _waits_for_company(self, handle: Handle[Any]) -> bool:
-        """Return whether a task had better wait until a batch comes back; not for long if none does."""
-        number = handle._task.number
-        if number in self._ahead or number in self._outposts:
-            return False
-        if not self._batches.waits(handle, self._batches_under_way, self._spread):
-            return False
-        if self._waits_since_s is None:
-            self._waits_since_s = monotonic()
-        elif monotonic() - self._waits_since_s > PATIENCE_S:
+        """Return whether a task had better wait until a batch comes back; somebody looks again if none does."""
+        if self._is_known(handle) or not self._batches.waits(handle):
             return False
         if not self._will_look:
             self._will_look = True
@@ -205,9 +193,13 @@ class RayEngine(Engine):
         return True
 
     def _look(self) -> None:
-        """Have the pump see whether somebody has waited for company in vain."""
         self._will_look = False
         self._pump.post(self._send)
+
+    def _is_known(self, handle: Handle[Any]) -> bool:
+        """Return whether a task has gone ahead."""
+        number = handle._task.number
+        return number in self._outposts or number in self._ahead
 
     def _is_over(self, handle: Handle[Any]) -> bool:
         """Return whether a task that may start need not be sent: it has gone ahead, or shall not run."""
@@ -229,18 +221,12 @@ class RayEngine(Engine):
 
     def _find_ahead(self, handle: Handle[Any], count: int) -> list[Handle[Any]]:
         """Return who may go along with a task because it is next in line for its slot."""
-        batches, fn = self._batches, handle._fn
-        most = batches.size_of(fn) - count if batches.may_share(handle) else 0
+        batches = self._batches
+        most = batches.size_of(handle._fn) - count if batches.may_share(handle) else 0
         if most <= 0:
             return []
-        found = []
-        for each in self.authority.following(handle, min(LOOK_AHEAD, 2 * most * self._spread)):
-            if each._engine is not self or each._fn is not fn or not batches.may_share(each):
-                break
-            number = each._task.number
-            if number not in self._outposts and number not in self._ahead:
-                found.append(each)
-        return found[: min(most, -(-len(found) // self._spread))]
+        following = self.authority.following(handle, batches.look_ahead(most))
+        return batches.take_ahead(handle, most, [each for each in following if not self._is_known(each)])
 
     def _ship(self, handles: list[Handle[Any]], ahead: Iterable[Handle[Any]] = ()) -> None:
         """Send tasks to Ray as one, with those behind that go ahead; what cannot be pickled fails alone."""
@@ -289,7 +275,7 @@ class RayEngine(Engine):
     def _count(self, shipment: Shipment, change: int) -> None:
         self._in_flight += change
         if shipment.is_batch:
-            self._batches_under_way += change
+            self._batches.under_way += change
 
     # In
 
@@ -302,7 +288,7 @@ class RayEngine(Engine):
 
     def _take_all(self, reports: list[Report]) -> None:
         """Take in that Ray has done with shipments."""
-        self._waits_since_s = None
+        self._batches.came_back()
         for report in reports:
             self._take(*report)
         self._send()
@@ -367,7 +353,9 @@ class RayEngine(Engine):
         *,
         heir_runs: bool = False,
     ) -> None:
-        """Let a task end as its worker says, when everything that it has sent is here."""
+        """Let a task end as its worker says, when everything that it has sent is here; once, whoever comes first."""
+        if not self._is_here(outpost):
+            return
         with outpost.lock:
             if status[2] > outpost.received:
                 outpost.ended = (status, value)
@@ -388,9 +376,13 @@ class RayEngine(Engine):
         """Wait no more for what a body has said if nothing comes: it was lost, with its node or the switchboard."""
         if outpost.received > received:
             self.authority.call_later(OVERDUE_S, partial(self._look_after, outpost, outpost.received))
-        elif self._is_here(outpost):
+        else:
+            self._pump.post(partial(self._give_up, outpost))
+
+    def _give_up(self, outpost: Outpost) -> None:
+        if self._is_here(outpost):
             what = f"what it said ({outpost.whereabouts}) was lost on the way"
-            self._pump.post(partial(self._end, outpost, failed(outpost.handle, what, cause=Cause.WORKER_LOST)))
+            self._end(outpost, failed(outpost.handle, what, cause=Cause.WORKER_LOST))
 
     def _lost(self, shipment: Shipment, error: BaseException) -> None:
         """Let the tasks of a shipment that Ray could not bring to its end fail, or try those again that never began."""
@@ -438,6 +430,8 @@ class RayEngine(Engine):
             self._report(outpost.handle, outcome)
         elif self.authority.hand_on(outpost.handle, outcome, heir.handle, heir_runs=heir_runs):
             self._take_turn(heir)
+        elif heir_runs and heir.handle.done():  # it was cancelled before its turn: nothing of it may go on
+            self._end_worker(heir.shipment)
 
     def _report(self, handle: Handle[Any], outcome: Ended) -> None:
         self.authority.ended(handle, outcome, None, self._pump.later)
@@ -498,7 +492,7 @@ class RayEngine(Engine):
     def nodes_changed(self, nodes: tuple[Node, ...]) -> None:
         """Take in which nodes there are now; limits that nobody has set follow them."""
         self._parcels.nodes_changed()
-        self._spread = min(SPREAD, total(nodes).get("cpu", 0)) or 1
+        self._batches.spread_over(total(nodes).get("cpu", 0))
         if self._limits is not None:
             self._limits.follow(nodes)
 
@@ -509,11 +503,8 @@ class RayEngine(Engine):
 
     def _withdraw(self, shipment: Shipment) -> None:
         """Cancel what Ray has not placed; a body that has begun meanwhile does not notice."""
-        if any(outpost.place is not None for outpost in shipment.outposts) or shipment.status is None:
-            return
-        import ray
-
-        ray.cancel(shipment.status)
+        if not any(outpost.place is not None for outpost in shipment.outposts):
+            shipment.cancel()
 
     def _kill(self, shipment: Shipment) -> None:
         """End the worker of a shipment; if others would go down with it, try for a while to withdraw it."""
@@ -527,12 +518,8 @@ class RayEngine(Engine):
         self._end_worker(shipment)
 
     def _end_worker(self, shipment: Shipment) -> None:
-        if shipment.status is None or not self._living(shipment):
-            return
-        import ray
-
-        shipment.is_killed = True
-        ray.cancel(shipment.status, force=True)
+        if self._living(shipment):
+            shipment.cancel(force=True)
 
 
 def _do(act: Callable[[], None]) -> None:

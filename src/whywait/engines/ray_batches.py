@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,8 @@ LONG_COUNTS: Final = 4
 CREDIT: Final = 12  # at most: who has been tiny for ever and is no more is found out soon
 TARGET_US: Final = 10_000  # of work in one batch
 AT_MOST: Final = 256
+SPREAD: Final = 16  # CPUs; to send a batch to one more costs more than it saves
+LOOK_AHEAD: Final = 2048  # pending tasks that are looked at for one batch
 DEPTH: Final = 2  # batches with Ray for each CPU; the rest waits here and makes the next batches larger,
 PATIENCE_S: Final = 0.05  # but not for batches that do not come back: Ray may have no place for them
 _KEPT_AT_MOST: Final = 512
@@ -34,6 +37,9 @@ class Batches:
 
     def __init__(self, allowed: bool | None) -> None:  # noqa: FBT001 - yes, no, or as it turns out
         self._allowed = allowed
+        self.under_way = 0  # tasks of Ray that may be batches
+        self._spread = 1  # over so many CPUs batches are spread
+        self._waits_since_s: float | None = None  # somebody waits for company, and no batch has come back
         self._pace: dict[Callable[..., Any], tuple[int, float]] = {}  # credit, mean of the tiny bodies in us
 
     def took(self, fn: Callable[..., Any], duration_us: int | None) -> None:
@@ -73,17 +79,29 @@ class Batches:
         mean_us = self._pace_of(fn)[1] or TARGET_US / 16
         return min(AT_MOST, max(1, int(TARGET_US / mean_us)))
 
-    def waits(self, handle: Handle[Any], under_way: int, cpus: int) -> bool:
-        """Return whether a task had better wait until one of the batches comes back, and then go in company."""
-        return under_way >= DEPTH * cpus and self.may_share(handle)
+    def spread_over(self, cpus: int) -> None:
+        """Take note of how many CPUs there are."""
+        self._spread = min(SPREAD, cpus) or 1
 
-    def take(self, inbox: deque[Handle[Any]], cpus: int) -> list[Handle[Any]]:
+    def came_back(self) -> None:
+        """Take note that Ray gets on."""
+        self._waits_since_s = None
+
+    def waits(self, handle: Handle[Any]) -> bool:
+        """Return whether a task had better wait until one of the batches comes back, and then go in company."""
+        if self.under_way < DEPTH * self._spread or not self.may_share(handle):
+            return False
+        if self._waits_since_s is None:
+            self._waits_since_s = monotonic()
+        return monotonic() - self._waits_since_s <= PATIENCE_S
+
+    def take(self, inbox: deque[Handle[Any]]) -> list[Handle[Any]]:
         """Take the first task, and those behind it that may go with it; IndexError if there is none."""
         first = inbox.popleft()
         handles = [first]
         if not self.may_share(first):
             return handles
-        size = min(self.size_of(first._fn), -(-(len(inbox) + 1) // max(1, cpus)))
+        size = min(self.size_of(first._fn), -(-(len(inbox) + 1) // self._spread))
         fn, demand = first._fn, first._task.demand
         while inbox and len(handles) < size:
             following = inbox.popleft()
@@ -92,3 +110,17 @@ class Batches:
                 break
             handles.append(following)
         return handles
+
+    def look_ahead(self, most: int) -> int:
+        """Return how many pending tasks to look at if so many may go along with a batch."""
+        return min(LOOK_AHEAD, 2 * most * self._spread)
+
+    def take_ahead(self, handle: Handle[Any], most: int, following: list[Handle[Any]]) -> list[Handle[Any]]:
+        """Return who of those that follow a task in its lane may go along with it: its share of them, in order."""
+        fn, engine = handle._fn, handle._engine
+        found = []
+        for each in following:
+            if each._engine is not engine or each._fn is not fn or not self.may_share(each):
+                break
+            found.append(each)
+        return found[: min(most, -(-len(found) // self._spread))]

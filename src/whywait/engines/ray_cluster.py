@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
 import uuid
 from collections.abc import Callable
@@ -31,6 +32,7 @@ except ImportError:
 log = logging.getLogger("whywait")
 
 LOCAL: Final = "local"  # Ray's own word for an instance of one's own
+ANSWER_S: Final = 5.0  # a cluster that is up answers within this
 FOLLOW_S: Final = 0.5  # how often to look which nodes there are
 _OWN: Final = ("node:", "accelerator_type:")  # resources by which Ray marks nodes
 _RENAMED: Final = {"CPU": "cpu", "memory": "ram", "GPU": "gpu"}
@@ -167,12 +169,27 @@ def _connect(address: str | None, options: dict[str, Any]) -> None:
             f"address {address!r}: the ray engine needs a driver on a node of the cluster, not a Ray client: "
             "use 'auto' or 'host:port' there"
         )
+    _check_that_somebody_answers(address)
     ours = {"include_dashboard": False} if address == LOCAL else {}
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         ray.init(address=address, **{**ours, **quiet, **options})
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ConfigError(f"no connection to the Ray cluster at {address!r}: {error}") from error
+
+
+def _check_that_somebody_answers(address: str) -> None:
+    """Raise ConfigError if an address names a host and a port where nobody listens: Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host, int(port)), ANSWER_S).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"address {address!r}: nobody answers there ({error}): give the address of a Ray cluster that is up, "
+            "'auto', or none for an instance of its own"
+        ) from error
 
 
 def _nodes() -> tuple[Node, ...]:

@@ -31,6 +31,14 @@ class Shipment:
         for outpost in outposts:
             outpost.shipment = self
 
+    def cancel(self, *, force: bool = False) -> None:
+        """Have Ray not begin it; with ``force`` also end the worker that has begun."""
+        import ray
+
+        if self.status is not None:
+            self.is_killed = self.is_killed or force
+            ray.cancel(self.status, force=force)
+
 
 class Outpost:
     """One task that went to Ray; whoever talks to bodies in other processes uses it like a worker process."""
