@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from whywait.engines.ray_results import Results
     from whywait.handle import Handle
 
-IN_FLIGHT: Final = 2000  # tasks of Ray at a time; more wait here, where they cost nothing
+IN_FLIGHT: Final = 2000  # tasks of Ray at a time, or PER_CPU if that is more; others wait here, where they cost nothing
+PER_CPU: Final = 2
+KEPT_AHEAD: Final = 10_000  # before those are looked for whose task is gone
 KILL_AGAIN_S: Final = 2.0
 SPARED_S: Final = 1.0  # how long whoever is with a task that is to be killed has to get out
 STEP_S: Final = 0.01
@@ -70,6 +72,7 @@ class RayEngine(Engine):
         self._outposts: dict[int, Outpost] = {}  # by task number: with Ray
         self._ahead: dict[int, Outpost] = {}  # by task number: over before its turn
         self._in_flight = 0  # tasks of Ray
+        self._most_in_flight = IN_FLIGHT
         self._collector: Collector | None = None
         self._will_send = False  # the pump has been told to
         self._will_look = False  # whether somebody waits for company in vain
@@ -164,7 +167,7 @@ class RayEngine(Engine):
         self._will_send = False
         inbox, batches = self._inbox, self._batches
         until_s = monotonic() + STEP_S
-        while inbox and self._in_flight < IN_FLIGHT:
+        while inbox and self._in_flight < self._most_in_flight:
             if monotonic() > until_s:  # others want a step, too
                 self._pump.post(self._send)
                 return
@@ -326,7 +329,7 @@ class RayEngine(Engine):
 
     def _keep_ahead(self, outpost: Outpost, status: Any, value: Any) -> None:  # noqa: ANN401 - see _settle
         """Keep what came of a body until the turn of its task comes."""
-        if len(self._ahead) > IN_FLIGHT:
+        if len(self._ahead) > KEPT_AHEAD:
             self._ahead = {number: kept for number, kept in self._ahead.items() if not kept.handle.done()}
         if not outpost.handle.done():
             outpost.ended = (status, value)
@@ -492,7 +495,9 @@ class RayEngine(Engine):
     def nodes_changed(self, nodes: tuple[Node, ...]) -> None:
         """Take in which nodes there are now; limits that nobody has set follow them."""
         self._parcels.nodes_changed()
-        self._batches.spread_over(total(nodes).get("cpu", 0))
+        cpus = total(nodes).get("cpu", 0)
+        self._most_in_flight = max(IN_FLIGHT, PER_CPU * cpus)
+        self._batches.spread_over(cpus)
         if self._limits is not None:
             self._limits.follow(nodes)
 

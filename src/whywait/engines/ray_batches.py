@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from whywait.handle import Handle
 
 TINY_US: Final = 2000  # a body that takes longer gains little
-PROVEN: Final = 3  # so many more tiny bodies than long ones, each of which counts as many as
+PROVEN: Final = 4  # so many more tiny bodies than long ones, each of which counts as many as
 LONG_COUNTS: Final = 4
 CREDIT: Final = 12  # at most: who has been tiny for ever and is no more is found out soon
 TARGET_US: Final = 10_000  # of work in one batch
