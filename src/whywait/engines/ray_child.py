@@ -89,14 +89,13 @@ class RayBody(Body):
         self.sent = 0  # messages
         self.heard = 0  # lines
         self.early: dict[int, str] = {}  # lines that have overtaken others
-        self.rest: Shipment | None = None  # what else is in its shipment
+        self.rest: Arrival | None = None  # who came with it
 
 
-class Shipment:
-    """Bodies that came together: what has ended of them, and who has not begun."""
+class Arrival:
+    """A shipment as it arrives, bodies that came together: what has ended of them, and who has not begun."""
 
-    def __init__(self, token: int, numbers: list[int]) -> None:
-        self.token = token
+    def __init__(self, numbers: list[int]) -> None:
         self.waiting = numbers  # in order
         self.ended: list[tuple[int, Status, Any]] = []
         self.is_handed_back = False
@@ -125,39 +124,39 @@ class RayHost(Host):
         """Run the bodies of a shipment; return their results, and then what came of each."""
         self.ray_task = ray.get_runtime_context().get_task_id()
         in_thread.worker = self  # type: ignore[assignment] # a body stands for a handle
-        shipment = Shipment(parcels[0][1], [parcel[2] for parcel in parcels])
+        arrival = Arrival([number for _, _, number, *_ in parcels])
         self._board = self._board_called(parcels[0][0])
         at = 0
-        for parcel in parcels:
+        for _, token, number, label, fn_number, fn, own, names in parcels:
             with self.lock:
-                if shipment.is_handed_back:
+                if arrival.is_handed_back:
                     break
-                shipment.waiting.pop(0)
-                body = RayBody(self, parcel[1], parcel[2], parcel[3])
-                body.rest = shipment if len(parcels) > 1 else None
+                arrival.waiting.pop(0)
+                body = RayBody(self, token, number, label)
+                body.rest = arrival if len(parcels) > 1 else None
                 self.begin(body)
             self._beat.set()
-            own = parcel[6]
             if own.__class__ is int:
-                at, own = at + own, args[at : at + own]
-            status, value = self._run(body, parcel, own)
+                at, own = at + own, args[at : at + own]  # noqa: PLW2901 - beside the parcel, not in it
+            status, value = self._run(body, fn_number, fn, own, names)
             with self.lock:
                 self.end()
-                shipment.ended.append((parcel[2], status, value))
+                arrival.ended.append((number, status, value))
             del value
         flush()
-        statuses = [status for _, status, _ in shipment.ended]
-        values = [value for _, _, value in shipment.ended]
+        statuses = [status for _, status, _ in arrival.ended]
+        values = [value for _, _, value in arrival.ended]
         missing = len(parcels) - len(statuses)
-        shipment.ended.clear()
+        arrival.ended.clear()
         # Ray stores them in this order: if a result cannot be pickled, what came of the bodies is not stored either.
         return *values, *[None] * missing, [*statuses, *[(GONE_BACK, None, 0, 0)] * missing]
 
-    def _run(self, body: RayBody, parcel: Parcel, args: tuple[Any, ...]) -> tuple[Status, Any]:
-        names = parcel[7]
+    def _run(
+        self, body: RayBody, fn_number: int, data: bytes, args: tuple[Any, ...], names: tuple[str, ...]
+    ) -> tuple[Status, Any]:
         stage = "its function could not be unpickled"
         try:
-            fn = self._function(body.token, parcel[4], parcel[5])
+            fn = self._function(body.token, fn_number, data)
             stage = ""
             cut = len(args) - len(names)
             value = self.run_body(body, fn, args[:cut], dict(zip(names, args[cut:], strict=True)))
@@ -232,13 +231,12 @@ class RayHost(Host):
                     self._hand_back(body, body.rest)
                 break
 
-    def _hand_back(self, body: RayBody, shipment: Shipment) -> None:
+    def _hand_back(self, body: RayBody, arrival: Arrival) -> None:
         with self.lock:
-            if body is not self.inbox or shipment.is_handed_back:
+            if body is not self.inbox or arrival.is_handed_back:
                 return
-            shipment.is_handed_back = True
-            ended = [(number, status, value) for number, status, value in shipment.ended]
-            waiting = list(shipment.waiting)
+            arrival.is_handed_back = True
+            ended, waiting = arrival.ended[:], arrival.waiting[:]
         try:
             data = ray.cloudpickle.dumps(ended)
         except BaseException:  # noqa: BLE001 - checked before; should it change its mind, the results come with the rest

@@ -21,9 +21,7 @@ KIND_HANDED_BACK: Final = 101  # of a batch: what has ended, and who has not beg
 GONE_BACK: Final = 0  # of what came of a body: nothing, it was handed back and has not begun
 KIND_SMALL: Final = 3  # of what came of a body: its result stands beside this
 
-LISTEN_S: Final = (
-    20.0  # a call that waits for something answers after this, so that none waits for a worker that is gone
-)
+LISTEN_S: Final = 20.0  # a call that waits for something answers after this: who asked may be gone
 
 
 class Switchboard:
