@@ -12,6 +12,7 @@ import pytest
 import ray_bodies
 from cluster_tools import LIMIT_S, alive, until
 
+from devtools_client import get
 from whywait import Authority, Call, ConfigError, TaskFailed
 from whywait.elsewhere import Elsewhere
 from whywait.engines.ray import RayEngine
@@ -320,6 +321,20 @@ def test_a_pause_and_an_abort_reach_the_body_quickly(make, tmp_path):
     until(handle.done)
     assert handle.outcome == "ABORTED"
     assert time.monotonic() - began < LIMIT_S / 2
+
+
+def test_devtools_tell_where_a_task_runs_and_what_one_without_a_place_lacks(make, tmp_path):
+    """V6: node, machine and process of the one, and the shortage of the other."""
+    authority = make(cpu=64, slots=64)
+    tools = authority.devtools(announce=False)
+    path = tmp_path / "a"
+    authority.submit(ray_bodies.pid_and_wait, str(path), id="runs")
+    authority.submit(ray_bodies.nothing, cpu=60, id="waits")
+    place = until(lambda: get(tools, "/api/tasks/runs")["task"]["place"], "it is placed")
+    assert (place["engine"], str(place["pid"])) == ("ray", path.read_text())
+    assert authority.why("runs").placement.node == f"{place['machine']} ({place['node']})"
+    lacks = until(lambda: get(tools, "/api/tasks/waits")["why"]["placement"], "it waits for a place")
+    assert [(row["name"], row["need"], row["largest"]) for row in lacks["missing"]] == [("cpu", 60, 2)]
 
 
 def test_what_cannot_be_pickled_is_refused_as_the_tasks_error(make):
