@@ -9,6 +9,7 @@ switchboard, see :mod:`whywait.engines.ray_switchboard`.
 from __future__ import annotations
 
 import pickle
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -71,6 +72,7 @@ class RayEngine(Engine):
         self._inbox: deque[Handle[Any]] = deque()  # permitted, not with Ray yet
         self._outposts: dict[int, Outpost] = {}  # by task number: with Ray
         self._ahead: dict[int, Outpost] = {}  # by task number: over before its turn
+        self._lock = threading.RLock()  # who is where: the pump may be two threads for a while
         self._in_flight = 0  # tasks of Ray
         self._most_in_flight = IN_FLIGHT
         self._collector: Collector | None = None
@@ -207,14 +209,17 @@ class RayEngine(Engine):
     def _is_over(self, handle: Handle[Any]) -> bool:
         """Return whether a task that may start need not be sent: it has gone ahead, or shall not run."""
         number = handle._task.number
-        outpost, ahead = self._outposts.get(number), self._ahead.pop(number, None)
-        if ahead is not None and ahead.ended is not None:
-            self._outposts[number] = ahead
-            self._take_turn(ahead)
-            self._settle(ahead, *ahead.ended)
-        elif outpost is not None and outpost.is_ahead:
-            self._take_turn(outpost)
-            if handle.attention:
+        with self._lock:
+            ended = self._ahead.pop(number, None)
+            if ended is not None:
+                self._outposts[number] = ended
+            outpost = self._outposts.get(number)
+            kept = outpost.take_turn() if outpost is not None and outpost.is_ahead else None
+        if outpost is not None and kept is not None:
+            self._take_in(outpost, kept)
+            if ended is not None and ended.ended is not None:
+                self._settle(ended, *ended.ended)
+            elif handle.attention:
                 self.abort(handle)
         elif handle.attention and handle.aborted:
             self._report(handle, NEVER_RAN)
@@ -317,28 +322,43 @@ class RayEngine(Engine):
             status, value = found[outpost.number]
             if status[0] == GONE_BACK:
                 self._send_again(outpost)
-            elif not outpost.is_ahead:
+            elif not self._keep_ahead(outpost, status, value):
                 following = outposts[index + 1] if index + 1 < len(outposts) else None
                 heir = following if following is not None and following.is_ahead else None
                 if heir is not None and heir.number in found and found[heir.number][0][0] == GONE_BACK:
                     heir = None
                 self._settle(outpost, status, value, heir, heir_runs=heir is not None and heir.number not in found)
-            else:
-                del self._outposts[outpost.number]
-                self._keep_ahead(outpost, status, value)
 
-    def _keep_ahead(self, outpost: Outpost, status: Any, value: Any) -> None:  # noqa: ANN401 - see _settle
-        """Keep what came of a body until the turn of its task comes."""
-        if len(self._ahead) > KEPT_AHEAD:
-            self._ahead = {number: kept for number, kept in self._ahead.items() if not kept.handle.done()}
-        if not outpost.handle.done():
-            outpost.ended = (status, value)
-            self._ahead[outpost.number] = outpost
+    def _keep_ahead(self, outpost: Outpost, status: Any, value: Any) -> bool:  # noqa: ANN401 - see _settle
+        """Keep what came of a body until the turn of its task comes; return whether it has yet to come."""
+        with self._lock:
+            if not self._drop_ahead(outpost):
+                return False
+            if len(self._ahead) > KEPT_AHEAD:
+                self._ahead = {number: kept for number, kept in self._ahead.items() if not kept.handle.done()}
+            if not outpost.handle.done():
+                outpost.ended = (status, value)
+                self._ahead[outpost.number] = outpost
+            return True
+
+    def _drop_ahead(self, outpost: Outpost) -> bool:
+        """Let a task be as if it had not gone ahead; return whether its turn has yet to come."""
+        with self._lock:
+            return outpost.is_ahead and self._claim(outpost)
+
+    def _claim(self, outpost: Outpost) -> bool:
+        """Take a task off the list of those with Ray; return whether it was there: somebody else may be first."""
+        with self._lock:
+            is_here = self._is_here(outpost)
+            if is_here:
+                del self._outposts[outpost.number]
+            return is_here
 
     def _take_turn(self, outpost: Outpost) -> None:
         """Let a task that has gone ahead be one that has started; what it has said meanwhile is heard now."""
-        for message in outpost.take_turn():
-            self._take_in(outpost, message)
+        with self._lock:
+            kept = outpost.take_turn()
+        self._take_in(outpost, kept)
 
     def _is_here(self, outpost: Outpost) -> bool:
         return self._outposts.get(outpost.number) is outpost
@@ -403,9 +423,9 @@ class RayEngine(Engine):
             self._batches.failed(shipment.outposts[0].handle._fn)
         outposts = self._living(shipment)
         for outpost, following in zip(outposts, [*outposts[1:], None], strict=True):
-            if outpost.is_ahead:  # nobody has permitted it: all is as if it had not gone along
-                del self._outposts[outpost.number]
-            elif outpost.handle.aborted:
+            if self._drop_ahead(outpost):
+                continue  # nobody has permitted it
+            if outpost.handle.aborted:
                 self._end(outpost, NEVER_RAN)
             elif never_began:
                 self._send_again(outpost)
@@ -417,8 +437,7 @@ class RayEngine(Engine):
 
     def _send_again(self, outpost: Outpost) -> None:
         """Send a task that has not begun once more, never together with others; if its turn has come."""
-        del self._outposts[outpost.number]
-        if not outpost.is_ahead and not self._is_over(outpost.handle):
+        if not self._drop_ahead(outpost) and self._claim(outpost) and not self._is_over(outpost.handle):
             self._ship([outpost.handle])
 
     def _end(self, outpost: Outpost, outcome: Ended, heir: Outpost | None = None, *, heir_runs: bool = False) -> None:
@@ -426,7 +445,8 @@ class RayEngine(Engine):
 
         An heir that still runs gets it whoever has come since; one that is over only if nobody else is next.
         """
-        self._outposts.pop(outpost.number, None)
+        if not self._claim(outpost):
+            return
         if outpost.outlets:
             forget_streams(outpost)
         if heir is None:
@@ -452,11 +472,12 @@ class RayEngine(Engine):
         if kind == KIND_HANDED_BACK:
             self._pump.post(partial(self._take_back, outpost.shipment, payload))
         elif not outpost.keeps((count, kind, payload)):
-            self._take_in(outpost, (count, kind, payload))
+            self._take_in(outpost, [(count, kind, payload)])
 
-    def _take_in(self, outpost: Outpost, message: tuple[int, int, Any]) -> None:
-        for each in outpost.in_order(*message):
-            self._hear(outpost, *each)
+    def _take_in(self, outpost: Outpost, messages: list[tuple[int, int, Any]]) -> None:
+        for message in messages:
+            for each in outpost.in_order(*message):
+                self._hear(outpost, *each)
 
     def _hear(self, outpost: Outpost, kind: int, payload: Any) -> None:  # noqa: ANN401 - as the kind has it
         if kind == KIND_PLACED:
