@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from whywait import leftovers
 from whywait.clock import Clock
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 log = logging.getLogger("whywait")
+
+QUEUED: Final = TaskState.QUEUED  # a global is found faster than an attribute of a class, before Python 3.12
 
 
 class Core(Services):
@@ -140,9 +142,10 @@ class Core(Services):
             else:  # the shortest way first; what it does not take, the long one takes or refuses
                 task = self._enter(now, scope, handle)
                 handle._task = self._submit(now, scope, job=handle) if task is None else task
-            if self._slots.free > 0 or self._settled or self._timers.heap or self._expiries.heap:
+            may_start = self._slots.free > 0 and handle._task.state != QUEUED
+            if may_start or self._settled or self._timers.heap or self._expiries.heap:
                 work = Work()
-                if self._slots.free > 0 or self._settled or not self._nothing_sooner():
+                if may_start or self._settled or not self._nothing_sooner():
                     self.settle(now, work)
             lock.release()
             if work is not None:

@@ -116,11 +116,12 @@ class Shortcuts:
         if not awaited:
             return self.enter(now, scope, job, priority_and_demand, name, policy)
         lane = scope.lanes.get(priority_and_demand)
+        count = len(awaited)
         if (
             lane is None
             or scope.state != SCOPE_RUNS
             or scope.limited
-            or (len(awaited) > 1 and len(set(awaited)) != len(awaited))
+            or (count > 1 and len(set(awaited)) != count)
             or (name is not None and (not name or name in scope.ids or name[0] == GENERATED_ID_PREFIX))
         ):
             return None
@@ -133,7 +134,7 @@ class Shortcuts:
             scope.ids[name] = task
         self._stats.submitted += 1
         task.after = awaited
-        task.unmet = len(awaited)
+        task.unmet = count
         for dependency in awaited:
             if dependency.successors is None:
                 dependency.successors = [task]
@@ -142,8 +143,8 @@ class Shortcuts:
         life.seq = life.trigger = seq = life.seq + 1
         emit = life.emit
         if emit is not None:
-            details = (*lane.queued_details, ("after", tuple([dependency.number for dependency in awaited])))
-            emit((seq, now, SUBMITTED, scope.key, number, name, None, details))
+            after_numbers = [dependency.number for dependency in awaited]
+            emit((seq, now, SUBMITTED, scope.key, number, name, None, (lane.queued_details, *after_numbers)))
         return task
 
     def pass_on(self, now: int, task: Task) -> Task | None:  # noqa: C901, PLR0911, PLR0912, PLR0915 - for speed
