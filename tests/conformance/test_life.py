@@ -321,6 +321,14 @@ def test_context_variables_are_those_of_the_submission(authority, body, promises
     assert [handle.result(LIMIT_S), again.result(LIMIT_S)] == expected
 
 
+def test_context_variables_that_a_body_sets_are_its_own(authority, body):
+    """T4: the next body in its place does not see them, nor does who submitted."""
+    first = authority.submit(body.paint, "red")
+    second = authority.submit(body.paint, "blue", after=[first])
+    assert [first.result(LIMIT_S), second.result(LIMIT_S)] == ["none", "none"]
+    assert colour.get() == "none"
+
+
 def test_arguments_and_results_are_the_same_objects_where_memory_is_shared(authority, body, promises):
     """T5: no copies, unless the body lives in another process."""
     thing = Thing("x")
