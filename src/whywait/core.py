@@ -332,8 +332,9 @@ class Core(Services):
     def take_in(self, work: Work) -> None:
         """Take what the kernel has decided but for what starts. Doing it twice does no harm."""
         kernel = self.kernel
-        work.requests += kernel.requests
-        kernel.requests.clear()
+        if kernel.requests:
+            work.requests += kernel.requests
+            kernel.requests.clear()
         handles = work.handles
         for task in kernel.settled:
             handle = task.job
@@ -352,9 +353,10 @@ class Core(Services):
             self._watchers = waiting
         if self._pause_waiters:
             self._release_pause_waiters()
-        deadline = kernel.next_deadline()
-        if deadline is not None and deadline < self._clock.kernel_at_ns:
-            self._clock.tick_at(deadline)
+        if not self._nothing_sooner():
+            deadline = kernel.next_deadline()
+            if deadline is not None and deadline < self._clock.kernel_at_ns:
+                self._clock.tick_at(deadline)
 
     def carry_out(self, work: Work) -> None:
         """Start, ask, and tell, outside the lock; where it was broken off, it can be called again and goes on."""
@@ -370,7 +372,9 @@ class Core(Services):
             del work.requests[0]
         handles = work.handles
         if handles:
-            warn_of_drops([handle._task for handle in handles if handle._task.outcome == Outcome.REJECTED])
+            dropped = [handle._task for handle in handles if handle._task.outcome == Outcome.REJECTED]
+            if dropped:
+                warn_of_drops(dropped)
             for handle in handles:
                 self._finished(handle)
             handles.clear()
