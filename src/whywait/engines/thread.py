@@ -168,6 +168,8 @@ class ThreadEngine(Engine):
                         self.call(handle)
                     elif handle._kwargs is None and handle._context is not None:
                         handle._value = (handle._context or Context()).run(handle._fn, *handle._args)
+                    elif not handle._kwargs and handle._context is not None:  # it takes results of others
+                        handle._value = (handle._context or Context()).run(handle._fn, *handle.resolved_args())
                     else:
                         handle._value = _call(handle._context, *handle.body())
                 except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
