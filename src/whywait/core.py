@@ -218,13 +218,7 @@ class Core(Services):
                 retried, started = kernel.ended(now, task, *outcome), kernel.dispatch(now)
             else:
                 retried, started = kernel.turn(now, task, *outcome)
-            if retried is None:
-                if task.outcome != Outcome.SUCCESS:
-                    handle.note_failure()
-                handle._done = True
-                task.job = None
-            else:
-                handle.retried(retried)
+            _follow(handle, task, retried)
             if (
                 kernel.settled
                 or kernel.requests
@@ -269,13 +263,7 @@ class Core(Services):
         def act(now: int) -> bool:
             task = handle._task
             retried, has_started = self.kernel.hand_on(now, task, *outcome, heir._task)
-            if retried is None:
-                if task.outcome != Outcome.SUCCESS:
-                    handle.note_failure()
-                handle._done = True
-                task.job = None
-            else:
-                handle.retried(retried)
+            _follow(handle, task, retried)
             return has_started
 
         has_started = self.command(act)
@@ -422,6 +410,17 @@ class Core(Services):
             if task is None or task.state != TaskState.RUNNING or task.pause_timer is None:
                 for tell in self._pause_waiters.pop(number):
                     tell()
+
+
+def _follow(handle: Handle[Any], task: Task, retried: Task | None) -> None:
+    """Let a handle know that its task has ended: for good, or to be tried again as another."""
+    if retried is None:
+        if task.outcome != Outcome.SUCCESS:
+            handle.note_failure()
+        handle._done = True
+        task.job = None
+    else:
+        handle.retried(retried)
 
 
 def _make_kernel(settings: Settings, record: str | Path | None) -> Kernel:
