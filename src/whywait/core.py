@@ -196,7 +196,7 @@ class Core(Services):
             self._journal.deliver()
         return go_on
 
-    def ended(  # noqa: C901, PLR0912 - in one piece for speed
+    def ended(  # noqa: PLR0912 - in one piece for speed
         self,
         handle: Handle[Any],
         outcome: Ended,
