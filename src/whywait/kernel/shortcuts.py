@@ -162,6 +162,7 @@ class Shortcuts:
             or not task.plain
             or task.state != RUNNING
             or scope.state != SCOPE_RUNS
+            or not scope.activated
             or scope.counted
             or self._slots.free < 0
             or self._expiries.heap
