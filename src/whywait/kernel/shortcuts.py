@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from whywait.kernel.events import SUCCESS_DETAILS, Kind
+from whywait.kernel.graph import BY_ID
 from whywait.kernel.lanes import TRIM
 from whywait.kernel.model import GENERATED_ID_PREFIX, Demand, Policy, Priority, Task
 from whywait.kernel.state import Outcome, ScopeState, TaskState, Wait
@@ -34,7 +35,6 @@ STARTED: Final = Kind.TASK_STARTED
 SUBMITTED: Final = Kind.TASK_SUBMITTED
 IS_READY: Final = Kind.TASK_READY
 DEPENDENCY: Final = Wait.DEPENDENCY
-BY_ID: Final = attrgetter("id")
 BY_NUMBER: Final = attrgetter("number")  # generated ids sort by it
 PLAIN: Final[tuple[int, Demand]] = (Priority.NORMAL, ())
 
