@@ -245,12 +245,12 @@ class Shortcuts:
                     stats.wait_ns[mode] += waited
                     told = (mode, waited)
                 stats.recent_waits_ns.append(waited)
-            else:  # it was QUEUED before
+            else:  # it was QUEUED or PAUSED before
                 assert waits.__class__ is dict, "only the last stay in READY is told by a number"
                 if waited:
                     waits[mode] = waits.get(mode, 0) + waited
                 stats.started(waits)
-                told = waits
+                told = waits or None
         else:
             dispatcher.account(now, new, lane)
             waits = new.waits
