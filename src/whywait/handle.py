@@ -247,7 +247,7 @@ class Handle(Generic[T]):
         fn, kwargs = self._fn, self._kwargs
         if kwargs is None:
             return fn, self._args, {}
-        return fn, tuple(map(_resolved, self._args)), {key: _resolved(kwargs[key]) for key in kwargs}
+        return fn, tuple(self.resolved_args()), {key: _resolved(kwargs[key]) for key in kwargs}
 
     def arguments_elsewhere(self) -> list[Elsewhere]:
         """Return the results among the arguments that have yet to come to this process."""
@@ -260,7 +260,11 @@ class Handle(Generic[T]):
         fn, kwargs = self._fn, self._kwargs
         if kwargs is None:
             return fn(*self._args)
-        return fn(*map(_resolved, self._args), **{key: _resolved(kwargs[key]) for key in kwargs})
+        return fn(*self.resolved_args(), **{key: _resolved(kwargs[key]) for key in kwargs})
+
+    def resolved_args(self) -> list[Any]:
+        """Return the arguments by position, handles among them replaced by results."""
+        return [fetched(arg._value) if isinstance(arg, Handle) else arg for arg in self._args]
 
     def failed(self, error: BaseException) -> tuple[str, str | None, bool]:
         """Keep what the body raised; return outcome, cause and whether it may be retried."""

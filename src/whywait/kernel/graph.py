@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from whywait.kernel.state import Outcome, TaskState
 
 if TYPE_CHECKING:
     from whywait.kernel.model import Task
+
+BY_ID: Final = attrgetter("id", "number")  # the order in which tasks are woken; scopes may use the same id
 
 _SLACK: Final = 64
 
@@ -25,6 +28,8 @@ def link(task: Task, after: Iterable[Task], after_ended: Iterable[Task]) -> Task
     for dependency in after:
         latest = dependency.latest()
         if latest.outcome is None:
+            if latest.successors is not None and latest.successors[-1] is task:
+                continue  # it awaits two attempts of one task
             latest.successors = _with(latest.successors, task)
             task.after = _with(task.after, dependency)
             task.unmet += 1
