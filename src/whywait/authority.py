@@ -14,14 +14,12 @@ from whywait.devtools import open_devtools
 from whywait.engines.base import Engine
 from whywait.engines.registry import Engines
 from whywait.errors import ForeignRef, InvalidTransition, StaleRef, UnknownScope, UnknownTask
-from whywait.explain import Why, in_words
 from whywait.handle import Handle
 from whywait.journal import Events
 from whywait.kernel.events import Event, RawEvent
 from whywait.kernel.lanes import Order
 from whywait.kernel.model import Ref, Retry, Task
 from whywait.kernel.model import Scope as KernelScope
-from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import ScopeState, TaskState
 from whywait.lazy import asyncio
 from whywait.scope import Scope, ScopeOptions, open_scope
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from whywait.devtools.server import DevTools
+    from whywait.explain import Why
+    from whywait.kernel.snapshot import Snapshot
     from whywait.run_report import Report
 
 _tokens = itertools.count(1)
@@ -237,6 +237,8 @@ class Authority(Core):
 
     def why_handle(self, handle: Handle[Any]) -> Why:
         """Return why a task waits, or what it does, or how its whole wait divided, over all attempts."""
+        from whywait.explain import in_words
+
         with self.lock:
             why = self.kernel.why(monotonic_ns(), handle._task, handle._attempts or ())
         if why.running_ns is not None:

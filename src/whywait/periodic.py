@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from whywait.errors import ConfigError
 from whywait.handle import Handle
 from whywait.kernel.model import Ref, Retry
-from whywait.kernel.snapshot import PeriodicView
 from whywait.raised import shown_error, tell_log, with_message
 from whywait.settings import Seconds, Size, duration_ns
 from whywait.submission import prepare
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from whywait.kernel.model import Scope as KernelScope
     from whywait.kernel.model import Task
     from whywait.kernel.periodic import Periodic as KernelPeriodic
+    from whywait.kernel.snapshot import PeriodicView
 
 
 class Trigger(Handle[Any]):
@@ -160,6 +160,8 @@ class Periodic:
 
     def status(self) -> PeriodicView:
         """Return where it stands now; times are those of ``time.monotonic_ns``, as in events."""
+        from whywait.kernel.snapshot import PeriodicView
+
         with self._authority.lock:
             return PeriodicView(**self._periodic.status())
 
