@@ -3,12 +3,10 @@
 import http.client
 import json
 import threading
-import time
 from contextlib import contextmanager
 
+from patience import PATIENCE_S
 from whywait import Authority
-
-PATIENCE_S = 20
 
 
 class Answer:
@@ -46,17 +44,6 @@ def get(tools, path):
     answer = ask(tools, path)
     assert answer.status == 200, answer.body
     return answer.json
-
-
-def until(condition):
-    """Wait until something holds and return it."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 class Stream:

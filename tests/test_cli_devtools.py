@@ -11,7 +11,8 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
-from devtools_client import Gate, get, served, until
+from devtools_client import Gate, get, served
+from patience import until
 from terminal import Terminal
 from whywait.bridges.jsonl import JsonLines
 from whywait.cli import execute

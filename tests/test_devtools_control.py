@@ -5,7 +5,8 @@ import threading
 import pytest
 
 import whywait
-from devtools_client import Gate, ask, get, served, until
+from devtools_client import Gate, ask, get, served
+from patience import until
 from whywait.devtools.routes import ROUTES
 
 CONTROL = [route for route in ROUTES if route.control]

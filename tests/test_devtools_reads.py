@@ -2,7 +2,8 @@
 
 import pytest
 
-from devtools_client import ask, get, served, until
+from devtools_client import ask, get, served
+from patience import until
 from whywait import Infeasible, Retry
 from whywait.devtools.routes import ROUTES
 

@@ -3,7 +3,8 @@
 import json
 import threading
 
-from devtools_client import Gate, Stream, ask, get, served, until
+from devtools_client import Gate, Stream, ask, get, served
+from patience import until
 from whywait import Authority, Retry
 from whywait.devtools.feed import Feed, event_json
 from whywait.devtools.table import ROW_FIELDS, TaskTable, picture

@@ -7,10 +7,9 @@ import threading
 import pytest
 
 from invariants import check_invariants
-from process_bodies import until
+from patience import PATIENCE_S, until
 from whywait import Authority, Retry, WhywaitError
 
-WAIT_S = 30.0
 IN_THIS_PROCESS = ("thread", "simple", "asyncio")
 
 
@@ -78,14 +77,14 @@ def echo(value):
 
 @pytest.fixture(params=IN_THIS_PROCESS)
 def authority(request):
-    with Authority(slots=1, engine=request.param, grace=WAIT_S) as authority:
+    with Authority(slots=1, engine=request.param, grace=PATIENCE_S) as authority:
         yield authority
         check_goes_on(authority)
 
 
 def check_goes_on(authority):
     """Nothing holds a slot, the kernel is in order, and the next task runs."""
-    assert authority.submit(int).result(WAIT_S) == 0
+    assert authority.submit(int).result(PATIENCE_S) == 0
     until(lambda: authority.stats()["active"] == 0)
     with authority.lock:
         check_invariants(authority.kernel, 1 << 62, rested=False)
@@ -107,7 +106,7 @@ def check_goes_on(authority):
 def test_an_error_that_answers_nothing_is_an_error_like_another(authority, kind):
     """T2, T4: whatever is raised, the task ends as ERROR with that very object and gives its slot back."""
     handle = authority.submit(throw, kind)
-    error = handle.exception(WAIT_S)
+    error = handle.exception(PATIENCE_S)
     assert type(error) is kind
     assert (handle.outcome, handle.cause) == ("ERROR", "exception")
 
@@ -116,14 +115,14 @@ def test_an_error_in_a_worker_process_that_answers_nothing():
     """T2: nor does it harm the worker."""
     with Authority(slots=1, engine="process") as authority:
         for kind in (NoTracebackError, NoTextError, NoEqualsError):
-            assert authority.submit(throw, kind).exception(WAIT_S) is not None
-        assert authority.submit(echo, 5).result(WAIT_S) == 5
+            assert authority.submit(throw, kind).exception(PATIENCE_S) is not None
+        assert authority.submit(echo, 5).result(PATIENCE_S) == 5
 
 
 def test_a_class_that_cannot_tell_its_errors_retries_none(authority, caplog):
     """T7: `on` with a class that raises when it is asked: no retry, said in the log, and the slot comes back."""
     handle = authority.submit(throw, ValueError, retry=Retry(3, on=(UnclearError,)))
-    assert isinstance(handle.exception(WAIT_S), ValueError)
+    assert isinstance(handle.exception(PATIENCE_S), ValueError)
     assert len(handle.attempts) == 1
     assert "cannot be told" in caplog.text
 
@@ -158,8 +157,8 @@ def test_a_periodic_with_errors_that_answer_nothing(authority, caplog):
 def test_results_and_arguments_that_raise_at_every_touch(authority):
     """T5, G4: they pass through and are let go."""
     handle = authority.submit(echo, Prickly())
-    assert type(handle.result(WAIT_S)) is Prickly
-    assert type(authority.submit(echo, handle).result(WAIT_S)) is Prickly
+    assert type(handle.result(PATIENCE_S)) is Prickly
+    assert type(authority.submit(echo, handle).result(PATIENCE_S)) is Prickly
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, SystemExit, KeyboardInterrupt, NoTextError, NoTracebackError])
@@ -196,7 +195,7 @@ def test_callbacks_that_act_on_everything(authority):
             raise
 
     authority.submit(echo, 1).add_done_callback(act)
-    assert ended.wait(WAIT_S)
+    assert ended.wait(PATIENCE_S)
     assert problems == []
 
 
@@ -211,7 +210,7 @@ def test_a_callback_that_disposes_of_the_authority():
             disposed.set()
 
         authority.submit(echo, 1).add_done_callback(dispose)
-        assert disposed.wait(WAIT_S), engine
+        assert disposed.wait(PATIENCE_S), engine
         authority.dispose()
 
 
@@ -236,13 +235,13 @@ def test_submitting_in_the_midst_of_a_collection(authority):
     try:
         gc.set_threshold(3)
         own = [authority.submit(echo, [number]) for number in range(300)]
-        results = [handle.result(WAIT_S) for handle in own]
+        results = [handle.result(PATIENCE_S) for handle in own]
     finally:
         gc.set_threshold(*threshold)
         gc.callbacks.remove(submit)
     assert results == [[number] for number in range(300)]
     assert accepted
-    assert {handle.result(WAIT_S) for handle in accepted} <= {"start", "stop"}
+    assert {handle.result(PATIENCE_S) for handle in accepted} <= {"start", "stop"}
 
 
 def test_a_logger_that_raises(authority):
@@ -258,7 +257,7 @@ def test_a_logger_that_raises(authority):
     try:
         handle = authority.submit(throw, ValueError)
         handle.add_done_callback(lambda _: throw(RuntimeError))
-        assert isinstance(handle.exception(WAIT_S), ValueError)
-        assert authority.submit(echo, 1).result(WAIT_S) == 1
+        assert isinstance(handle.exception(PATIENCE_S), ValueError)
+        assert authority.submit(echo, 1).result(PATIENCE_S) == 1
     finally:
         log.removeHandler(broken)

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 import whywait
-from process_bodies import until
+from patience import PATIENCE_S, until
 from whywait import Authority
 
-WAIT_S = 30.0
 WINDOW_S = 0.4  # many times the period of any polling that would hurt
 
 
@@ -46,12 +45,12 @@ def test_an_idle_authority_does_not_wake_up(engine):
     """C1: after all kinds of work, with a far deadline set and somebody waiting, its threads sleep."""
     others = set(threading.enumerate())
     stop = threading.Event()
-    with Authority(slots=4, engine=engine, grace=WAIT_S) as authority:
+    with Authority(slots=4, engine=engine, grace=PATIENCE_S) as authority:
         for _ in range(3):
-            authority.submit(int).result(WAIT_S)
+            authority.submit(int).result(PATIENCE_S)
         if engine != "process":
-            authority.submit(nap).result(WAIT_S)
-            authority.submit(stop.wait, WAIT_S, engine="thread", timeout=WAIT_S)  # a timer, far away
+            authority.submit(nap).result(PATIENCE_S)
+            authority.submit(stop.wait, PATIENCE_S, engine="thread", timeout=PATIENCE_S)  # a timer, far away
         authority.scope("far").periodic(int, every=3600.0)
         waiter = threading.Thread(target=authority.get_scope("default").wait)
         waiter.start()
@@ -61,7 +60,7 @@ def test_an_idle_authority_does_not_wake_up(engine):
             assert quietest(mine) == 0
         finally:
             stop.set()
-            waiter.join(WAIT_S)
+            waiter.join(PATIENCE_S)
 
 
 def test_a_body_that_waits_does_not_wake_up():
@@ -78,10 +77,10 @@ def test_a_body_that_waits_does_not_wake_up():
         while not go.wait(0.001):
             whywait.current().checkpoint()
 
-    with Authority(slots=4, pause_timeout=WAIT_S, grace=WAIT_S) as authority:
+    with Authority(slots=4, pause_timeout=PATIENCE_S, grace=PATIENCE_S) as authority:
         listener, parked = authority.submit(listening), authority.submit(parking)
         for _ in range(2):
-            assert begun.acquire(timeout=WAIT_S)
+            assert begun.acquire(timeout=PATIENCE_S)
         parked.pause()
         reader = threading.Thread(target=listener.exception)
         reader.start()
@@ -92,4 +91,4 @@ def test_a_body_that_waits_does_not_wake_up():
             go.set()
             parked.resume()
             listener.cancel()
-            reader.join(WAIT_S)
+            reader.join(PATIENCE_S)

@@ -8,12 +8,12 @@ import threading
 
 import pytest
 
+from patience import PATIENCE_S
 from whywait.authority import Authority
 from whywait.errors import ConfigError, QueueFull, TaskDropped
 from whywait.kernel.lanes import Aging, Strict
 from whywait.settings import SCHEDULERS, Given
 
-PATIENCE_S = 30  # how long anything may take on a loaded machine
 CORES = os.cpu_count() or 1
 
 
