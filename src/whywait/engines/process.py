@@ -53,11 +53,15 @@ class ProcessEngine(Engine):
 
     def start(self, handle: Handle[Any]) -> None:
         """Have the pump send the task to a worker."""
-        self._pump.post(handle)
+        self.start_all([handle])
 
     def start_all(self, handles: list[Handle[Any]]) -> None:
         """Have the pump send the tasks to workers."""
-        self._pump.post_all(handles)
+        try:
+            self._pump.post_all(handles)
+        except (OSError, RuntimeError) as error:  # the system gives no thread or no pipe
+            for handle in self._pump.take_back():
+                self.authority.ended(handle, _fail(handle, f"nobody could send it to a worker process: {error}", error))
 
     def look_again(self, count: int) -> None:  # noqa: ARG002 - it looks for all
         """Have the pump look for tasks."""

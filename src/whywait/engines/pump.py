@@ -14,7 +14,7 @@ import select
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from io import FileIO
 from time import monotonic
@@ -115,6 +115,12 @@ class Pump:
         elif self._turn is None:
             self._start()
 
+    def take_back(self) -> Iterator[Any]:
+        """Return what was posted and nobody has begun, one after the other."""
+        with suppress(IndexError):
+            while True:
+                yield self._inbox.popleft()
+
     def close(self) -> None:
         """End the threads; one that is held up ends after its step."""
         with self._lock:
@@ -135,7 +141,14 @@ class Pump:
             self._wake_out, self._wake_in = FileIO(reading), FileIO(writing, "w")
             turn = self._turn = _Turn()
             turn.thread = threading.Thread(target=self._lead, args=(turn,), name=self._name, daemon=True)
-        turn.thread.start()
+            try:
+                turn.thread.start()
+            except BaseException:
+                if not turn.thread.is_alive():  # the next who posts tries again
+                    self._turn = None
+                    self._wake_out.close()
+                    self._wake_in.close()
+                raise
         self._call_understudy()
 
     def _wake(self) -> None:
@@ -171,7 +184,7 @@ class Pump:
         """Wait until something is to do; return what is readable."""
         self._is_asleep = True
         if self._inbox:  # posted before the line above: nobody wakes us
-            self._is_asleep = False
+            self._get_up()
             return []
         began_s = monotonic()
         events: list[tuple[int, int]] = []
@@ -179,13 +192,16 @@ class Pump:
             while not events and monotonic() - began_s < SPIN_S:
                 events = turn.poll.poll(0)
         events = events or turn.poll.poll(limit_s * 1000)
-        self._is_asleep = False
+        self._get_up()
         self._is_swift = bool(events) and monotonic() - began_s < SWIFT_S
-        if self._understudy_sleeps:
-            self._bell.set()
         if not events and limit_s == NAP_S:
             self._inbox.append(_REST)
         return events
+
+    def _get_up(self) -> None:
+        self._is_asleep = False
+        if self._understudy_sleeps:  # it may have seen that we sleep
+            self._bell.set()
 
     def _begin_turn(self, turn: _Turn) -> None:
         if signal.getsignal(signal.SIGPIPE) == signal.SIG_DFL:  # a write to who is gone must not end the program
@@ -248,7 +264,10 @@ class Pump:
             turn.poll.register(fd, select.POLLIN)
 
     def _call_understudy(self) -> None:
-        threading.Thread(target=self._stand_by, name=f"{self._name}-understudy", daemon=True).start()
+        try:
+            threading.Thread(target=self._stand_by, name=f"{self._name}-understudy", daemon=True).start()
+        except RuntimeError as error:  # the system gives no more threads; who leads goes on leading
+            log.warning("%s has no understudy: a slow callback may hold up other tasks: %s", self._name, error)
 
     def _stand_by(self) -> None:
         """Look after whoever leads; lead when it is held up."""
