@@ -247,7 +247,8 @@ class Handle(Generic[T]):
         fn, kwargs = self._fn, self._kwargs
         if kwargs is None:
             return fn, self._args, {}
-        return fn, tuple(map(_resolved, self._args)), {key: _resolved(kwargs[key]) for key in kwargs}
+        args = tuple([fetched(arg._value) if isinstance(arg, Handle) else arg for arg in self._args])
+        return fn, args, {key: _resolved(kwargs[key]) for key in kwargs} if kwargs else kwargs
 
     def call_here(self) -> Any:  # noqa: ANN401 - a coroutine or what a plain function returns
         """Call the function in the present context; a coroutine is the caller's to await."""

@@ -18,7 +18,7 @@ from whywait.kernel.state import OPEN_SCOPE_STATES, ScopeState
 from whywait.lazy import asyncio
 from whywait.periodic import Periodic, PeriodicOptions, add_periodic
 from whywait.settings import UNSET, Seconds, seconds
-from whywait.submission import Call, TaskOptions, changed, prepare
+from whywait.submission import Call, TaskOptions, awaited_tasks, changed, prepare
 from whywait.waiters import finish, refuse_on_loop
 
 if TYPE_CHECKING:
@@ -110,10 +110,10 @@ class Scope:
         """
         authority, kernel_scope = self._authority, self._kernel_scope
         handle: Handle[Any] = Handle(authority, fn, args, copy_context(), self._engine_for(fn, options))
-        request = None
-        if options or (args and any(isinstance(value, Handle) for value in args)):
-            request = prepare(authority, kernel_scope, handle, args, options)
-        authority.admit(handle, kernel_scope, request)
+        if options:
+            authority.admit(handle, kernel_scope, prepare(authority, kernel_scope, handle, args, options))
+        else:
+            authority.admit(handle, kernel_scope, None, awaited_tasks(authority, handle, args) if args else None)
         return handle
 
     def submit_many(self, calls: Iterable[Call | Callable[..., Any]]) -> list[Handle[Any]]:

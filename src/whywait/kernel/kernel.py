@@ -90,7 +90,7 @@ class Kernel:
         shortcuts = Shortcuts(life)
         self.enter = shortcuts.enter
         self.pass_on = shortcuts.pass_on
-        self._queue = shortcuts.queue
+        self.queue = shortcuts.queue
 
     # Scopes
 
@@ -148,7 +148,7 @@ class Kernel:
         if priority.__class__ is int and not after_ended:  # 50.0 and True would find the lanes of 50 and 1
             key = (priority, demand)
             if after:
-                task = self._queue(now, scope, job, key, name, policy, after)
+                task = self.queue(now, scope, job, after, key, name, policy)
             else:
                 task = self.enter(now, scope, job, key, name, policy)
             if task is not None:
@@ -247,7 +247,8 @@ class Kernel:
         if outcome == Outcome.SUCCESS:
             new = self.pass_on(now, task)
             if new is not None:
-                return None, [new]
+                started = [new]
+                return None, self.dispatch(now, started) if self.dispatcher.slots.free > 0 else started
         return self.ended(now, task, outcome, cause, retryable), self.dispatch(now)
 
     def following(self, now: int, task: Task, most: int) -> list[Task]:
