@@ -33,6 +33,8 @@ def authority():
         ({"soft": {"ram": "1GB"}}, "write ram='1GB'"),
         ({"soft": {"disk": "many"}}, 'disk: "many" is not a size'),
         ({"ram": "8XB"}, 'ram: "8XB" is not a size'),
+        ({"grace": 1e300}, "grace: 1e+300 is too long for a duration: expected at most ten years"),
+        ({"timeout": "4000d"}, 'timeout: "4000d" is too long for a duration: expected at most ten years'),
     ],
 )
 def test_an_authority_names_the_setting(options, words):

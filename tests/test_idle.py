@@ -1,17 +1,23 @@
 """Nobody looks at a clock: while nothing is due, no thread of an authority runs."""
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import pytest
 
 import whywait
 from patience import PATIENCE_S, until
-from whywait import Authority
+from whywait import Authority, TaskTimeout
 
 WINDOW_S = 0.4  # many times the period of any polling that would hurt
+
+
+def wait_for_signal():
+    whywait.current().signal.wait(PATIENCE_S)
 
 
 async def nap():
@@ -61,6 +67,36 @@ def test_an_idle_authority_does_not_wake_up(engine):
         finally:
             stop.set()
             waiter.join(PATIENCE_S)
+
+
+@pytest.mark.parametrize("engine", ["thread", "simple", "process"])
+def test_an_authority_that_nobody_holds_any_more_is_let_go(engine, monkeypatch):
+    """O5: neither left by `with` nor disposed of; its threads and processes end when they have had nothing to do."""
+    for name in ("clock.IDLE_S", "engines.pump.NAP_S", "engines.process.IDLE_S", "engines.thread.ThreadEngine.idle_s"):
+        monkeypatch.setattr(f"whywait.{name}", 0.01)
+    others = set(threading.enumerate())
+    authority = Authority(slots=1, engine=engine)
+    handles = [authority.submit(int, timeout=0.01) for _ in range(3)]  # the timeouts start the clock
+    for handle in handles:
+        handle.exception(PATIENCE_S)
+    gone = weakref.ref(authority)
+    del authority, handles, handle
+
+    def is_gone():
+        gc.collect()
+        return gone() is None and set(threading.enumerate()) <= others
+
+    until(is_gone, lambda: f"the end of {set(threading.enumerate()) - others}")
+
+
+def test_a_clock_whose_thread_has_ended_starts_another_one(monkeypatch):
+    """T6: a timeout that is set later is kept all the same, also beside one that is far away."""
+    monkeypatch.setattr("whywait.clock.IDLE_S", 0.0)
+    with Authority(slots=4) as authority:
+        far = authority.submit(wait_for_signal, timeout="3650d")
+        for _ in range(3):
+            assert isinstance(authority.submit(wait_for_signal, timeout=0.001).exception(PATIENCE_S), TaskTimeout)
+        far.cancel()
 
 
 def test_a_body_that_waits_does_not_wake_up():

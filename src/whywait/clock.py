@@ -8,10 +8,12 @@ import threading
 from collections.abc import Callable
 from heapq import heappop, heappush
 from time import monotonic_ns
+from typing import Final
 
 log = logging.getLogger("whywait")
 
-FAR_FUTURE_NS = 1 << 62
+FAR_FUTURE_NS: Final = 1 << 62
+IDLE_S: Final = 30.0  # after this long without anything to wait for the thread ends: it keeps its authority alive
 
 
 class Clock:
@@ -48,8 +50,9 @@ class Clock:
             self._closed = True
             self._heap.clear()
             self._condition.notify()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
 
     def _wake(self) -> None:
         if self._thread is not None:
@@ -57,6 +60,9 @@ class Clock:
         elif not self._closed:
             self._thread = threading.Thread(target=self._run, name="whywait-clock", daemon=True)
             self._thread.start()
+
+    def _is_idle(self) -> bool:
+        return not self._heap and self.kernel_at_ns == FAR_FUTURE_NS and not self._closed
 
     def _run(self) -> None:
         while (fn := self._next()) is not None:
@@ -72,8 +78,12 @@ class Clock:
                 heap = self._heap
                 at_ns = min(self.kernel_at_ns, heap[0][0]) if heap else self.kernel_at_ns
                 left_ns = at_ns - monotonic_ns()
-                if left_ns > 0:
-                    self._condition.wait(None if at_ns == FAR_FUTURE_NS else left_ns / 1e9)
+                if at_ns == FAR_FUTURE_NS:
+                    if not self._condition.wait(IDLE_S) and self._is_idle():
+                        self._thread = None  # whoever sets something starts another one
+                        return None
+                elif left_ns > 0:
+                    self._condition.wait(min(left_ns / 1e9, threading.TIMEOUT_MAX))
                 elif self.kernel_at_ns == at_ns:
                     self.kernel_at_ns = FAR_FUTURE_NS  # whoever looks from now on sets the next one
                     return self._tick

@@ -7,6 +7,7 @@ import re
 from typing import Final
 
 from whywait.errors import ConfigError
+from whywait.kernel.model import LONGEST_S
 from whywait.lazy import fractions
 
 NS_PER_MS: Final = 1_000_000
@@ -80,6 +81,13 @@ def parse_size(value: object) -> int:
 
 def parse_duration_ns(value: object) -> int:
     """Turn seconds (``2``, ``0.5``) or ``"500ms"``, ``"5m"``, ``"1h30m"`` into nanoseconds; else raise ConfigError."""
+    ns = _duration_ns(value)
+    if ns > LONGEST_S * NS_PER_S:
+        raise ConfigError(f"{shown(value)} is too long for a duration: expected at most ten years")
+    return ns
+
+
+def _duration_ns(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return int(value) * NS_PER_S
     if isinstance(value, float) and math.isfinite(value) and value >= 0:

@@ -46,7 +46,7 @@ class ProcessEngine(Engine):
         if sys.platform == "win32":
             raise ConfigError("the process engine needs the pipes and process groups of POSIX: use another engine")
         require_cloudpickle()
-        self._pump = Pump("whywait-process", self._begin, self._serve, self._tell, self._retire_idle)
+        self._pump = Pump("whywait-process", self._begin, self._serve, self._tell, self._rest)
         self._functions = Functions()
         self._workers: set[WorkerProcess] = set()
         self._idle: deque[WorkerProcess] = deque()
@@ -207,7 +207,12 @@ class ProcessEngine(Engine):
         self._workers.discard(worker)
         return worker.bury()
 
-    def _retire_idle(self, idle_s: float = IDLE_S) -> None:
+    def _rest(self) -> bool:
+        """End the workers that nobody needed for a while; return whether none is left."""
+        self._retire_idle(IDLE_S)
+        return not self._workers
+
+    def _retire_idle(self, idle_s: float) -> None:
         """End the workers that had nothing to do for so long."""
         retiring = []
         before = monotonic() - idle_s
