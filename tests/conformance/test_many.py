@@ -1,5 +1,6 @@
 """D, P, T: many tasks, many submitters, many authorities."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -193,7 +194,8 @@ def test_cancel_races_with_the_end(wide, body):
 def test_a_finaliser_may_submit_and_never_deadlocks(engine, promises):
     """T3: in the middle of anything, wherever the collector strikes: it works or it raises."""
     command = [sys.executable, "-W", "error", str(FINALISER), engine, promises.form]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     worked, refused = map(int, done.stdout.split())
     assert worked > 0
