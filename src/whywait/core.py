@@ -196,7 +196,7 @@ class Core(Services):
             self._journal.deliver()
         return go_on
 
-    def ended(  # noqa: C901, PLR0912 - in one piece for speed
+    def ended(  # noqa: PLR0912 - in one piece for speed
         self,
         handle: Handle[Any],
         outcome: Ended,
@@ -218,13 +218,7 @@ class Core(Services):
                 retried, started = kernel.ended(now, task, *outcome), kernel.dispatch(now)
             else:
                 retried, started = kernel.turn(now, task, *outcome)
-            if retried is None:
-                if task.outcome != Outcome.SUCCESS:
-                    handle.note_failure()
-                handle._done = True
-                task.job = None
-            else:
-                handle.retried(retried)
+            _follow(handle, task, retried)
             if (
                 kernel.settled
                 or kernel.requests
@@ -269,13 +263,7 @@ class Core(Services):
         def act(now: int) -> bool:
             task = handle._task
             retried, has_started = self.kernel.hand_on(now, task, *outcome, heir._task)
-            if retried is None:
-                if task.outcome != Outcome.SUCCESS:
-                    handle.note_failure()
-                handle._done = True
-                task.job = None
-            else:
-                handle.retried(retried)
+            _follow(handle, task, retried)
             return has_started
 
         has_started = self.command(act)
@@ -332,8 +320,9 @@ class Core(Services):
     def take_in(self, work: Work) -> None:
         """Take what the kernel has decided but for what starts. Doing it twice does no harm."""
         kernel = self.kernel
-        work.requests += kernel.requests
-        kernel.requests.clear()
+        if kernel.requests:
+            work.requests += kernel.requests
+            kernel.requests.clear()
         handles = work.handles
         for task in kernel.settled:
             handle = task.job
@@ -352,9 +341,10 @@ class Core(Services):
             self._watchers = waiting
         if self._pause_waiters:
             self._release_pause_waiters()
-        deadline = kernel.next_deadline()
-        if deadline is not None and deadline < self._clock.kernel_at_ns:
-            self._clock.tick_at(deadline)
+        if not self._nothing_sooner():
+            deadline = kernel.next_deadline()
+            if deadline is not None and deadline < self._clock.kernel_at_ns:
+                self._clock.tick_at(deadline)
 
     def carry_out(self, work: Work) -> None:
         """Start, ask, and tell, outside the lock; where it was broken off, it can be called again and goes on."""
@@ -370,7 +360,9 @@ class Core(Services):
             del work.requests[0]
         handles = work.handles
         if handles:
-            warn_of_drops([handle._task for handle in handles if handle._task.outcome == Outcome.REJECTED])
+            dropped = [handle._task for handle in handles if handle._task.outcome == Outcome.REJECTED]
+            if dropped:
+                warn_of_drops(dropped)
             for handle in handles:
                 self._finished(handle)
             handles.clear()
@@ -418,6 +410,17 @@ class Core(Services):
             if task is None or task.state != TaskState.RUNNING or task.pause_timer is None:
                 for tell in self._pause_waiters.pop(number):
                     tell()
+
+
+def _follow(handle: Handle[Any], task: Task, retried: Task | None) -> None:
+    """Let a handle know that its task has ended: for good, or to be tried again as another."""
+    if retried is None:
+        if task.outcome != Outcome.SUCCESS:
+            handle.note_failure()
+        handle._done = True
+        task.job = None
+    else:
+        handle.retried(retried)
 
 
 def _make_kernel(settings: Settings, record: str | Path | None) -> Kernel:

@@ -9,7 +9,7 @@ completions, :meth:`Kernel.fire`, submissions, other commands, :meth:`Kernel.dis
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from whywait.errors import ConfigError, InvalidTransition, QueueFull, Rejected, UnknownTask
 from whywait.kernel import limits as limits_of
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from whywait.kernel.snapshot import Snapshot
     from whywait.kernel.why import Why
 
+CANCELLED_DETAILS: Final = (("cause", Cause.CANCELLED),)
 _DEFAULT_LIMITS = Limits()
 _DEFAULT_BUDGET = Budget()
 _DEFAULT_POLICY = Policy()
@@ -340,8 +341,11 @@ class Kernel:
 
     def cancel(self, now: int, task: Task) -> None:
         """End a pending task at once, ask a running one to abort; idempotent."""
-        life = self._life
-        if task.pending:
+        life, lane = self._life, task.lane
+        if task.state == TaskState.READY and task.plain and task.successors is None and lane is not None:
+            life.end_alone(now, task, Outcome.ABORTED, Cause.CANCELLED, CANCELLED_DETAILS, None)
+            self.dispatcher.take_out(now, task, lane)
+        elif task.pending:
             life.end_with_dependents(now, task, Outcome.ABORTED, Cause.CANCELLED)
         elif task.holds_slot and task.abort is None:
             life.abort(now, task, Outcome.ABORTED, Cause.CANCELLED)
