@@ -34,6 +34,7 @@ def authority():
         ({"soft": {"disk": "many"}}, 'disk: "many" is not a size'),
         ({"ram": "8XB"}, 'ram: "8XB" is not a size'),
         ({"grace": 1e300}, "grace: 1e+300 is too long for a duration: expected at most ten years"),
+        ({"retry": Retry(1, max_backoff=1e300)}, "retry max_backoff 1e+300 is not allowed: use at most 315,360,000 s"),
         ({"timeout": "4000d"}, 'timeout: "4000d" is too long for a duration: expected at most ten years'),
     ],
 )

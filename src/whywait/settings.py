@@ -200,6 +200,8 @@ def _named(argument: str, amounts: Mapping[str, Size]) -> dict[str, int]:
 def as_retry(value: int | Retry | None) -> Retry | None:
     """Return the retry policy that a number or a Retry stands for; None for no retries."""
     if isinstance(value, Retry):
+        if value.max_backoff > LONGEST_S:
+            raise ConfigError(f"retry max_backoff {value.max_backoff!r} is not allowed: use at most {LONGEST_S:,} s")
         return value if value.times else None
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
         return Retry(value) if value else None

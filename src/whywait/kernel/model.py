@@ -87,8 +87,6 @@ class Retry:
             value = getattr(self, name)
             if not (isinstance(value, int | float) and 0 <= value < float("inf")):
                 raise ConfigError(f"retry {name} {value!r} is not allowed: use a finite number of 0 or more")
-        if self.max_backoff > LONGEST_S:
-            raise ConfigError(f"retry max_backoff {self.max_backoff!r} is not allowed: use at most {LONGEST_S:,} s")
         if not (isinstance(self.jitter, int | float) and 0 <= self.jitter <= 1):
             raise ConfigError(f"retry jitter {self.jitter!r} is not allowed: use a number from 0 to 1")
         kinds = self.on if isinstance(self.on, tuple) else (self.on,)
