@@ -98,12 +98,8 @@ class Dispatcher:
         lane = task.lane
         assert lane is not None, "a READY task is in a lane"
         self.account(now, task, lane)
-        task.lane = None
-        self.take_out(now, task, lane)
-
-    def take_out(self, now: int, task: Task, lane: Lane) -> None:
-        """Take a task out of its lane whose stay there is charged."""
         was_head = lane.remove(task)
+        task.lane = None
         bench = lane.bench
         if bench is not None and was_head:
             self._off_bench(lane, bench)

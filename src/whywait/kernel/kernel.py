@@ -341,10 +341,10 @@ class Kernel:
 
     def cancel(self, now: int, task: Task) -> None:
         """End a pending task at once, ask a running one to abort; idempotent."""
-        life, lane = self._life, task.lane
-        if task.state == TaskState.READY and task.plain and task.successors is None and lane is not None:
+        life = self._life
+        if task.state == TaskState.READY and task.plain and task.successors is None:
+            self.dispatcher.leave(now, task)
             life.end_alone(now, task, Outcome.ABORTED, Cause.CANCELLED, CANCELLED_DETAILS, None)
-            self.dispatcher.take_out(now, task, lane)
         elif task.pending:
             life.end_with_dependents(now, task, Outcome.ABORTED, Cause.CANCELLED)
         elif task.holds_slot and task.abort is None:
