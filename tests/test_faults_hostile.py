@@ -1,5 +1,6 @@
 """What users hand over may answer any question by raising: errors, results, callbacks, subscribers, finalisers."""
 
+import asyncio
 import gc
 import logging
 import threading
@@ -261,3 +262,42 @@ def test_a_logger_that_raises(authority):
         assert authority.submit(echo, 1).result(PATIENCE_S) == 1
     finally:
         log.removeHandler(broken)
+
+
+def test_submitting_while_the_loop_for_coroutines_is_made(monkeypatch):
+    """T3: a finaliser may strike there, too; both tasks run, on one loop."""
+    make, inner = asyncio.new_event_loop, []
+
+    async def where():
+        return id(asyncio.get_running_loop())
+
+    with Authority(slots=2) as authority:
+
+        def make_and_submit():
+            inner.append(authority.submit(where))
+            return make()
+
+        monkeypatch.setattr(asyncio, "new_event_loop", make_and_submit)
+        outer = authority.submit(where)
+        assert outer.result(PATIENCE_S) == inner[0].result(PATIENCE_S)
+    assert len(inner) == 1
+
+
+def test_a_loop_for_coroutines_that_gets_no_thread_costs_its_task_only(monkeypatch):
+    """T2: the system gives no thread; the next task gets another loop."""
+    start = threading.Thread.start
+
+    def refuse(thread):
+        if thread.name == "whywait-loop":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def body():
+        return 1
+
+    with Authority(slots=1) as authority:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                authority.submit(body).result(PATIENCE_S)
+        assert authority.submit(body).result(PATIENCE_S) == 1

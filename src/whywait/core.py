@@ -196,7 +196,7 @@ class Core(Services):
             self._journal.deliver()
         return go_on
 
-    def ended(  # noqa: PLR0912 - in one piece for speed
+    def ended(  # noqa: C901, PLR0912 - in one piece for speed
         self,
         handle: Handle[Any],
         outcome: Ended,
@@ -214,8 +214,11 @@ class Core(Services):
         take(lock)
         try:
             now = monotonic_ns()
-            if later is None:  # who reports a success and may go on has tried the short way
-                retried, started = kernel.ended(now, task, *outcome), kernel.dispatch(now)
+            if later is None or outcome[0] != Outcome.SUCCESS:  # who reports a success here has tried the short way
+                retried = kernel.ended(now, task, *outcome)
+                if retried is None and task.outcome == Outcome.ERROR:
+                    self._abort_rest(now, task)
+                started = kernel.dispatch(now)
             else:
                 retried, started = kernel.turn(now, task, *outcome)
             _follow(handle, task, retried)
@@ -250,6 +253,13 @@ class Core(Services):
         elif self._journal.undelivered:
             self._journal.deliver()
         return go_on
+
+    def _abort_rest(self, now: int, task: Task) -> None:
+        """Dispose of the scopes that a failed task takes down, before anybody else of them starts in its place."""
+        for kernel_scope in () if task.periodic is not None else task.scope.chain:
+            scope = self.scopes.get(kernel_scope.key)
+            if scope is not None and scope.aborts_on_error:
+                self.kernel.dispose(now, kernel_scope)
 
     def following(self, handle: Handle[Any], most: int) -> list[Handle[Any]]:
         """Return whose turn it is after a running task if nothing changes: its like only, at most so many."""

@@ -316,6 +316,20 @@ def test_the_first_error_aborts_the_rest_where_that_is_asked_for(wide, body, sta
     assert not stage.has("b")
 
 
+def test_nobody_starts_in_the_place_of_the_task_whose_error_aborts_the_rest(authority, body, stage):
+    """O6, T5: the scope is disposed of before its slot is given to anybody of it; others get it as ever."""
+    gate = authority.submit(body.hold, stage, "first", "gate")
+    with pytest.raises(ExceptionGroup), authority.scope("s", on_error="abort") as scope:  # noqa: PT012 - leaving it is the test
+        scope.submit(body.fail, "broken")
+        next_one = scope.submit(body.value, 1, priority="low")
+        other = authority.submit(body.value, 2, priority="background")
+        stage.mark("gate")
+    assert next_one.cause == "scope_disposed"
+    assert other.result(PATIENCE_S) == 2
+    started = [event.id for event in authority.events() if event.kind == "TASK_STARTED"]
+    assert (gate.id in started, next_one.id in started) == (True, False)
+
+
 def test_an_error_that_also_leaves_the_block_is_not_lost(authority, body):
     """O6: the block raises what the failed task raised, when that is the same error, inside the group."""
     with pytest.raises(ExceptionGroup) as caught, authority.scope("s", on_error="abort") as scope:
