@@ -115,17 +115,18 @@ class Shortcuts:
                 return None
         if not awaited:
             return self.enter(now, scope, job, priority_and_demand, name, policy)
-        lane = scope.lanes.get(priority_and_demand)
+        lane, life = scope.lanes.get(priority_and_demand), self._life
         count = len(awaited)
         if (
             lane is None
             or scope.state != SCOPE_RUNS
             or scope.limited
+            or life.suspended
             or (count > 1 and len(set(awaited)) != count)
             or (name is not None and (not name or name in scope.ids or name[0] == GENERATED_ID_PREFIX))
         ):
             return None
-        life, dispatcher = self._life, self._dispatcher
+        dispatcher = self._dispatcher
         dispatcher.count = number = dispatcher.count + 1
         priority, demand = priority_and_demand
         task = Task(number, name, scope, priority, demand, policy or scope.policy, job, now)
