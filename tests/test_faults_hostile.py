@@ -301,3 +301,24 @@ def test_a_loop_for_coroutines_that_gets_no_thread_costs_its_task_only(monkeypat
             with pytest.raises(RuntimeError, match="can't start new thread"):
                 authority.submit(body).result(PATIENCE_S)
         assert authority.submit(body).result(PATIENCE_S) == 1
+
+
+@pytest.mark.parametrize("name", ["whywait-clock", "whywait-process", "whywait-thread", "whywait-loop"])
+def test_a_finaliser_in_the_first_steps_of_a_thread_may_submit(name, monkeypatch):
+    """T3: who starts a thread waits for its first steps, and holds no lock that a finaliser there may want."""
+    bootstrap, found = threading.Thread._bootstrap_inner, []
+
+    def submit_first(thread):
+        if thread.name.startswith(name) and not found:
+            found.append(authority.submit(int, priority=1, timeout=PATIENCE_S))
+        bootstrap(thread)
+
+    async def coroutine():
+        return 1
+
+    monkeypatch.setattr(threading.Thread, "_bootstrap_inner", submit_first)
+    body, engine = (coroutine, "asyncio") if name == "whywait-loop" else (int, name.removeprefix("whywait-"))
+    with Authority(slots=2) as authority:
+        authority.submit(body, engine="thread" if name == "whywait-clock" else engine, timeout=PATIENCE_S)
+        until(lambda: found)
+        assert found[0].result(PATIENCE_S) == 0

@@ -161,7 +161,9 @@ class Core(Services):
         timers, expiries, at_ns = self._timers.heap, self._expiries.heap, self._clock.kernel_at_ns
         return (not timers or timers[0][0] >= at_ns) and (not expiries or expiries[0][0] >= at_ns)
 
-    def succeeded(self, handle: Handle[Any], engine: Engine | None = None) -> Handle[Any] | None:
+    def succeeded(  # noqa: C901 - in one piece for speed
+        self, handle: Handle[Any], engine: Engine | None = None
+    ) -> Handle[Any] | None:
         """Report that a body has returned; return a task with which ``engine`` may go on in this thread."""
         lock, task = self.lock, handle._task
         more: list[Task] = []
@@ -179,6 +181,8 @@ class Core(Services):
                     self._clock.tick_at(self._timers.heap[0][0])
         finally:
             lock.release()
+        if self._timers.heap and self._clock.needs_thread:
+            self._clock.start()
         if new is None:
             return self.ended(handle, SUCCEEDED, engine)
         handle._fn = handle._context = handle._kwargs = handle._signal = None
@@ -358,6 +362,8 @@ class Core(Services):
 
     def carry_out(self, work: Work) -> None:
         """Start, ask, and tell, outside the lock; where it was broken off, it can be called again and goes on."""
+        if self._clock.needs_thread:
+            self._clock.start()
         if work.started:
             work.begin()
         for engine, handles in work.by_engine.items():

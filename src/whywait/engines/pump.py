@@ -149,12 +149,12 @@ class Pump:
                 self._wake_out, self._wake_in = FileIO(reading), FileIO(writing, "w")
             turn = self._turn = _Turn()
             turn.thread = threading.Thread(target=self._lead, args=(turn,), name=self._name, daemon=True)
-            try:
-                turn.thread.start()
-            except BaseException:
-                if not turn.thread.is_alive():  # the next who posts tries again
-                    self._turn = None
-                raise
+        try:
+            turn.thread.start()  # without the lock: a finaliser in its first steps may want it
+        except BaseException:
+            if not turn.thread.is_alive():  # the next who posts tries again
+                self._turn = None
+            raise
         self._call_understudy()
 
     def _wake(self) -> None:
