@@ -405,6 +405,7 @@ class Life:
             if each.state == ScopeState.ATTACHED:
                 each.state = scope_step(each.state, "first activation", ScopeState.RUNNING, each.key)
                 self.other_event(now, Kind.SCOPE_RUNNING, each, cause=self.trigger)
+        scope.activated = all(each.state != ScopeState.INIT for each in scope.chain)
 
     def finish_disposal(self, now: int, scope: Scope, led_by: int | None) -> None:
         """Complete the disposal of a scope, and then of its parents, once nothing of it is left."""

@@ -343,6 +343,7 @@ class Scope:
     """An execution namespace with a lifecycle; the gate that every task of it passes."""
 
     __slots__ = (
+        "activated",
         "by_priority",
         "chain",
         "children",
@@ -379,6 +380,7 @@ class Scope:
         self.lanes: dict[tuple[int, Demand], Lane] = {}
         self.periodics: dict[str, Periodic] = {}
         self.triggers = 0  # how many of the own tasks are iterations of periodics
+        self.activated = False  # a task of it has started, and neither it nor a parent can be ATTACHED any more
         self.running = 0  # own tasks that hold a slot
         self.spawned = 0  # accepted in its life, descendants' included
         self.pending = 0  # counted only where queue_limit is set, descendants' included

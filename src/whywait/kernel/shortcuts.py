@@ -115,8 +115,8 @@ class Shortcuts:
                 return None
         if not awaited:
             return self.enter(now, scope, job, priority_and_demand, name, policy)
-        lane, life = scope.lanes.get(priority_and_demand), self._life
-        count = len(awaited)
+        lane = scope.lanes.get(priority_and_demand)
+        life, dispatcher, count = self._life, self._dispatcher, len(awaited)
         if (
             lane is None
             or scope.state != SCOPE_RUNS
@@ -126,7 +126,6 @@ class Shortcuts:
             or (name is not None and (not name or name in scope.ids or name[0] == GENERATED_ID_PREFIX))
         ):
             return None
-        dispatcher = self._dispatcher
         dispatcher.count = number = dispatcher.count + 1
         priority, demand = priority_and_demand
         task = Task(number, name, scope, priority, demand, policy or scope.policy, job, now)
@@ -163,6 +162,7 @@ class Shortcuts:
             or not task.plain
             or task.state != RUNNING
             or scope.state != SCOPE_RUNS
+            or not scope.activated
             or scope.counted
             or self._slots.free < 0
             or self._expiries.heap
