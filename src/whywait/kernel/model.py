@@ -399,10 +399,12 @@ class Scope:
         self.gates: tuple[tuple[Gate, int], ...] = state_gates + slot_gates
 
     def subtree(self) -> list[Scope]:
-        """Return this scope and all below it, parents before children."""
-        scopes = [self]
-        for scope in scopes:
-            scopes.extend(scope.children.values())
+        """Return this scope and all below it, each followed by what is inside it, in the order of creation."""
+        scopes, ahead = [], [self]
+        while ahead:
+            scope = ahead.pop()
+            scopes.append(scope)
+            ahead.extend(reversed(scope.children.values()))
         return scopes
 
     def known(self, name: str) -> Task | str | None:

@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from whywait.kernel.events import SUCCESS_DETAILS, Kind
+from whywait.kernel.graph import BY_ID
 from whywait.kernel.lanes import TRIM
 from whywait.kernel.model import GENERATED_ID_PREFIX, Demand, Policy, Priority, Task
 from whywait.kernel.state import Outcome, ScopeState, TaskState, Wait
@@ -34,7 +35,6 @@ STARTED: Final = Kind.TASK_STARTED
 SUBMITTED: Final = Kind.TASK_SUBMITTED
 IS_READY: Final = Kind.TASK_READY
 DEPENDENCY: Final = Wait.DEPENDENCY
-BY_ID: Final = attrgetter("id")
 BY_NUMBER: Final = attrgetter("number")  # generated ids sort by it
 PLAIN: Final[tuple[int, Demand]] = (Priority.NORMAL, ())
 
@@ -245,12 +245,12 @@ class Shortcuts:
                     stats.wait_ns[mode] += waited
                     told = (mode, waited)
                 stats.recent_waits_ns.append(waited)
-            else:  # it was QUEUED before
+            else:  # it was QUEUED or PAUSED before
                 assert waits.__class__ is dict, "only the last stay in READY is told by a number"
                 if waited:
                     waits[mode] = waits.get(mode, 0) + waited
                 stats.started(waits)
-                told = waits
+                told = waits or None
         else:
             dispatcher.account(now, new, lane)
             waits = new.waits
