@@ -60,7 +60,7 @@ class Screen:
     def ask(self, remote: Remote) -> None:
         """Ask why the chosen task waits, if that is wanted."""
         chosen = self.chosen
-        self._why = remote.task(str(chosen["number"]))["text"] if self._asking and chosen is not None else ""
+        self._why = remote.task(chosen["number"])["text"] if self._asking and chosen is not None else ""
 
     @property
     def chosen(self) -> dict[str, Any] | None:

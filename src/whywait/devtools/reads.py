@@ -181,9 +181,9 @@ class Reads:
         """Return the row that a reference means; raise a Problem if there is none or more than one."""
         found = self._feed.table.find(ref)
         if not found:
-            raise Problem(404, f"no task has the number or id {shown(ref)}, or it ended too long ago")
+            raise Problem(404, f"no task has the id or number {shown(ref)}, or it ended too long ago")
         if len(found) > 1:
-            names = ", ".join(f"{row.scope}/{row.id}" for row in found[:5])
+            names = ", ".join(f"{row.scope}/{row.id} or @{row.number}" for row in found[:5])
             raise Problem(409, f"task id {shown(ref)} is ambiguous: use one of {names}")
         return found[0]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from whywait.kernel.events import Event, Kind
-from whywait.kernel.model import Task, generated_id, name_splits
+from whywait.kernel.model import GENERATED_ID_PREFIX, Task, generated_id, name_splits
 from whywait.kernel.state import Outcome, TaskState, Wait
 
 KEPT_FINISHED: Final = 20_000
@@ -98,11 +98,18 @@ class TaskTable:
         return (row for row in self.rows.values() if row.alive)
 
     def find(self, ref: str) -> list[Row]:
-        """Return the rows that a number, an id or ``scope/id`` can mean; several if the id is ambiguous."""
-        if ref.isascii() and ref.isdigit() and len(ref) < 20 and int(ref) in self.rows:  # noqa: PLR2004 - digits
-            return [self.rows[int(ref)]]
+        """Return the rows that an id, ``scope/id``, ``@number`` or number can mean; several if it is ambiguous.
+
+        ``@`` and a number is never ambiguous: no task is given an id that begins so.
+        """
+        digits = ref.removeprefix(GENERATED_ID_PREFIX)
+        number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None  # noqa: PLR2004
+        if number in self.rows and digits != ref:
+            return [self.rows[number]]
         found = {number for (_, known), number in self._named.items() if known == ref}
         found.update(self._named[split] for split in name_splits(ref) if split in self._named)
+        if not found and number is not None:
+            found.add(number)
         return [self.rows[number] for number in sorted(found) if number in self.rows]
 
     def attempts(self, row: Row) -> list[Row]:

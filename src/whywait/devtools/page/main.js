@@ -160,7 +160,7 @@ async function refreshDetail() {
   if (state.selected === null || state.status !== "live" || state.frozenNs !== null) return;
   state.detailAt = performance.now();
   try {
-    state.detail = await get(`/api/tasks/${state.selected}`);
+    state.detail = await get(`/api/tasks/@${state.selected}`);
     for (const row of [state.detail.task, ...state.detail.attempts, ...state.detail.awaits, ...state.detail.awaited_by]) store.addRow(row);
   } catch {
     state.detail = null; // it ended too long ago: what this page has seen of it stays
@@ -250,7 +250,7 @@ document.addEventListener("click", (event) => {
   }
   const { dataset } = target;
   if (dataset.do) DOINGS[dataset.do]();
-  else if (dataset.act) change(() => act("POST", `/api/tasks/${dataset.number}/${dataset.act}`));
+  else if (dataset.act) change(() => act("POST", `/api/tasks/@${dataset.number}/${dataset.act}`));
   else if (dataset.verb) {
     if (dataset.verb !== "dispose" || confirm(`Dispose of scope ${dataset.scope}? Everything inside it ends.`)) change(() => act("POST", `/api/scopes/${encodeURIComponent(dataset.scope)}/${dataset.verb}`));
   } else if (dataset.periodic) change(() => act("PUT", `/api/periodics/${encodeURIComponent(dataset.periodic)}`, { enabled: dataset.enabled !== "true" }));
