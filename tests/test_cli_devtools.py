@@ -16,6 +16,7 @@ from terminal import Terminal
 from whywait.bridges.jsonl import JsonLines
 from whywait.cli import execute
 from whywait.devtools import beacon
+from whywait.devtools.client import Remote
 
 ENVIRONMENT = {"NO_COLOR": "1", "COLUMNS": "120"}
 
@@ -172,10 +173,13 @@ def test_serve_runs_a_workflow_and_stays(tmp_path):
     flow = tmp_path / "flow.toml"
     flow.write_text('[task.only]\nrun = "true"\n', encoding="utf-8")
     with spawn("serve", str(flow)) as server:
-        live = started(server)
-        saved = started(server)
-        assert saved.partition("#")[0] == live.partition("#")[0]
-        assert "only succeeded" in whywait("why", "only", "--url", saved)
+        url = started(server)  # the one server there is, before and after the end
+        remote = Remote(url)
+        until(lambda: remote.get("/api/info")["finished"])
+        assert "only succeeded" in whywait("why", "only", "--url", url)
+        assert "only succeeded" in whywait("why", "only", "--url", str(flow))
+        assert "has ended already (SUCCESS), nothing was changed" in whywait("cancel", "only", "--url", url)
+        assert "the run is over" in whywait("top", str(flow))
         server.send_signal(signal.SIGINT)
         assert server.wait(60) == 0
 

@@ -162,6 +162,11 @@ class Authority(Core):
             raw, skipped = self._journal.since(since, self.last_seq)
         return Events(raw if limit is None else raw[:limit], skipped)
 
+    def raw_events(self, since: int, limit: int) -> list[RawEvent]:
+        """Return up to ``limit`` remembered events after ``since`` as the kernel told them: for bridges only."""
+        with self.lock:
+            return self._journal.since(since, self.last_seq)[0][:limit]
+
     def report(self) -> Report:
         """Return where the waiting of the run went, by cause and by holder, and how full slots and budget were."""
         from whywait.run_report import kernel_account, make_report

@@ -53,7 +53,9 @@ class Journal:
             return [], max(0, last_seq - seq)
         skipped = max(0, ring[0][0] - seq - 1)
         newer = min(len(ring), max(0, ring[-1][0] - seq))  # no seq is missing in between
-        return list(islice(ring, len(ring) - newer, None)), skipped
+        latest = list(islice(reversed(ring), newer))  # from the end: who knows all but the last few is answered fast
+        latest.reverse()
+        return latest, skipped
 
     def subscribe(self, fn: Callable[[Event], object]) -> Callable[[], None]:
         """Pass every event from now on to ``fn``; return a function that ends it."""

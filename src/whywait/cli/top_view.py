@@ -118,6 +118,8 @@ class Screen:
         line.append(
             f"{counts['running']}{'' if slots is None else f' of {slots}'} running, {waiting} waiting", "default"
         )
+        if self.info["finished"]:
+            line.append(", the run is over", style="cyan")
         if counts["starved"]:
             line.append(f", {counts['starved']} starved", style="yellow")
         return line

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from whywait.devtools.answers import Problem
+from whywait.devtools.answers import Json, Problem
 from whywait.devtools.reads import Reads
 from whywait.devtools.routes import NOTHING
 from whywait.errors import StaleRef, UnknownScope, WhywaitError
@@ -71,7 +71,7 @@ class Control:
             self._authority.set_periodic_enabled(ident, enabled, immediately=immediately)
 
         await _carry_out(act)
-        return JSONResponse({"done": "enabled" if enabled else "disabled", "state": "on" if enabled else "off"})
+        return Json({"done": "enabled" if enabled else "disabled", "state": "on" if enabled else "off"})
 
     def _check_token(self, request: Request) -> None:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
@@ -91,10 +91,10 @@ class Control:
         except StaleRef:
             how = row.outcome or TaskState.DISPOSED
             if ended_is_fine:
-                return JSONResponse({"done": NOTHING, "state": how})
+                return Json({"done": NOTHING, "state": how})
             raise Problem(409, f"task {shown(row.id)} is not paused: it has ended ({how})") from None
         await _carry_out(lambda: act(handle))
-        return JSONResponse({"done": done, "state": handle.outcome or handle.state})
+        return Json({"done": done, "state": handle.outcome or handle.state})
 
     async def _on_scope(self, request: Request, done: str, verb: str) -> Response:
         self._check_token(request)
@@ -103,7 +103,7 @@ class Control:
         except UnknownScope as error:
             raise Problem(404, str(error)) from None
         await _carry_out(getattr(scope, verb))
-        return JSONResponse({"done": done, "state": scope.state})
+        return Json({"done": done, "state": scope.state})
 
 
 async def _carry_out(act: Callable[[], T]) -> T:

@@ -41,7 +41,7 @@ class SavedRun(Run):
     def make_feed(self, kept: int) -> Feed:
         """Return all the events at once."""
         feed = Feed(None, max(kept, len(self._events)))
-        feed.take(self._events)
+        feed.take([event.to_raw() for event in self._events])
         feed.finished = True
         self._rows = list(feed.table.rows.values())
         return feed
