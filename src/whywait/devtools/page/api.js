@@ -77,7 +77,8 @@ export class Connection {
     this.store.seq = Math.max(this.store.seq, 0);
     this.since = Math.min(seq, this.store.events.at(-1)?.seq ?? seq);
     await this.refresh();
-    if (!this.store.events.length) await this.#readEvents(Math.max(0, seq - 5000), seq); // notes, lanes, scopes
+    if (this.store.events.length) return;
+    await this.#readEvents(this.info.finished ? 0 : Math.max(0, seq - 5000), seq); // notes, lanes, scopes
   }
 
   async #readEvents(since = 0, until = Infinity) {

@@ -62,6 +62,7 @@ function draw(force = false) {
   const all = context();
   show(at("bar"), bar(all));
   show(at("tabs"), tabs());
+  document.title = connection.info?.name ? `${connection.info.name} · whywait` : "whywait";
   show(at("notice"), notice());
   const main = at("main");
   const [, , view] = VIEWS.find(([name]) => name === state.view);
@@ -183,8 +184,10 @@ async function change(what) {
 
 function toView(name) {
   state.view = name;
+  history.replaceState(null, "", `#${name}`);
   draw(true);
-  at("main").scrollTo?.(0, 0);
+  window.scrollTo(0, 0);
+  at("tabs").querySelector("[aria-current]").scrollIntoView({ block: "nearest", inline: "center" });
 }
 
 async function openFile(file) {
@@ -336,6 +339,7 @@ document.addEventListener("drop", (event) => {
 // Beginning
 
 setTheme();
+if (VIEWS.some(([name]) => `#${name}` === location.hash)) state.view = location.hash.slice(1);
 DARK.addEventListener("change", setTheme);
 draw(true);
 connection.open();
@@ -347,4 +351,4 @@ setInterval(() => {
   connection.refresh().catch(() => {}); // the stream notices too, and says so
   if (performance.now() - state.detailAt > DETAIL_MS - 50) refreshDetail();
 }, SNAPSHOT_MS);
-window.whywait = { store, state }; // for whoever looks with the browser's own tools
+window.whywait = { store, state, choose }; // for whoever looks with the browser's own tools

@@ -21,7 +21,7 @@ export function render({ store, now, control, detail, failure }, task) {
       failure ? h("p", { class: "bad", role: "alert" }, failure) : null),
     whySection(store, task, why, now),
     waitSection(store, task, why, now),
-    neighbours("Waits for", store.awaits(task), "nothing: it has no dependencies"),
+    neighbours("Depends on", store.awaits(task), "nothing"),
     neighbours("Awaited by", store.awaitedBy(task)),
     attempts(store, task, now),
     streams(detail?.story ?? store.story(task), detail?.streams, now),
@@ -120,7 +120,7 @@ function blockedBy(store, task) {
     if (reason && reason !== "slot" && store.holders(other, reason).includes(task)) behind.push(other);
     if (behind.length > 50) break;
   }
-  return behind.length ? h("p", null, `${behind.length > 50 ? "more than 50" : count(behind.length)} wait for what it holds: `, links(behind, 5)) : null;
+  return behind.length ? h("p", null, `${behind.length > 50 ? "more than 50" : count(behind.length)} ${behind.length === 1 ? "waits" : "wait"} for what it holds: `, links(behind, 5)) : null;
 }
 
 function waitSection(store, task, why, now) {

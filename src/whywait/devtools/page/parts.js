@@ -49,6 +49,25 @@ export function stack(parts, total = parts.reduce((sum, [value]) => sum + value,
   );
 }
 
+/** What colours mean: [[text, CSS variable, title], ...]. */
+export const legend = (about, keys) =>
+  h("span", { class: "legend" }, h("span", { class: "quiet" }, about), keys.map(([text, colour, title]) =>
+    h("span", { class: "key", "data-key": text, title }, h("span", { class: "dot", style: { "--chip": `var(${colour})` } }), text)));
+
+/** What the colours of tasks mean, for the states that there are. */
+export function stateLegend(tasks) {
+  const states = new Map();
+  for (const task of tasks) states.set(stateVar(task), stateName(task));
+  return legend("tasks", [...states].map(([colour, text]) => [text, colour]).sort());
+}
+
+/** The head of a table; the columns from `first` to `last` hold numbers. */
+export const columnHeads = (texts, first, last) =>
+  h("thead", null, h("tr", null, texts.map((text, index) => h("th", { scope: "col", class: index >= first && index <= last ? "num" : null }, text))));
+
+/** A number in a table; where there is no room for columns its label stands before it. */
+export const cell = (label, value, props) => h("td", { class: "num", "data-label": label, ...props }, value);
+
 /** What a view shows that has nothing to show. */
 export const empty = (title, text) => h("div", { class: "empty" }, h("strong", null, title), h("p", null, text));
 

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { count, demand, reasonText, reasonVar, time } from "./format.js";
 import { empty, heading, names, priorityBadge, reasonChip, stack, statePill } from "./parts.js";
-import { holdsSlot, laneKey } from "./store.js";
+import { holdsSlot, laneKey, laneOf } from "./store.js";
 
 const SHOWN_LANES = 60;
 const SHOWN_IN_LANE = 10; // as many as the snapshot tells the effective priority of
@@ -47,7 +47,7 @@ function runningSection(store, running, reasons, now, selected) {
           h("span", { class: "num" }, time(now - task.started_ns))),
         h("span", { class: "row sub" }, priorityBadge(task.priority), h("span", { class: "scope" }, task.scope),
           Object.keys(task.demand).length ? h("span", { class: "holds" }, demand(task.demand)) : null),
-        blocks.has(task) ? h("span", { class: "blocks sub" }, `${count(blocks.get(task))} wait for what it holds`) : null))),
+        blocks.has(task) ? h("span", { class: "blocks sub" }, `${count(blocks.get(task))} ${blocks.get(task) === 1 ? "waits" : "wait"} for what it holds`) : null))),
     running.length > SHOWN_RUNNING ? h("p", { class: "quiet" }, `and ${count(running.length - SHOWN_RUNNING)} more`) : null);
 }
 
@@ -85,7 +85,7 @@ function lanesSection(store, ready, now, selected) {
   const pictured = new Map((store.snapshot?.lanes ?? []).map((lane) => [laneKey(lane.priority, lane.scope, lane.demand), lane]));
   const lanes = new Map();
   for (const task of ready) {
-    const key = laneKey(task.priority, task.scope, task.demand);
+    const key = laneOf(task);
     const lane = lanes.get(key) ?? { key, priority: task.priority, scope: task.scope, demand: task.demand, tasks: [] };
     lane.tasks.push(task);
     lanes.set(key, lane);
@@ -93,7 +93,7 @@ function lanesSection(store, ready, now, selected) {
   const sorted = [...lanes.values()].sort((a, b) => b.priority - a.priority || a.scope.localeCompare(b.scope));
   if (!sorted.length) return null;
   return h("section", { "data-key": "lanes" },
-    heading("Lanes", `${count(sorted.length)}`, h("span", { class: "hint" }, "READY tasks in the order in which they will start")),
+    heading("Lanes", `${count(sorted.length)}`, h("span", { class: "hint" }, "READY tasks; each lane starts in this order")),
     sorted.slice(0, SHOWN_LANES).map((lane) => laneRow(store, lane, pictured.get(lane.key), now, selected)),
     sorted.length > SHOWN_LANES ? h("p", { class: "quiet" }, `and ${count(sorted.length - SHOWN_LANES)} more lanes`) : null);
 }
