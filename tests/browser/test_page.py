@@ -254,7 +254,6 @@ def test_ten_thousand_tasks_are_drawn_and_move(page):
         page.view("timeline")
         page.until("return Number(document.querySelector('canvas').dataset.drawn) >= 10000")
         slots, most = page.js(LOOKED_AT), page.js("return 2 * document.querySelector('canvas').clientWidth + 2")
-        assert sum(slots) > 1000, "all are in view"
         assert max(slots) <= most, "what one frame costs is bounded by the pixels, not by the tasks"
         before = page.js("return document.querySelector('canvas').toDataURL()")
         page.click("[data-zoom=in]")
@@ -437,6 +436,8 @@ def test_a_saved_run_opens_in_the_same_page(page, tmp_path, how):
         page.shows("saved run", ".status")
         page.view("timeline")
         page.until("return document.querySelector('canvas')?.dataset.drawn === '3'")
+        page.view("scopes")
+        page.shows("default")
         page.view("failures")
         page.shows("bad")
         page.click(".item", "bad")

@@ -116,8 +116,8 @@ function ended(task) {
 function blockedBy(store, task) {
   const behind = [];
   for (const other of store.tasks.values()) {
-    const reason = other.outcome ? null : store.reason(other);
-    if (reason && reason !== "slot" && store.holders(other, reason).includes(task)) behind.push(other);
+    const reason = store.reason(other);
+    if (store.tellsWho(reason) && store.holders(other, reason).includes(task)) behind.push(other);
     if (behind.length > 50) break;
   }
   return behind.length ? h("p", null, `${behind.length > 50 ? "more than 50" : count(behind.length)} ${behind.length === 1 ? "waits" : "wait"} for what it holds: `, links(behind, 5)) : null;

@@ -118,6 +118,7 @@ export class Store {
   }
 
   #scope(event, details) {
+    if (!event.scope) return; // the authority's own, which holds all others
     const scope = this.scopes.get(event.scope) ?? { key: event.scope, parent: null };
     if (event.kind === "SCOPE_CREATED") scope.parent = details.parent ?? null;
     const state = event.kind.slice(6);
@@ -220,6 +221,11 @@ export class Store {
   #inScope(key, wanted) {
     for (let at = key; at; at = this.scopes.get(at)?.parent) if (at === wanted) return true;
     return false;
+  }
+
+  /** Whether a task that waits for this can be told who holds it up: every runner has a slot, that tells nothing. */
+  tellsWho(reason) {
+    return reason !== null && reason !== "slot" && reason !== "slot_higher";
   }
 
   /** Tasks that hold a slot, in start order. */

@@ -32,8 +32,7 @@ function runningSection(store, running, reasons, now, selected) {
   const slots = store.snapshot?.slots.limit;
   const blocks = new Map();
   for (const [task, reason] of reasons) {
-    if (reason === "slot" || reason === "slot_higher") continue; // every runner holds a slot: that tells nothing
-    for (const holder of store.holders(task, reason)) blocks.set(holder, (blocks.get(holder) ?? 0) + 1);
+    if (store.tellsWho(reason)) for (const holder of store.holders(task, reason)) blocks.set(holder, (blocks.get(holder) ?? 0) + 1);
   }
   return h("section", { "data-key": "running" },
     heading("Running", slots ? `${count(running.length)} of ${count(slots)} slots` : count(running.length)),
