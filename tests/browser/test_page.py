@@ -171,6 +171,8 @@ def test_a_finished_run_that_is_still_served_is_shown_to_who_comes_late(page):
         page.open(tools.url)
         page.shows("finished", ".status")
         page.shows("2 succeeded", "#bar")
+        page.shows("Where the waiting went")
+        page.shows("second", "[data-key=longest]")
         page.view("scopes")
         page.shows("render")
         page.view("timeline")

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { amount, count, demand, priorityName, reasonName, reasonText, reasonVar, time } from "./format.js";
-import { priorityBadge, reasonChip, stack, statePill, taskLink } from "./parts.js";
+import { priorityBadge, reasonChip, statePill, taskLink, waitDivision } from "./parts.js";
 import { holdsSlot } from "./store.js";
 
 /** `detail` is the server's answer for this task, null while it is not there or if there is no server. */
@@ -124,13 +124,10 @@ function blockedBy(store, task) {
 }
 
 function waitSection(store, task, why, now) {
-  const waits = Object.entries(why?.breakdown ?? task.waits).filter(([, ns]) => ns > 0).sort((a, b) => b[1] - a[1]);
+  const waits = Object.entries(why?.breakdown ?? task.waits).filter(([, ns]) => ns > 0);
   if (!waits.length) return task.started_ns === null ? null : h("section", null, h("h3", null, "Its wait"), h("p", { class: "quiet" }, "It did not wait."));
   const total = waits.reduce((sum, [, ns]) => sum + ns, 0);
-  return h("section", null, h("h3", null, `Its wait: ${time(total)}`),
-    stack(waits.map(([cause, ns]) => [ns, reasonVar(cause), `${time(ns)} ${reasonName(cause)}`])),
-    h("ul", { class: "parts" }, waits.map(([cause, ns]) => h("li", null, reasonChip(cause), h("span", { class: "num" }, time(ns)),
-      h("span", { class: "quiet" }, `${Math.round((100 * ns) / total)} %`)))));
+  return h("section", null, h("h3", null, `Its wait: ${time(total)}`), waitDivision(waits));
 }
 
 function neighbours(title, tasks, none) {

@@ -1,7 +1,7 @@
 // Small pieces that several views share.
 
 import { h } from "./dom.js";
-import { priorityName, reasonName, reasonText, reasonVar, stateName, stateVar } from "./format.js";
+import { priorityName, reasonName, reasonText, reasonVar, stateName, stateVar, time } from "./format.js";
 
 /** A coloured chip that says what is waited for, and for whom. */
 export function reasonChip(reason, holders = []) {
@@ -47,6 +47,17 @@ export function stack(parts, total = parts.reduce((sum, [value]) => sum + value,
       }),
     ),
   );
+}
+
+/** How waiting divides by cause: [[cause, ns], ...]. */
+export function waitDivision(waits) {
+  const sorted = [...waits].sort((a, b) => b[1] - a[1]);
+  const total = sorted.reduce((sum, [, ns]) => sum + ns, 0);
+  return [
+    stack(sorted.map(([cause, ns]) => [ns, reasonVar(cause), `${time(ns)} ${reasonName(cause)}`])),
+    h("ul", { class: "parts" }, sorted.map(([cause, ns]) => h("li", { "data-key": cause }, reasonChip(cause), h("span", { class: "num" }, time(ns)),
+      h("span", { class: "quiet share" }, `${Math.round((100 * ns) / total)} %`)))),
+  ];
 }
 
 /** What colours mean: [[text, CSS variable, title], ...]. */
