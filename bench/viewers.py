@@ -2,9 +2,9 @@
 
 One process, one authority, many short rounds: each round has all three in turn, in an order that moves on, so that
 whatever else the machine does meets all of them, and each is compared with the unwatched part of its own round. The
-viewers are in a process of their own and do what a page does: they read the whole stream, and ask for the snapshot
-once a second. They need a processor too, which has nothing to do with the run: on a machine with two, some of what is
-measured here is the viewers themselves.
+viewers are in a process of their own and read what a page reads: the whole stream, with a snapshot once a second. They
+need a processor too, which has nothing to do with the run: on a machine with two, some of what is measured here is the
+viewers themselves.
 
 Told are: how many of the offered tasks were done per second; the latency from the call of ``submit`` to the first line
 of the body; and the time that the server's thread was on a processor, which is the one figure without noise.
@@ -26,31 +26,24 @@ from typing import Final, NamedTuple
 from whywait import Authority
 
 VIEWERS: Final = """
-import selectors, socket, sys, threading, time
-port, count = int(sys.argv[1]), int(sys.argv[2])
-threading.Thread(target=lambda: (sys.stdin.read(), sys.stdout.close()) and __import__("os")._exit(0)).start()
+import selectors, socket, sys
+port, count, last = sys.argv[1:]
+path = f"/api/events?snapshots=yes&since={last}"
+lines = f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Accept: text/event-stream", "", ""
 watch = selectors.DefaultSelector()
-def connect():
-    viewer = socket.create_connection(("127.0.0.1", port))
+for _ in range(int(count)):
+    viewer = socket.create_connection(("127.0.0.1", int(port)))
+    viewer.sendall("\\r\\n".join(lines).encode())
     watch.register(viewer, selectors.EVENT_READ)
-    return viewer
-def ask(viewer, path, kind):
-    viewer.sendall(f"GET {path} HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\nAccept: {kind}\\r\\n\\r\\n".encode())
-last = sys.argv[3]
-for _ in range(count):
-    ask(connect(), "/api/events?since=" + last, "text/event-stream")
-asking = [connect() for _ in range(count)]
+watch.register(sys.stdin, selectors.EVENT_READ)
 buffer = bytearray(1 << 20)
-began, asked = time.monotonic(), 0
 print("ready", flush=True)
 while True:
-    due = began + asked / count
-    for key, _ in watch.select(max(0.0, due - time.monotonic())):
+    for key, _ in watch.select():
+        if key.fileobj is sys.stdin:
+            sys.exit()
         if not key.fileobj.recv_into(buffer):
             watch.unregister(key.fileobj)
-    if time.monotonic() >= due:
-        ask(asking[asked % count], "/api/snapshot", "application/json")
-        asked += 1
 """
 
 

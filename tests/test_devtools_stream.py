@@ -56,6 +56,19 @@ def test_a_viewer_resumes_after_the_last_event_it_has_seen():
         assert ask(tools, "/api/events", Accept="text/event-stream", Last_Event_ID="x").status == 400
 
 
+def test_a_stream_tells_the_snapshot_too_if_that_is_asked_for():
+    with served(slots=1) as (authority, tools, gate):
+        authority.submit(gate, id="first")
+        gate.running.wait(10)
+        stream = Stream(tools, query="snapshots=yes")
+        kinds = [stream.next() for _ in range(authority.last_seq + 2)]  # the second one comes though nothing happens
+        stream.close()
+        pictures = [data for kind, _, data in kinds if kind == "snapshot"]
+        assert [kind for kind, _, _ in kinds].count("message") == authority.last_seq
+        assert [[task["id"] for task in picture["running"]] for picture in pictures] == [["first"], ["first"]]
+        assert {ident for kind, ident, _ in kinds if kind == "snapshot"} == {None}, "it is no event to resume after"
+
+
 def test_a_viewer_that_fell_behind_is_told_how_many_it_missed():
     with served() as (authority, tools, _):
         feed = tools._feed

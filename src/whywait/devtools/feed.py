@@ -33,7 +33,7 @@ PER_S: Final = 8_000  # events; where there are more, some fall out of the autho
 LIVING: Final = 20_000  # tasks that are looked at afresh
 FRAMES: Final = 1_000  # events in one piece of a stream
 KEPT_PIECES: Final = 16
-KEEP_ALIVE_S: Final = 15.0
+WAKE_NS: Final = NS
 
 
 class Piece(NamedTuple):
@@ -54,6 +54,7 @@ class Feed:
         self._pieces: OrderedDict[int, Piece] = OrderedDict()  # encoded once for all viewers, by the seq before
         self._news = asyncio.Event()
         self._rest_until_ns = 0
+        self._told_ns = 0
         self.table = TaskTable()
         self.histograms = Histograms()
         self.seq = 0
@@ -66,9 +67,12 @@ class Feed:
     # In
 
     async def run(self) -> None:
-        """Look for news until cancelled."""
+        """Look for news until cancelled, and wake the viewers once a second even if there are none."""
         while True:
+            told = self._news
             self.catch_up()
+            if told is self._news and monotonic_ns() >= self._told_ns + WAKE_NS:
+                self._tell()
             await asyncio.sleep(PERIOD_S * (1 + self.viewers / MANY))
 
     def catch_up(self) -> None:
@@ -125,6 +129,7 @@ class Feed:
         self._tell()
 
     def _tell(self) -> None:
+        self._told_ns = monotonic_ns()
         self._news.set()
         self._news = asyncio.Event()
 
@@ -167,12 +172,6 @@ class Feed:
             self._pieces.popitem(last=False)
         return piece
 
-    async def news(self) -> bool:
-        """Wait until there is something new; return False if a stream has stayed silent for too long."""
-        news = self._news
-        try:
-            async with asyncio.timeout(KEEP_ALIVE_S):
-                await news.wait()
-        except TimeoutError:
-            return False
-        return True
+    async def news(self) -> None:
+        """Wait until there is something new, or a second has passed."""
+        await self._news.wait()

@@ -16,7 +16,7 @@ from whywait.devtools.encoding import encode_in_steps, frame, slices
 from whywait.devtools.feed import Feed
 from whywait.devtools.metrics import json_metrics, prometheus_metrics, wants_json
 from whywait.devtools.routes import ROUTES, Param, describe
-from whywait.devtools.table import Row
+from whywait.devtools.table import Row, picture
 from whywait.errors import WhywaitError
 from whywait.explain import Why, in_words
 from whywait.inside import stream_counts
@@ -24,7 +24,7 @@ from whywait.kernel import why as kernel_why
 from whywait.kernel.events import Event
 from whywait.kernel.model import Ref
 from whywait.kernel.state import TaskState, Wait
-from whywait.units import shown
+from whywait.units import NS_PER_S, shown
 
 if TYPE_CHECKING:
     from whywait.devtools.run import Run
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 MAX_VIEWERS: Final = 100
 NEIGHBOURS: Final = 100
 OVERVIEW_S: Final = 0.5
+SNAPSHOT_NS: Final = 900_000_000  # between two in a stream: a little less than the second after which it is woken
+KEEP_ALIVE_NS: Final = 15 * NS_PER_S  # between two signs of life in a stream that has nothing to tell
 OVERVIEW_SHARE: Final = 0.01  # of the time
 Causes = dict[tuple[int, str, tuple[tuple[str, int], ...]], str]
 PARAMS: Final = {route.name: route.params for route in ROUTES}
@@ -118,6 +120,10 @@ class Reads:
     def _snapshot(self) -> bytes:
         return encode_in_steps(self._overview()).encode()
 
+    def _snapshot_frame(self) -> bytes:
+        snapshot: bytes = self._cached("snapshot", self._snapshot)
+        return b"event: snapshot\ndata: " + snapshot + b"\n\n"
+
     def _overview(self) -> dict[str, Any]:
         picture: dict[str, Any] = self._cached("overview", self._run.overview)
         return picture
@@ -183,13 +189,24 @@ class Reads:
 
     def find(self, ref: str) -> Row:
         """Return the row that a reference means; raise a Problem if there is none or more than one."""
-        found = self._feed.table.find(ref)
+        found = self._feed.table.find(ref) or self._newcomers(ref)
         if not found:
             raise Problem(404, f"no task has the id or number {shown(ref)}, or it ended too long ago")
         if len(found) > 1:
             names = ", ".join(f"{row.scope}/{row.id} or @{row.number}" for row in found[:5])
             raise Problem(409, f"task id {shown(ref)} is ambiguous: use one of {names}")
         return found[0]
+
+    def _newcomers(self, ref: str) -> list[Row]:
+        """Return the task of an id that has come while the feed rests, if there is one."""
+        authority = self._run.authority
+        if authority is None or authority.last_seq == self._feed.seq:
+            return []
+        try:
+            with authority.lock:
+                return [picture(authority.get(ref)._task, self._feed.seq)]
+        except WhywaitError:
+            return []
 
     def _streams(self, row: Row) -> dict[str, int]:
         """Return how many chunks the streams of a living task have had."""
@@ -218,7 +235,7 @@ class Reads:
         feed = self._feed
         feed.catch_up()
         if "text/event-stream" in request.headers.get("accept", ""):
-            return self._stream(request, query["since"])
+            return self._stream(request, query["since"], snapshots=query["snapshots"] == "yes")
         since = query["since"] or 0
         events = feed.since(since, query["limit"] or 500)
         return Json(
@@ -230,17 +247,19 @@ class Reads:
             }
         )
 
-    def _stream(self, request: Request, since: int | None) -> Response:
+    def _stream(self, request: Request, since: int | None, *, snapshots: bool) -> Response:
         if self._feed.viewers >= MAX_VIEWERS:
             raise Problem(503, f"{MAX_VIEWERS} viewers are connected already: close one")
         last = request.headers.get("last-event-id")
         if last is not None:
             since = check_value(_LAST_ID, last)
-        return StreamingResponse(self._pieces(since or 0), media_type="text/event-stream")
+        return StreamingResponse(self._pieces(since or 0, snapshots=snapshots), media_type="text/event-stream")
 
-    async def _pieces(self, seq: int) -> AsyncIterator[bytes]:
+    async def _pieces(self, seq: int, *, snapshots: bool) -> AsyncIterator[bytes]:
         feed = self._feed
         feed.viewers += 1
+        pause_ns = SNAPSHOT_NS if snapshots else KEEP_ALIVE_NS
+        due_ns = 0 if snapshots else monotonic_ns() + pause_ns
         try:
             yield b"retry: 1000\n\n"
             while True:
@@ -249,11 +268,14 @@ class Reads:
                     seq = piece.seq
                     yield piece.data
                     await asyncio.sleep(0)  # sending does not wait as long as there is room: others have their turn
+                elif monotonic_ns() >= due_ns:
+                    due_ns = monotonic_ns() + pause_ns
+                    yield self._cached("snapshot frame", self._snapshot_frame) if snapshots else b": still here\n\n"
                 elif feed.finished:
                     yield frame(None, {"seq": seq}, "finished")
                     return
-                elif not await feed.news():
-                    yield b": still here\n\n"
+                else:
+                    await feed.news()
         finally:
             feed.viewers -= 1
 

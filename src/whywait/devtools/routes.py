@@ -207,6 +207,11 @@ _PERIODIC: Final = Param("id", {"type": "string", "minLength": 1}, "runtime_id o
 _SINCE: Final = Param("since", {"type": "integer", "minimum": 0}, "seq of the last event that is known")
 
 
+_SNAPSHOTS: Final = Param(
+    "snapshots", {"type": "string", "enum": ["no", "yes"]}, "whether a stream tells the snapshot too, once a second"
+)
+
+
 def _limit(default: int) -> Param:
     return Param(
         "limit", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE}, f"how many at most; {default} if unset"
@@ -271,7 +276,7 @@ ROUTES: Final = (
         "events",
         "Events after a seq, as JSON; as an endless stream if text/event-stream is accepted (Last-Event-ID resumes).",
         _object({"events": _list(_ref("Event")), "seq": _INT, "next": _INT, "skipped": _INT}),
-        params=(_SINCE, _limit(500)),
+        params=(_SINCE, _limit(500), _SNAPSHOTS),
         media=("application/json", "text/event-stream"),
         errors=(400, 503),
     ),

@@ -9,7 +9,7 @@ from typing import Any
 from whywait.bridges.jsonl import read_events
 from whywait.devtools.feed import Feed
 from whywait.devtools.run import Run
-from whywait.devtools.table import Row
+from whywait.devtools.table import Row, TaskTable
 from whywait.errors import ConfigError
 from whywait.kernel.events import Event
 from whywait.kernel.stats import Stats
@@ -41,6 +41,7 @@ class SavedRun(Run):
     def make_feed(self, kept: int) -> Feed:
         """Return all the events at once."""
         feed = Feed(None, max(kept, len(self._events)))
+        feed.table = TaskTable(kept_finished=len(self._events))
         feed.take([event.to_raw() for event in self._events])
         feed.finished = True
         self._rows = list(feed.table.rows.values())

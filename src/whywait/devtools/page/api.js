@@ -95,10 +95,11 @@ export class Connection {
   }
 
   #follow() {
-    const source = new EventSource(`/api/events?since=${this.store.seq || this.since}`);
+    const source = new EventSource(`/api/events?snapshots=yes&since=${this.store.seq || this.since}`);
     this.#source = source;
     source.onopen = () => this.changed("live");
     source.onmessage = (message) => this.store.apply(JSON.parse(message.data));
+    source.addEventListener("snapshot", (message) => this.store.setSnapshot(JSON.parse(message.data)));
     source.addEventListener("skipped", (message) => {
       const { skipped, to } = JSON.parse(message.data);
       this.store.skipped += skipped;

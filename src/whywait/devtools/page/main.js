@@ -17,7 +17,6 @@ import * as timeline from "./view-timeline.js";
 
 const VIEWS = [["lanes", "Lanes", lanes], ["timeline", "Timeline", timeline], ["graph", "Graph", graph], ["budget", "Budget", budget], ["periodics", "Periodics", periodics], ["failures", "Failures", failures], ["scopes", "Scopes", scopes]];
 const RENDER_MS = 250;
-const SNAPSHOT_MS = 1000;
 const DETAIL_MS = 1000;
 const THEME = "whywait-theme";
 const DARK = matchMedia("(prefers-color-scheme: dark)");
@@ -348,7 +347,6 @@ setInterval(() => {
 }, RENDER_MS);
 setInterval(() => {
   if (document.hidden || state.status !== "live" || state.frozenNs !== null) return;
-  connection.refresh().catch(() => {}); // the stream notices too, and says so
   if (performance.now() - state.detailAt > DETAIL_MS - 50) refreshDetail();
-}, SNAPSHOT_MS);
+}, DETAIL_MS);
 window.whywait = { store, state, choose }; // for whoever looks with the browser's own tools
