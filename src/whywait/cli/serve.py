@@ -89,6 +89,7 @@ def _run_workflow(file: str, port: int, host: str, *, expose: bool) -> None:
         print_text(to_text(job, interrupted=bool(signals.exit_code)))
         if signals.exit_code:
             raise typer.Exit(signals.exit_code)
+        typer.echo(f"The run is over; its page stays until Ctrl-C: {tools.url}", err=True)
         _stay(tools)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,7 @@ from whywait.explain import Why, in_words
 from whywait.inside import stream_counts
 from whywait.kernel import why as kernel_why
 from whywait.kernel.events import Event
-from whywait.kernel.model import Ref
+from whywait.kernel.model import Ref, Task
 from whywait.kernel.state import TaskState, Wait
 from whywait.units import NS_PER_S, shown
 
@@ -202,11 +203,11 @@ class Reads:
         authority = self._run.authority
         if authority is None or authority.last_seq == self._feed.seq:
             return []
-        try:
-            with authority.lock:
-                return [picture(authority.get(ref)._task, self._feed.seq)]
-        except WhywaitError:
-            return []
+        with authority.lock, suppress(WhywaitError):
+            task = authority.kernel.find(ref)
+            if isinstance(task, Task):
+                return [picture(task, self._feed.seq)]
+        return []
 
     def _streams(self, row: Row) -> dict[str, int]:
         """Return how many chunks the streams of a living task have had."""
