@@ -17,6 +17,7 @@ import * as timeline from "./view-timeline.js";
 
 const VIEWS = [["lanes", "Lanes", lanes], ["timeline", "Timeline", timeline], ["graph", "Graph", graph], ["budget", "Budget", budget], ["periodics", "Periodics", periodics], ["failures", "Failures", failures], ["scopes", "Scopes", scopes]];
 const RENDER_MS = 250;
+const RENDER_SHARE = 0.05; // of the time: who shows a lot shows it less often, and moves as smoothly
 const DETAIL_MS = 1000;
 const THEME = "whywait-theme";
 const DARK = matchMedia("(prefers-color-scheme: dark)");
@@ -25,7 +26,7 @@ const at = (id) => document.getElementById(id);
 const store = new Store();
 const state = {
   view: "lanes", selected: null, detail: null, detailAt: 0, failure: null, status: "connecting", frozenNs: null,
-  text: "", active: 0, notice: null, token: takeToken(), rendered: -1, renderedAt: 0,
+  text: "", active: 0, notice: null, token: takeToken(), rendered: -1, restUntil: 0,
 };
 let connection = new Connection(store, (status) => {
   state.status = status;
@@ -55,9 +56,9 @@ function context() {
 function draw(force = false) {
   if (state.frozenNs !== null && !force) return;
   const moving = state.status === "live";
-  if (!force && !moving && state.rendered === store.version) return;
+  const began = performance.now();
+  if (!force && (began < state.restUntil || (!moving && state.rendered === store.version))) return;
   state.rendered = store.version;
-  state.renderedAt = performance.now();
   const all = context();
   show(at("bar"), bar(all));
   show(at("tabs"), tabs());
@@ -75,6 +76,7 @@ function draw(force = false) {
     view.after?.(main, all);
   }
   drawPanel(all);
+  state.restUntil = began + (performance.now() - began) / RENDER_SHARE;
 }
 
 function drawPanel(all) {

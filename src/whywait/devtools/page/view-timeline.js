@@ -79,7 +79,8 @@ function range() {
   return [view.from, view.to];
 }
 
-function draw() {
+/** Draw a frame; bench/frames.py times it. */
+export function draw() {
   const { canvas, box, context } = drawing;
   const { slots } = layout;
   const { store, now, selected } = context;
