@@ -56,6 +56,15 @@ def test_a_viewer_resumes_after_the_last_event_it_has_seen():
         assert ask(tools, "/api/events", Accept="text/event-stream", Last_Event_ID="x").status == 400
 
 
+def test_what_viewers_are_sent_is_made_once_for_all_of_them():
+    with served() as (authority, tools, _):
+        authority.submit(int).result(10)
+        until(lambda: get(tools, "/api/info")["seq"] == authority.last_seq)
+        feed = tools._feed
+        assert feed.piece_after(0) is feed.piece_after(0)
+        assert feed.piece_after(0).seq == authority.last_seq
+
+
 def test_a_stream_tells_the_snapshot_too_if_that_is_asked_for():
     with served(slots=1) as (authority, tools, gate):
         authority.submit(gate, id="first")
