@@ -12,6 +12,7 @@ const WAITING = 84;
 const GAP = 10;
 const LABELS = 34;
 const ROWS = 256;
+const CHOSEN = 34; // the height of the chosen task, below all slots
 const MIN_SPAN = 1e4; // ns
 const LAYOUT_SHARE = 0.05; // of the time
 
@@ -88,7 +89,9 @@ export function draw() {
   if (!width) return;
   const rows = Math.min(slots.length, ROWS);
   const rowHeight = rows <= 8 ? 40 : rows <= 16 ? 30 : rows <= 40 ? 20 : 11;
-  const height = AXIS + WAITING + GAP + rows * rowHeight + 6;
+  const chosen = store.tasks.get(selected);
+  const bottom = AXIS + WAITING + GAP + rows * rowHeight + 6;
+  const height = bottom + (chosen ? CHOSEN : 0);
   const ratio = window.devicePixelRatio || 1;
   if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
     canvas.width = Math.round(width * ratio);
@@ -114,7 +117,8 @@ export function draw() {
   waitingChart(pen, colour, layout.curves, now, width, from, scale);
   const looked = [];
   for (let slot = 0; slot < rows; slot += 1) looked.push(lane(pen, colour, slot, x, width, now));
-  for (const task of new Set([store.tasks.get(selected), view.hover])) if (task) mark(pen, colour, task, x, width, now);
+  for (const task of new Set([chosen, view.hover])) if (task) mark(pen, colour, task, x, width, now);
+  if (chosen) wholeTask(pen, colour, chosen, bottom, x, width, now, store.reason(chosen));
   if (now >= from && now <= to) {
     pen.fillStyle = colour("--accent");
     pen.fillRect(x(now), AXIS, 1, height - AXIS);
@@ -238,6 +242,23 @@ function mark(pen, colour, task, x, width, now) {
   pen.lineWidth = 2;
   pen.strokeRect(left, y, Math.max(right - left - 1, 2), tall);
   pen.lineWidth = 1;
+}
+
+/** Draw the chosen task below all slots: its wait by cause, then its run. */
+function wholeTask(pen, colour, task, y, x, width, now, reason) {
+  const tall = CHOSEN - 12;
+  pen.fillStyle = colour("--quiet");
+  pen.fillText("→", 6, y + tall / 2 + 1);
+  const parts = waitParts(task, reason, now).map(([from, to, cause]) => [from, to, reasonVar(cause), reasonName(cause)]);
+  if (task.started_ns !== null) parts.push([task.started_ns, Math.min(endOf(task), now), stateVar(task), task.id]);
+  for (const [from, to, name, text] of parts) {
+    const left = Math.max(LABELS, x(from));
+    const wide = Math.min(width, x(to)) - left;
+    if (wide <= 0) continue;
+    pen.fillStyle = colour(name);
+    pen.fillRect(left, y, Math.max(wide, 1), tall);
+    if (wide > 30) label(pen, colour, text, left, y, wide, tall);
+  }
 }
 
 function label(pen, colour, text, left, y, wide, tall) {
