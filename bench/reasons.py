@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-_LONG_WAY: Final = (
-    "a task with dependencies takes the long way: by the profile some hundred calls for admission, links both ways, "
-    "wake-up, dispatch, three events and the account of its wait, where a graph by hand counts down a number and can "
-    "neither cancel, fail over nor explain"
+_GRAPH: Final = (
+    "a task with dependencies is linked both ways and woken, each of its four steps is an event, its wait is accounted "
+    "for by cause and its result kept for whoever asks; a graph by hand counts down a number and can neither cancel, "
+    "fail over nor explain"
 )
 REASONS: Final[dict[str, str]] = {
-    "patterns": _LONG_WAY,
-    "efficiency": _LONG_WAY + "; it is the same cost, seen from the side of the bodies",
-    "fans": _LONG_WAY,
+    "patterns": _GRAPH,
+    "efficiency": _GRAPH + "; it is the same cost, seen from the side of the bodies",
+    "fans": _GRAPH,
     "throughput": (
         "each task passes the kernel (admission, order, gates, events, the account of its wait) before it becomes a "
         "task of the loop or a call of a worker; section 9 tells what each of that costs"
@@ -42,7 +42,7 @@ REASONS: Final[dict[str, str]] = {
 
 TARGETS: Final[dict[str, str]] = {
     "no-op": REASONS["throughput"],
-    "rate on DAG": _LONG_WAY,
+    "rate on DAG": _GRAPH,
     "submit": (
         "at a million about two thirds of the time is the garbage collector, which walks all pending tasks in each "
         "full collection; ThreadPoolExecutor slows down alike"

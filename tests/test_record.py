@@ -107,6 +107,18 @@ def test_a_batch_and_a_disposed_scope_replay(tmp_path):
     assert Record(path).replay() == authority.events()
 
 
+def test_results_that_other_tasks_take_replay(tmp_path):
+    """D1: a call that only takes results has ways of its own into the kernel; what did not take it left no line."""
+    path = tmp_path / "run.rec"
+    with Authority(slots=2, record=path) as authority:
+        first = authority.submit(int, 1)
+        numbers = [authority.scope("s").submit(int, first)]
+        for _ in range(20):
+            numbers.append(authority.submit(int, numbers[-1]))
+        assert numbers[-1].result(30) == 1
+    assert Record(path).replay() == authority.events()
+
+
 def test_nothing_of_the_users_is_recorded(tmp_path):
     """V3: no function, no argument, no result."""
     path = tmp_path / "run.rec"

@@ -27,7 +27,9 @@ def run(seed, use_turn):
     priorities = rng.choice(((50,), (50, 80), (0, 50, 100)))
     demands = [(), *(make_demand(cpu=rng.randint(0, 3), ram=rng.randint(0, 5)) for _ in range(rng.randint(0, 3)))]
     policies = (None, None, None, Policy(max_wait_ns=5 * MS_NS), Policy(timeout_ns=3 * MS_NS))
-    tasks, now = [], 0
+    if rng.random() < 0.3:  # all in one lane
+        scopes, priorities, demands, policies = scopes[:1], (50,), [()], (None,)
+    tasks, now, dependent = [], 0, rng.choice((0.15, 0.8))
     for step in range(120):
         now += rng.choice((0, 1, 2)) * MS_NS
         kernel.fire(now)
@@ -36,8 +38,8 @@ def run(seed, use_turn):
                 kernel.ended(now, task, "ERROR", "exception")
         kernel.requests.clear()
         for _ in range(rng.choice((0, 1, 3))):
-            after = rng.sample(tasks, 1) if tasks and rng.random() < 0.15 else ()
-            name = f"t{step}-{len(tasks)}" if rng.random() < 0.5 else None
+            after = rng.sample(tasks[-9:], min(len(tasks), rng.choice((1, 1, 2)))) if rng.random() < dependent else ()
+            name = f"{rng.choice('abc')}{step}-{len(tasks)}" if rng.random() < 0.5 else None
             scope, priority, demand = rng.choice(scopes), rng.choice(priorities), rng.choice(demands)
             tasks.append(kernel.submit(now, scope, name, priority, demand, after, policy=rng.choice(policies)))
         kernel.dispatch(now)

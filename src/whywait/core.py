@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from whywait import leftovers
 from whywait.clock import Clock
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger("whywait")
 
+QUEUED: Final = TaskState.QUEUED  # a global is found faster than an attribute of a class, before Python 3.12
+
 
 class Core(Services):
     """The kernel, its lock, its clock and its journal; the engines report here."""
@@ -56,7 +58,8 @@ class Core(Services):
         self._clock = Clock(self._tick)
         self._slots = kernel.root.slot_gate
         self._settled = kernel.settled
-        self._enter, self._submit, self._pass_on = kernel.enter, kernel.submit, kernel.pass_on
+        self._enter, self._queue, self._pass_on = kernel.enter, kernel.queue, kernel.pass_on
+        self._submit = kernel.submit
         self._timers, self._expiries = kernel.timers, kernel.expiries
         self._watchers: list[tuple[Callable[[], bool], Callable[[], None]]] = []
         self._pause_waiters: dict[int, list[Callable[[], object]]] = {}
@@ -116,7 +119,13 @@ class Core(Services):
                         kernel.cancel(now, task)
         self.settle(now, work)
 
-    def admit(self, handle: Handle[Any], scope: KernelScope, request: Submission | None) -> None:
+    def admit(
+        self,
+        handle: Handle[Any],
+        scope: KernelScope,
+        request: Submission | None,
+        after: list[Task | str] | None = None,
+    ) -> None:
         """Submit the task of a handle: as the request says, or plainly; a refusal raises and leaves nothing behind."""
         lock, work = self.lock, None
         if lock._is_owned():  # type: ignore[attr-defined]
@@ -127,12 +136,16 @@ class Core(Services):
             now = monotonic_ns()
             if request is not None:
                 handle._task = self._submit(now, *request)
+            elif after is not None:
+                task = self._queue(now, scope, handle, after)
+                handle._task = self._submit(now, scope, after=after, job=handle) if task is None else task
             else:  # the shortest way first; what it does not take, the long one takes or refuses
                 task = self._enter(now, scope, handle)
                 handle._task = self._submit(now, scope, job=handle) if task is None else task
-            if self._slots.free > 0 or self._settled or self._timers.heap or self._expiries.heap:
+            may_start = self._slots.free > 0 and handle._task.state != QUEUED
+            if may_start or self._settled or self._timers.heap or self._expiries.heap:
                 work = Work()
-                if self._slots.free > 0 or self._settled or not self._nothing_sooner():
+                if may_start or self._settled or not self._nothing_sooner():
                     self.settle(now, work)
             lock.release()
             if work is not None:
@@ -151,13 +164,17 @@ class Core(Services):
     def succeeded(self, handle: Handle[Any], engine: Engine | None = None) -> Handle[Any] | None:
         """Report that a body has returned; return a task with which ``engine`` may go on in this thread."""
         lock, task = self.lock, handle._task
+        more: list[Task] = []
         if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
             wait_for(lock)
         try:
-            new = self._pass_on(monotonic_ns(), task)
+            now = monotonic_ns()
+            new = self._pass_on(now, task)
             if new is not None:
                 handle._done = True
                 task.job = None
+                if self._slots.free > 0 and new.lane.items:  # type: ignore[union-attr] # it has its lane
+                    self.kernel.dispatch(now, more)
                 if self._timers.heap and not self._nothing_sooner():
                     self._clock.tick_at(self._timers.heap[0][0])
         finally:
@@ -171,13 +188,15 @@ class Core(Services):
         if go_on._engine is not engine or handle._callbacks is not None:  # a slow callback must not hold it up
             go_on._engine.start(go_on)
             go_on = None
+        for task in more:
+            task.job._engine.start(task.job)
         if handle._bells is not None or handle._callbacks is not None:
             self._finished(handle)
         if self._journal.undelivered:
             self._journal.deliver()
         return go_on
 
-    def ended(  # noqa: C901, PLR0912 - in one piece for speed
+    def ended(  # noqa: PLR0912 - in one piece for speed
         self,
         handle: Handle[Any],
         outcome: Ended,
@@ -199,13 +218,7 @@ class Core(Services):
                 retried, started = kernel.ended(now, task, *outcome), kernel.dispatch(now)
             else:
                 retried, started = kernel.turn(now, task, *outcome)
-            if retried is None:
-                if task.outcome != Outcome.SUCCESS:
-                    handle.note_failure()
-                handle._done = True
-                task.job = None
-            else:
-                handle.retried(retried)
+            _follow(handle, task, retried)
             if (
                 kernel.settled
                 or kernel.requests
@@ -250,13 +263,7 @@ class Core(Services):
         def act(now: int) -> bool:
             task = handle._task
             retried, has_started = self.kernel.hand_on(now, task, *outcome, heir._task)
-            if retried is None:
-                if task.outcome != Outcome.SUCCESS:
-                    handle.note_failure()
-                handle._done = True
-                task.job = None
-            else:
-                handle.retried(retried)
+            _follow(handle, task, retried)
             return has_started
 
         has_started = self.command(act)
@@ -313,8 +320,9 @@ class Core(Services):
     def take_in(self, work: Work) -> None:
         """Take what the kernel has decided but for what starts. Doing it twice does no harm."""
         kernel = self.kernel
-        work.requests += kernel.requests
-        kernel.requests.clear()
+        if kernel.requests:
+            work.requests += kernel.requests
+            kernel.requests.clear()
         handles = work.handles
         for task in kernel.settled:
             handle = task.job
@@ -333,9 +341,10 @@ class Core(Services):
             self._watchers = waiting
         if self._pause_waiters:
             self._release_pause_waiters()
-        deadline = kernel.next_deadline()
-        if deadline is not None and deadline < self._clock.kernel_at_ns:
-            self._clock.tick_at(deadline)
+        if not self._nothing_sooner():
+            deadline = kernel.next_deadline()
+            if deadline is not None and deadline < self._clock.kernel_at_ns:
+                self._clock.tick_at(deadline)
 
     def carry_out(self, work: Work) -> None:
         """Start, ask, and tell, outside the lock; where it was broken off, it can be called again and goes on."""
@@ -351,7 +360,9 @@ class Core(Services):
             del work.requests[0]
         handles = work.handles
         if handles:
-            warn_of_drops([handle._task for handle in handles if handle._task.outcome == Outcome.REJECTED])
+            dropped = [handle._task for handle in handles if handle._task.outcome == Outcome.REJECTED]
+            if dropped:
+                warn_of_drops(dropped)
             for handle in handles:
                 self._finished(handle)
             handles.clear()
@@ -399,6 +410,17 @@ class Core(Services):
             if task is None or task.state != TaskState.RUNNING or task.pause_timer is None:
                 for tell in self._pause_waiters.pop(number):
                     tell()
+
+
+def _follow(handle: Handle[Any], task: Task, retried: Task | None) -> None:
+    """Let a handle know that its task has ended: for good, or to be tried again as another."""
+    if retried is None:
+        if task.outcome != Outcome.SUCCESS:
+            handle.note_failure()
+        handle._done = True
+        task.job = None
+    else:
+        handle.retried(retried)
 
 
 def _make_kernel(settings: Settings, record: str | Path | None) -> Kernel:

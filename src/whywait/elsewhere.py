@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 
-class Elsewhere(ABC):
-    """Stands for a result that has not come to this process."""
+class Elsewhere:
+    """Stands for a result that has not come to this process.
+
+    No abstract class: every result is asked whether it is one of these, and those take long to ask.
+    """
 
     __slots__ = ("__weakref__",)
 
-    @abstractmethod
     def fetch(self) -> Any:  # noqa: ANN401 - any result
         """Return the result; it is brought here at the first call. Raise TaskFailed if it is lost."""
+        raise NotImplementedError
 
 
 def fetched(value: Any) -> Any:  # noqa: ANN401 - any result

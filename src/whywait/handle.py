@@ -247,14 +247,18 @@ class Handle(Generic[T]):
         fn, kwargs = self._fn, self._kwargs
         if kwargs is None:
             return fn, self._args, {}
-        return fn, tuple(map(_resolved, self._args)), {key: _resolved(kwargs[key]) for key in kwargs}
+        return fn, tuple(self.resolved_args()), {key: _resolved(kwargs[key]) for key in kwargs}
 
     def call_here(self) -> Any:  # noqa: ANN401 - a coroutine or what a plain function returns
         """Call the function in the present context; a coroutine is the caller's to await."""
         fn, kwargs = self._fn, self._kwargs
         if kwargs is None:
             return fn(*self._args)
-        return fn(*map(_resolved, self._args), **{key: _resolved(kwargs[key]) for key in kwargs})
+        return fn(*self.resolved_args(), **{key: _resolved(kwargs[key]) for key in kwargs})
+
+    def resolved_args(self) -> list[Any]:
+        """Return the arguments by position, handles among them replaced by results."""
+        return [fetched(arg._value) if isinstance(arg, Handle) else arg for arg in self._args]
 
     def failed(self, error: BaseException) -> tuple[str, str | None, bool]:
         """Keep what the body raised; return outcome, cause and whether it may be retried."""

@@ -33,7 +33,7 @@ _NOT_RECORDED: Final = (
     "snapshot",
     "repair",
 )  # what takes the time and changes nothing, and what cannot be replayed
-_SHORTCUTS: Final = ("enter", "pass_on")  # which answer None where the long way has to be taken
+_SHORTCUTS: Final = ("enter", "queue", "pass_on")  # which answer None where the long way has to be taken
 _JITTER: Final = "jitter"
 _RETRY_FIELDS: Final = ("times", "backoff", "factor", "max_backoff", "jitter")  # which errors: `ended` is told
 

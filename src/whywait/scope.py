@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, overload
@@ -18,7 +18,7 @@ from whywait.kernel.state import OPEN_SCOPE_STATES, ScopeState
 from whywait.lazy import asyncio
 from whywait.periodic import Periodic, PeriodicOptions, add_periodic
 from whywait.settings import UNSET, Seconds, seconds
-from whywait.submission import Call, TaskOptions, changed, prepare
+from whywait.submission import Call, TaskOptions, awaited_tasks, changed, prepare
 from whywait.waiters import finish, refuse_on_loop
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ T = TypeVar("T")
 log = logging.getLogger("whywait")
 
 CO_COROUTINE: Final = 0x80  # of the flags of a function's code, as `inspect` has it, which takes long to load
+EMPTY: Final = Context()  # for all who submit with no variable set: an object less for the collector with each task
 KILL_S: Final = 5.0  # how long killed bodies may take to be gone
 
 
@@ -109,11 +110,11 @@ class Scope:
         Handles among ``args`` and ``kwargs`` are dependencies and are replaced by their results.
         """
         authority, kernel_scope = self._authority, self._kernel_scope
-        handle: Handle[Any] = Handle(authority, fn, args, copy_context(), self._engine_for(fn, options))
-        request = None
-        if options or (args and any(isinstance(value, Handle) for value in args)):
-            request = prepare(authority, kernel_scope, handle, args, options)
-        authority.admit(handle, kernel_scope, request)
+        handle: Handle[Any] = Handle(authority, fn, args, copy_context() or EMPTY, self._engine_for(fn, options))
+        if options:
+            authority.admit(handle, kernel_scope, prepare(authority, kernel_scope, handle, args, options))
+        else:
+            authority.admit(handle, kernel_scope, None, awaited_tasks(authority, handle, args) if args else None)
         return handle
 
     def submit_many(self, calls: Iterable[Call | Callable[..., Any]]) -> list[Handle[Any]]:
@@ -128,7 +129,9 @@ class Scope:
             fn, args, options = each if isinstance(each, Call) else Call(each)
             options = options or {}
             try:
-                handle: Handle[Any] = Handle(authority, fn, args, copy_context(), self._engine_for(fn, options))
+                handle: Handle[Any] = Handle(
+                    authority, fn, args, copy_context() or EMPTY, self._engine_for(fn, options)
+                )
                 requests.append(prepare(authority, self._kernel_scope, handle, args, options))
             except (ConfigError, TypeError) as error:
                 name = options.get("id") or f"number {index} of the batch"

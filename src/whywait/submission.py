@@ -114,6 +114,18 @@ def prepare(  # noqa: C901, PLR0912 - one look at each option
     )
 
 
+def awaited_tasks(authority: Authority, handle: Handle[Any], args: tuple[Any, ...]) -> list[Task | str] | None:
+    """Return the tasks whose results a call without options takes; None: there are none."""
+    awaited = None
+    for value in args:
+        if isinstance(value, Handle):
+            if awaited is None:
+                awaited = []
+                handle._kwargs = {}  # its arguments are looked at again before the call
+            awaited.append(value._task if value._authority is authority else _task(authority, value))
+    return awaited
+
+
 def changed(
     base: Policy, timeout: Seconds | Unset | None, retry: int | Retry | Unset, max_wait: Seconds | Unset | None
 ) -> Policy:

@@ -109,6 +109,17 @@ async def see_colour_async():
     return colour.get()
 
 
+def paint(new):
+    """Set the context variable; return what it was."""
+    old = colour.get()
+    colour.set(new)
+    return old
+
+
+async def paint_async(new):
+    return paint(new)
+
+
 def my_ref():
     """Return the body's own ref."""
     return current().ref

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
+from contextvars import Context
 from inspect import CORO_CREATED, getcoroutinestate, isawaitable
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -135,7 +136,7 @@ class AsyncioEngine(Engine):
     def _begin(self, handle: Handle[Any]) -> None:
         loop = self._loop
         assert loop is not None, "the loop has been found"
-        self._tasks[handle] = loop.create_task(self._run(handle), context=handle._context)
+        self._tasks[handle] = loop.create_task(self._run(handle), context=handle._context or Context())
 
     async def _run(self, handle: Handle[Any]) -> None:
         in_coroutine.set(handle)

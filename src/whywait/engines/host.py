@@ -12,6 +12,7 @@ import threading
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
+from contextvars import copy_context
 from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
@@ -193,7 +194,7 @@ class Host(ABC):
     def run_body(self, body: Body, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - any result
         """Call the body, and wait for its handlers and workers if it has any."""
         try:
-            value = fn(*args, **kwargs)
+            value = copy_context().run(fn, *args, **kwargs)  # what it sets there, the next body does not see
             if value.__class__ is CoroutineType:
                 return asyncio.run(body.run_coroutine(value))
         except BaseException as error:

@@ -167,7 +167,9 @@ class ThreadEngine(Engine):
                     if self.call is not None:
                         self.call(handle)
                     elif handle._kwargs is None and handle._context is not None:
-                        handle._value = handle._context.run(handle._fn, *handle._args)
+                        handle._value = (handle._context or Context()).run(handle._fn, *handle._args)
+                    elif not handle._kwargs and handle._context is not None:  # it takes results of others
+                        handle._value = (handle._context or Context()).run(handle._fn, *handle.resolved_args())
                     else:
                         handle._value = _call(handle._context, *handle.body())
                 except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
@@ -247,7 +249,7 @@ class ThreadEngine(Engine):
 
 def _call(context: Context | None, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
     """Call a function in a context, or in the thread's own."""
-    return fn(*args, **kwargs) if context is None else context.run(fn, *args, **kwargs)
+    return fn(*args, **kwargs) if context is None else (context or Context()).run(fn, *args, **kwargs)
 
 
 def _within_body(traceback: TracebackType | None) -> TracebackType | None:

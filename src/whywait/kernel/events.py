@@ -12,7 +12,7 @@ from whywait.kernel.model import generated_id
 Details = tuple[tuple[str, Any], ...]
 
 # (seq, time_ns, kind, scope key, task number, task name, cause seq, details)
-# The details of a TASK_STARTED are how the task waited, as a dict or as one (cause, ns): so telling it costs little.
+# What comes most often tells its details in short, because building them costs: `details_of` spells them out.
 RawEvent = tuple[int, int, str, str, int | None, str | None, int | None, Any]
 
 
@@ -70,11 +70,7 @@ class Event(NamedTuple):
     @classmethod
     def of(cls, raw: RawEvent) -> Event:
         """Return a raw event with names."""
-        details = raw[7]
-        if raw[2] == Kind.TASK_STARTED and details is not None:
-            waits = details if isinstance(details, dict) else {details[0]: details[1]}
-            return cls(*raw[:7], (("waits", waits),))
-        return cls(*raw)
+        return cls(*raw[:7], details_of(raw))
 
     def to_raw(self) -> RawEvent:
         """Return the event as the kernel told it; the opposite of :meth:`of`."""
@@ -113,6 +109,18 @@ class Event(NamedTuple):
             details = tuple(details.items())
         head = (data["seq"], data["time_ns"], data["kind"], data["scope"])
         return cls(*head, data.get("number"), data.get("name"), data.get("cause"), details)
+
+
+def details_of(raw: RawEvent) -> Details | None:
+    """Return the details of a raw event, spelled out: the two kinds that come most often are written in short."""
+    kind, details = raw[2], raw[7]
+    if details is None:
+        return None
+    if kind == Kind.TASK_STARTED:  # the waits, or the one cause and its time
+        return (("waits", details if isinstance(details, dict) else {details[0]: details[1]}),)
+    if kind == Kind.TASK_SUBMITTED and isinstance(details[0][0], tuple):  # all else, and whom it awaits
+        return (*details[0], ("after", details[1:]))
+    return details  # type: ignore[no-any-return] # not in short
 
 
 def outcome_details(outcome: str, cause: str | None) -> Details:

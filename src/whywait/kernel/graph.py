@@ -25,6 +25,8 @@ def link(task: Task, after: Iterable[Task], after_ended: Iterable[Task]) -> Task
     for dependency in after:
         latest = dependency.latest()
         if latest.outcome is None:
+            if latest.successors is not None and latest.successors[-1] is task:
+                continue  # it awaits two attempts of one task
             latest.successors = _with(latest.successors, task)
             task.after = _with(task.after, dependency)
             task.unmet += 1

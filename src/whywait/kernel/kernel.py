@@ -9,7 +9,7 @@ completions, :meth:`Kernel.fire`, submissions, other commands, :meth:`Kernel.dis
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from whywait.errors import ConfigError, InvalidTransition, QueueFull, Rejected, UnknownTask
 from whywait.kernel import limits as limits_of
@@ -39,6 +39,7 @@ from whywait.kernel.state import Cause, Outcome, ScopeState, TaskState, Wait, ta
 from whywait.kernel.timers import RUN_TIMEOUT
 from whywait.kernel.why import Why
 
+CANCELLED_DETAILS: Final = (("cause", Cause.CANCELLED),)
 _DEFAULT_LIMITS = Limits()
 _DEFAULT_BUDGET = Budget()
 _DEFAULT_POLICY = Policy()
@@ -88,7 +89,7 @@ class Kernel:
         shortcuts = Shortcuts(life)
         self.enter = shortcuts.enter
         self.pass_on = shortcuts.pass_on
-        self._queue = shortcuts.queue
+        self.queue = shortcuts.queue
 
     # Scopes
 
@@ -146,7 +147,7 @@ class Kernel:
         if priority.__class__ is int and not after_ended:  # 50.0 and True would find the lanes of 50 and 1
             key = (priority, demand)
             if after:
-                task = self._queue(now, scope, job, key, name, policy, after)
+                task = self.queue(now, scope, job, after, key, name, policy)
             else:
                 task = self.enter(now, scope, job, key, name, policy)
             if task is not None:
@@ -245,7 +246,8 @@ class Kernel:
         if outcome == Outcome.SUCCESS:
             new = self.pass_on(now, task)
             if new is not None:
-                return None, [new]
+                started = [new]
+                return None, self.dispatch(now, started) if self.dispatcher.slots.free > 0 else started
         return self.ended(now, task, outcome, cause, retryable), self.dispatch(now)
 
     def following(self, now: int, task: Task, most: int) -> list[Task]:
@@ -338,7 +340,10 @@ class Kernel:
     def cancel(self, now: int, task: Task) -> None:
         """End a pending task at once, ask a running one to abort; idempotent."""
         life = self._life
-        if task.pending:
+        if task.state == TaskState.READY and task.plain and task.successors is None:
+            self.dispatcher.leave(now, task)
+            life.end_alone(now, task, Outcome.ABORTED, Cause.CANCELLED, CANCELLED_DETAILS, None)
+        elif task.pending:
             life.end_with_dependents(now, task, Outcome.ABORTED, Cause.CANCELLED)
         elif task.holds_slot and task.abort is None:
             life.abort(now, task, Outcome.ABORTED, Cause.CANCELLED)

@@ -140,6 +140,7 @@ class Lane:
         "level",
         "needs",
         "queued",
+        "queued_details",
         "scope",
         "told",
         "told_cause",
@@ -159,6 +160,7 @@ class Lane:
         self.bench_key = 0
         self.epoch = Epoch(now, None, level.segment, {})
         self.details = submitted_details(TaskState.READY, level.priority, demand)  # of those who are READY at once
+        self.queued_details = submitted_details(TaskState.QUEUED, level.priority, demand)
         self.told_cause: tuple[Gate | None, bool] = (None, False)  # what the latest LANE_WAITS has said
         self.told = 0  # starvation has been looked at up to this entry
         self.watched = False  # stands in the level's starvation watch

@@ -258,12 +258,12 @@ class Life:
         return (*details, ("waits", waits)) if waits else details
 
     def end_alone(self, now: int, task: Task, outcome: str, cause: str, details: Details, led_by: int | None) -> None:
-        """End a plain READY task that nobody awaits, in short; the caller takes it out of its lane."""
+        """End a plain READY task that nobody awaits, in short; if it is still in its lane, the caller clears that."""
         lane, scope, name, number = task.lane, task.scope, task.name, task.number
-        assert lane is not None, "a READY task is in a lane"
-        if now != task.since:
-            self.dispatcher.account(now, task, lane)
-        task.lane = None
+        if lane is not None:
+            if now != task.since:
+                self.dispatcher.account(now, task, lane)
+            task.lane = None
         task.state = TaskState.DISPOSED
         task.since = now
         task.outcome = outcome
