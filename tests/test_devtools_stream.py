@@ -30,13 +30,18 @@ def test_a_viewer_sees_every_event_in_order_and_then_the_end():
 
 def test_an_event_is_told_the_same_way_quickly_and_plainly():
     details = (("state", "READY"), ("priority", 50), ("demand", (("vram", 3),)), ("after", (1, 2)))
-    for event in (
-        Event(1, 2, "TASK_SUBMITTED", 'a "scope"', 3, "na\nme\u2028", 1, details),
-        Event(2, 3, "TASK_STARTED", "s", 3, None, None, (("waits", {"slot": 5}),)),
-        Event(3, 4, "SCOPE_CREATED", "s", None, None, None, None),
-        Event(4, 5, "LANE_WAITS", "s", None, None, 2, (("priority", 1), ("cause", "vram"), ("holds_back", True))),
+    for raw in (
+        (1, 2, "TASK_SUBMITTED", 'a "scope"', 3, "na\nme\u2028", 1, details),
+        (2, 6, "TASK_SUBMITTED", "s", 4, "in short", 1, (details[:2], 1, 2)),
+        (3, 3, "TASK_STARTED", "s", 3, None, None, {"slot": 5, "vram": 6}),
+        (4, 3, "TASK_STARTED", "s", 3, None, None, ("slot", 5)),
+        (5, 4, "SCOPE_CREATED", "s", None, None, None, None),
+        (6, 5, "LANE_WAITS", "s", None, None, 2, (("priority", 1), ("cause", "vram"), ("holds_back", True))),
+        (7, 5, "TASK_CANCELLED", "s", 3, None, 2, (("cause", "cancelled"), ("waits", {"slot": 1}))),
     ):
-        assert json.loads(event_json(event.to_raw())) == json.loads(json.dumps(event.to_dict()))
+        event = Event.of(raw)
+        plainly = json.loads(json.dumps(event.to_dict()))
+        assert json.loads(event_json(raw)) == json.loads(event_json(event.to_raw())) == plainly
 
 
 def test_a_viewer_resumes_after_the_last_event_it_has_seen():

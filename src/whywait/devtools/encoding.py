@@ -12,7 +12,7 @@ from functools import lru_cache
 from time import sleep
 from typing import Any, Final, TypeVar
 
-from whywait.kernel.events import Details, Event, Kind, RawEvent
+from whywait.kernel.events import Details, Event, Kind, RawEvent, details_of
 
 T = TypeVar("T")
 SLICE: Final = 16  # such a step takes some 50 us
@@ -55,10 +55,11 @@ def event_json(event: RawEvent) -> str:
     if kind == Kind.TASK_STARTED:
         waits = encode(details) if isinstance(details, dict) else f"{{{quote(details[0])}:{details[1]}}}"
         return f'{text},"details":{{"waits":{waits}}}}}'
+    spelled_out = details_of(event)
     try:
-        return f'{text},"details":{_told_before(details)}}}'
+        return f'{text},"details":{_told_before(spelled_out)}}}'
     except TypeError:  # there is a dict in it
-        return f'{text},"details":{_told_before.__wrapped__(details)}}}'
+        return f'{text},"details":{_told_before.__wrapped__(spelled_out)}}}'
 
 
 @lru_cache(maxsize=1_000)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from whywait.kernel.events import SUCCESS_DETAILS, Kind, RawEvent
+from whywait.kernel.events import SUCCESS_DETAILS, Kind, RawEvent, details_of
 from whywait.kernel.model import GENERATED_ID_PREFIX, Task, generated_id, name_splits
 from whywait.kernel.state import Outcome, TaskState, Wait
 
@@ -194,11 +194,11 @@ class TaskTable:
 
 
 def _details(event: RawEvent) -> dict[str, Any]:
-    return dict(event[7] or ())
+    return dict(details_of(event) or ())
 
 
 def _submitted(row: Row, event: RawEvent) -> None:
-    for name, value in event[7] or ():
+    for name, value in details_of(event) or ():
         if name == "demand":
             row.demand = dict(value)
         elif name in _SUBMITTED:
