@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 PERIOD_S: Final = 0.2
 MANY: Final = 10  # viewers, for whom it looks half as often, so that twice as much goes out at once
+LONGEST: Final = 3  # so many times as long it waits at most
 AT_ONCE: Final = 1_000  # events that are taken in whenever somebody asks
-MOST: Final = 2_000  # and then it rests, as long as anything runs
+MOST: Final = 5_000  # and then it rests, as long as anything runs; more than PER_S in the longest period
 PER_S: Final = 8_000  # events; where there are more, some fall out of the authority's ring in time and are skipped
 LIVING: Final = 20_000  # tasks that are looked at afresh
 FRAMES: Final = 1_000  # events in one piece of a stream
@@ -73,7 +74,7 @@ class Feed:
             self.catch_up()
             if told is self._news and monotonic_ns() >= self._told_ns + WAKE_NS:
                 self._tell()
-            await asyncio.sleep(PERIOD_S * (1 + self.viewers / MANY))
+            await asyncio.sleep(PERIOD_S * min(1 + self.viewers / MANY, LONGEST))
 
     def catch_up(self) -> None:
         """Take in what has happened since the last time, unless that was so much that a rest is due."""

@@ -30,8 +30,6 @@ const state = {
 };
 let connection = new Connection(store, (status) => {
   state.status = status;
-  if (status === "disconnected") state.lostAt ??= performance.now();
-  else state.lostAt = null;
   draw(true);
 });
 

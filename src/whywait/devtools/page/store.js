@@ -123,7 +123,6 @@ export class Store {
     if (event.kind === "SCOPE_CREATED") scope.parent = details.parent ?? null;
     const state = event.kind.slice(6);
     scope.state = { CREATED: "INIT", RESUMED: "RUNNING" }[state] ?? state;
-    scope.since_ns = event.time_ns;
     this.scopes.set(event.scope, scope);
   }
 
