@@ -349,10 +349,16 @@ def test_everything_is_reached_by_keys(farm, page):
     for index, view in enumerate(VIEWS, 1):
         page.press(str(index))
         page.until("return document.getElementById('main').dataset.view === arguments[0]", view)
-    page.press("1")
-    page.press("j")
-    page.press("j")
-    page.until("return document.activeElement.matches('.item')")
+    page.press("2")
+    for key, follows in (("ArrowLeft", "false"), ("0", "true")):
+        page.press(key)
+        page.until("return document.querySelector('[data-zoom=follow]').ariaPressed === arguments[0]", follows)
+    for view in ("3", "1"):
+        page.press(view)
+        page.press("j")
+        page.press("j")
+        page.until("return document.activeElement.matches('.item')")
+        page.js("document.activeElement.blur()")
     page.press("/")
     page.until("return document.activeElement.id === 'search'")
     page.js("document.getElementById('search').value = 'upsc'")

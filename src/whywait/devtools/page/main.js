@@ -289,7 +289,8 @@ document.addEventListener("keydown", (event) => {
   if (event.target.id === "search") return searchKey(event);
   if (event.target.closest("input, textarea")) return;
   const index = Number(event.key) - 1;
-  if (VIEWS[index] && event.target.nodeName !== "CANVAS") toView(VIEWS[index][0]);
+  if (VIEWS[index]) toView(VIEWS[index][0]);
+  else if (state.view === "timeline" && timeline.press(event.key)) event.preventDefault();
   else if (event.key === "/") {
     event.preventDefault();
     at("search").focus();

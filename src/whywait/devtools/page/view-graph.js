@@ -168,7 +168,7 @@ function box(node, near, chosen) {
   });
   const text = one ? `${one.id}: ${stateName(one)}` : `${node.label} ${node.tasks.length} tasks, press to unfold`;
   return s("g", {
-    class: `node ${side}`, transform: `translate(${node.x},${node.y})`, tabindex: 0, role: "button", "aria-label": text,
+    class: `node item ${side}`, transform: `translate(${node.x},${node.y})`, tabindex: 0, role: "button", "aria-label": text,
     "data-key": node.key, "data-task": one ? one.number : null, "data-fold": one ? null : node.family,
   },
     s("title", null, text), s("rect", { class: "box", width: BOX.w, height: BOX.h, rx: 6 }),

@@ -302,15 +302,17 @@ function listen(canvas, box) {
     else zoomAt(Math.exp(event.deltaY / 400), (event.offsetX - LABELS) / (drawing.width - LABELS));
     requestDraw();
   }, { passive: false });
-  canvas.addEventListener("keydown", (event) => {
-    const acts = { ArrowLeft: () => pan(-0.15), ArrowRight: () => pan(0.15), "+": () => zoomAt(0.6, 0.5), "=": () => zoomAt(0.6, 0.5), "-": () => zoomAt(1 / 0.6, 0.5), 0: () => zoom("fit") };
-    if (!acts[event.key]) return;
-    event.preventDefault();
-    event.stopPropagation();
-    acts[event.key]();
-    requestDraw();
-  });
   new ResizeObserver(requestDraw).observe(box);
+}
+
+const KEYS = { ArrowLeft: () => pan(-0.15), ArrowRight: () => pan(0.15), "+": () => zoom("in"), "=": () => zoom("in"), "-": () => zoom("out"), 0: () => zoom("fit") };
+
+/** Act on a key; return whether it means something here. */
+export function press(key) {
+  if (!drawing || !KEYS[key]) return false;
+  KEYS[key]();
+  requestDraw();
+  return true;
 }
 
 let asked = false;
