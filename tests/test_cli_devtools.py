@@ -184,6 +184,22 @@ def test_serve_runs_a_workflow_and_stays(tmp_path):
         assert server.wait(60) == 0
 
 
+def test_a_record_knows_the_limits_of_its_run_and_a_file_of_events_does_not(tmp_path):
+    from whywait import Authority
+    from whywait.devtools.saved import SavedRun
+    from whywait.devtools.server import DevTools
+
+    record, events = tmp_path / "record", tmp_path / "events.jsonl"
+    with Authority(slots=3, cpu=2, vram="6GB", record=record) as authority, JsonLines(authority, events):
+        authority.submit(int, cpu=1).result(10)
+    known = {"slot": (3, False), "cpu": (2, False), "vram": (6_000_000_000, True)}
+    for path, limits in ((record, known), (events, {"slot": (None, False)})):
+        with DevTools(SavedRun.from_file(path)) as tools:
+            answer = get(tools, "/api/budget")
+            gates = [answer["slots"], *answer["budget"]]
+            assert {gate["name"]: (gate["limit"], gate["soft"]) for gate in gates} == limits
+
+
 def test_a_saved_run_answers_like_a_living_one(tmp_path):
     from whywait import Authority
     from whywait.devtools.saved import SavedRun

@@ -1,7 +1,5 @@
 """The DevTools page in a real browser, with a live run behind it."""
 
-import json
-
 import pytest
 
 import whywait
@@ -459,7 +457,13 @@ def test_a_saved_run_opens_in_the_same_page(page, tmp_path, how):
 def test_a_file_that_is_no_run_is_refused_in_words(farm, page):
     _, tools, _ = farm
     page.open(tools.url)
-    for text, said in (("", "empty"), ('{"a": 1}\nnope', "line 2 is not JSON"), (json.dumps([1, 2]), "no events")):
+    refused = {
+        "": "empty",
+        '{"a": 1}\nnope': "line 2 is not JSON",
+        "[1, 2]": "no events",
+        '{"whywait record":1}': "serve",
+    }
+    for text, said in refused.items():
         drop(page, text)
         page.shows(said, "#notice")
     page.shows("live", ".status")

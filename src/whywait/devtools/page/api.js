@@ -51,13 +51,20 @@ export class Connection {
       this.info = info;
       await (info.mode === "saved" ? this.#readEvents() : this.#readTasks());
       if (this.#stopped) return;
-      if (info.mode === "saved") this.changed("saved");
-      else this.#follow();
+      if (info.mode === "saved") {
+        this.#takeLimits(await get("/api/snapshot"));
+        this.changed("saved");
+      } else this.#follow();
     } catch (error) {
       if (this.#stopped) return;
       this.changed("disconnected", error);
       setTimeout(() => this.open(), 1000);
     }
+  }
+
+  /** Of a saved run the picture tells the limits, if they are known, and nothing else. */
+  #takeLimits(snapshot) {
+    if (snapshot.slots.limit !== null || snapshot.budget.length) this.store.setSnapshot(snapshot);
   }
 
   close() {
