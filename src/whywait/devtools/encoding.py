@@ -15,7 +15,8 @@ from typing import Any, Final, TypeVar
 from whywait.kernel.events import Details, Event, Kind, RawEvent, details_of
 
 T = TypeVar("T")
-SLICE: Final = 16  # such a step takes some 50 us
+SLICE: Final = 16  # items, which take some 50 us
+PAUSE_S: Final = 1e-6  # not 0: then the interpreter may be taken back before another thread has woken up
 
 encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 quote: Final = json.encoder.encode_basestring_ascii
@@ -25,7 +26,7 @@ def slices(items: list[T]) -> Iterator[list[T]]:
     """Yield a list in short parts; between two of them whoever else wants the interpreter gets it."""
     for begin in range(0, len(items), SLICE):
         if begin:
-            sleep(0)
+            sleep(PAUSE_S)
         yield items[begin : begin + SLICE]
 
 
