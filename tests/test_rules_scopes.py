@@ -98,6 +98,20 @@ def test_the_first_activation_runs_the_parents_too():
     assert (child.state, parent.state) == ("RUNNING", "RUNNING")
 
 
+def test_a_parent_that_was_attached_late_runs_with_the_next_activation():
+    """O1, O7: what is inside may have run before, or have been suspended and resumed."""
+    driver = Driver(kernel(1))
+    parent = driver.kernel.open_scope(0, "parent", mount=False)
+    child = driver.scope("child", parent)
+    driver.submit("a", scope=child)
+    driver.dispatch()
+    driver.submit("b", scope=child)
+    driver.kernel.mount(0, parent)
+    assert (child.state, parent.state) == ("RUNNING", "ATTACHED")
+    driver.kernel.turn(0, child.ids["a"], "SUCCESS")
+    assert parent.state == "RUNNING"
+
+
 def test_disposing_twice_is_disposing_once():
     """O1, O4: while it is DISPOSING and after."""
     for state in ("DISPOSING", "DISPOSED"):

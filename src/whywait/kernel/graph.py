@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from whywait.kernel.state import Outcome, TaskState
 
 if TYPE_CHECKING:
     from whywait.kernel.model import Task
+
+BY_ID: Final = attrgetter("id", "number")  # the order in which tasks are woken; scopes may use the same id
 
 _SLACK: Final = 64
 

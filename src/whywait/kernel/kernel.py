@@ -521,7 +521,7 @@ class Kernel:
             scope, number = task.scope, task.number
             scope.running += 1
             running[number] = task
-            if scope.state != ScopeState.RUNNING:
+            if not scope.activated:
                 life.activated(now, scope)
             if scope.counted:
                 life.count_pending(task, -1)

@@ -7,7 +7,6 @@ to check; the door is :class:`~whywait.kernel.kernel.Kernel`, and nobody outside
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from whywait.kernel import graph
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 BACKOFF: Final = "backoff"
 MAX_WAIT: Final = "max_wait"
 PAUSE: Final = "pause"
-
-_by_id = attrgetter("id")
 
 
 class Life:
@@ -197,7 +194,7 @@ class Life:
     def wake(self, now: int, tasks: list[Task], cause: int | None) -> None:
         """Turn QUEUED tasks READY that nothing keeps any more, in id order."""
         if len(tasks) > 1:
-            tasks.sort(key=_by_id)
+            tasks.sort(key=graph.BY_ID)
         for task in tasks:
             if task.state == TaskState.QUEUED:  # a paused one follows when it is resumed
                 task.add_wait(task.held_by or Wait.DEPENDENCY, now - task.since)
@@ -405,6 +402,7 @@ class Life:
             if each.state == ScopeState.ATTACHED:
                 each.state = scope_step(each.state, "first activation", ScopeState.RUNNING, each.key)
                 self.other_event(now, Kind.SCOPE_RUNNING, each, cause=self.trigger)
+        scope.activated = all(each.state != ScopeState.INIT for each in scope.chain)
 
     def finish_disposal(self, now: int, scope: Scope, led_by: int | None) -> None:
         """Complete the disposal of a scope, and then of its parents, once nothing of it is left."""

@@ -342,6 +342,7 @@ class Scope:
     """An execution namespace with a lifecycle; the gate that every task of it passes."""
 
     __slots__ = (
+        "activated",
         "by_priority",
         "chain",
         "children",
@@ -378,6 +379,7 @@ class Scope:
         self.lanes: dict[tuple[int, Demand], Lane] = {}
         self.periodics: dict[str, Periodic] = {}
         self.triggers = 0  # how many of the own tasks are iterations of periodics
+        self.activated = False  # a task of it has started, and neither it nor a parent can be ATTACHED any more
         self.running = 0  # own tasks that hold a slot
         self.spawned = 0  # accepted in its life, descendants' included
         self.pending = 0  # counted only where queue_limit is set, descendants' included
@@ -396,10 +398,12 @@ class Scope:
         self.gates: tuple[tuple[Gate, int], ...] = state_gates + slot_gates
 
     def subtree(self) -> list[Scope]:
-        """Return this scope and all below it, parents before children."""
-        scopes = [self]
-        for scope in scopes:
-            scopes.extend(scope.children.values())
+        """Return this scope and all below it, each followed by what is inside it, in the order of creation."""
+        scopes, ahead = [], [self]
+        while ahead:
+            scope = ahead.pop()
+            scopes.append(scope)
+            ahead.extend(reversed(scope.children.values()))
         return scopes
 
     def known(self, name: str) -> Task | str | None:

@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from whywait.kernel.events import SUCCESS_DETAILS, Kind
+from whywait.kernel.graph import BY_ID
 from whywait.kernel.lanes import TRIM
 from whywait.kernel.model import GENERATED_ID_PREFIX, Demand, Policy, Priority, Task
 from whywait.kernel.state import Outcome, ScopeState, TaskState, Wait
@@ -34,7 +35,6 @@ STARTED: Final = Kind.TASK_STARTED
 SUBMITTED: Final = Kind.TASK_SUBMITTED
 IS_READY: Final = Kind.TASK_READY
 DEPENDENCY: Final = Wait.DEPENDENCY
-BY_ID: Final = attrgetter("id")
 BY_NUMBER: Final = attrgetter("number")  # generated ids sort by it
 PLAIN: Final[tuple[int, Demand]] = (Priority.NORMAL, ())
 
@@ -116,16 +116,16 @@ class Shortcuts:
         if not awaited:
             return self.enter(now, scope, job, priority_and_demand, name, policy)
         lane = scope.lanes.get(priority_and_demand)
-        count = len(awaited)
+        life, dispatcher, count = self._life, self._dispatcher, len(awaited)
         if (
             lane is None
             or scope.state != SCOPE_RUNS
             or scope.limited
+            or life.suspended
             or (count > 1 and len(set(awaited)) != count)
             or (name is not None and (not name or name in scope.ids or name[0] == GENERATED_ID_PREFIX))
         ):
             return None
-        life, dispatcher = self._life, self._dispatcher
         dispatcher.count = number = dispatcher.count + 1
         priority, demand = priority_and_demand
         task = Task(number, name, scope, priority, demand, policy or scope.policy, job, now)
@@ -162,6 +162,7 @@ class Shortcuts:
             or not task.plain
             or task.state != RUNNING
             or scope.state != SCOPE_RUNS
+            or not scope.activated
             or scope.counted
             or self._slots.free < 0
             or self._expiries.heap
@@ -244,12 +245,12 @@ class Shortcuts:
                     stats.wait_ns[mode] += waited
                     told = (mode, waited)
                 stats.recent_waits_ns.append(waited)
-            else:  # it was QUEUED before
+            else:  # it was QUEUED or PAUSED before
                 assert waits.__class__ is dict, "only the last stay in READY is told by a number"
                 if waited:
                     waits[mode] = waits.get(mode, 0) + waited
                 stats.started(waits)
-                told = waits
+                told = waits or None
         else:
             dispatcher.account(now, new, lane)
             waits = new.waits
