@@ -29,9 +29,10 @@ PERIOD_S: Final = 0.2
 MANY: Final = 10  # viewers, for whom it looks half as often, so that twice as much goes out at once
 LONGEST: Final = 3  # so many times as long it waits at most
 AT_ONCE: Final = 1_000  # events that are taken in whenever somebody asks
-MOST: Final = 5_000  # and then it rests, as long as anything runs; more than PER_S in the longest period
-PER_S: Final = 8_000  # events; where there are more, some fall out of the authority's ring in time and are skipped
+MOST: Final = 3_000  # and then it rests, as long as anything runs; as much as PER_S in the longest period
+PER_S: Final = 5_000  # events; where there are more, some fall out of the authority's ring in time and are skipped
 LIVING: Final = 20_000  # tasks that are looked at afresh
+PICTURE: Final = 2  # events that one of them costs as much as
 FRAMES: Final = 1_000  # events in one piece of a stream
 KEPT_PIECES: Final = 16
 WAKE_NS: Final = NS
@@ -119,7 +120,7 @@ class Feed:
         living = [picture(task, self.seq) for some in slices(tasks[:LIVING]) for task in some]
         self.table.resume_from(sorted(living, key=attrgetter("number")), {task.number for task in tasks})
         if authority.kernel.running:
-            self._rest_until_ns = monotonic_ns() + len(tasks) * NS // PER_S
+            self._rest_until_ns = monotonic_ns() + len(tasks) * PICTURE * NS // PER_S
         return events
 
     def finish(self) -> None:
