@@ -49,12 +49,13 @@ def get(tools, path):
 class Stream:
     """A viewer of the event stream."""
 
-    def __init__(self, tools, since=None, last_id=None):
+    def __init__(self, tools, since=None, last_id=None, query=None):
         self._connection = http.client.HTTPConnection("127.0.0.1", tools.port, timeout=PATIENCE_S)
         headers = {"Accept": "text/event-stream"}
         if last_id is not None:
             headers["Last-Event-ID"] = str(last_id)
-        path = "/api/events" if since is None else f"/api/events?since={since}"
+        query = query if query is not None else "" if since is None else f"since={since}"
+        path = f"/api/events?{query}"
         self._connection.request("GET", path, headers=headers)
         self.response = self._connection.getresponse()
 

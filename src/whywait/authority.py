@@ -159,8 +159,13 @@ class Authority(Core):
     def events(self, since: int = 0, limit: int | None = None) -> Events:
         """Return remembered events after ``since``, oldest first; their ``skipped`` says how many are lost."""
         with self.lock:
-            raw, skipped = self._journal.since(since, self.last_seq)
-        return Events(raw if limit is None else raw[:limit], skipped)
+            raw, skipped = self._journal.since(since, self.last_seq, limit)
+        return Events(raw, skipped)
+
+    def raw_events(self, since: int, limit: int) -> list[RawEvent]:
+        """Return up to ``limit`` remembered events after ``since`` as the kernel told them: for bridges only."""
+        with self.lock:
+            return self._journal.since(since, self.last_seq, limit)[0]
 
     def report(self) -> Report:
         """Return where the waiting of the run went, by cause and by holder, and how full slots and budget were."""
