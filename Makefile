@@ -11,7 +11,7 @@ BENCH_STAMP := $(BENCH_VENV)/.installed
 SCALE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-browser test-ray soak lint bench bench-quick bench-own bench-ray periodic docs clean
+.PHONY: help run quick test test-browser test-ray soak lint bench bench-quick bench-own bench-ray periodic docs clean
 
 
 help: ## list the targets
@@ -19,6 +19,9 @@ help: ## list the targets
 
 run: $(STAMP) ## run the first example and print its report
 	$(BIN)/whywait run examples/film/film.toml
+
+quick: lint ## lint, then the tests of rules, kernel, executor and engines without child processes: a minute or two
+	$(BIN)/python -m pytest tests/test_rules_*.py tests/test_kernel_*.py tests/executor tests/conformance -k 'not process'
 
 test: lint ## lint, then run all tests but those of the DevTools page
 	$(BIN)/python -m pytest
@@ -30,6 +33,7 @@ test-browser: $(STAMP) ## run the tests of the DevTools page in Chromium, which 
 soak: $(STAMP) ## run the long tests of faults for hours, or SCALE=0.01 of that, and write docs/reliability.md
 	$(BIN)/python -m pytest tests/soak -s --timeout 7200 --scale $(SCALE)
 	$(BIN)/python tools/make_docs.py
+
 test-ray: $(STAMP) ## run the tests of the Ray engine on clusters of its own; Ray is installed if need be
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[ray]'
 	$(BIN)/python -m pytest -m ray tests/conformance

@@ -1,8 +1,13 @@
 """What watching costs: the same paced run with no DevTools, with a server nobody watches, and with many viewers.
 
-Each round runs the three in turn, so that whatever else the machine does meets all of them. The viewers are in a
-process of their own and read everything. Latency is from the call of ``submit`` to the first line of the body; a second
-run as fast as it goes gives the throughput.
+One process, one authority, many short rounds: each round has all three in turn, in an order that moves on, so that
+whatever else the machine does meets all of them, and each is compared with the unwatched part of its own round. The
+viewers are in a process of their own and read what a page reads: the whole stream, with a snapshot once a second. They
+need a processor too, which has nothing to do with the run: on a machine with two, some of what is measured here is the
+viewers themselves.
+
+Told are: how many of the offered tasks were done per second; the latency from the call of ``submit`` to the first line
+of the body; and the time that the server's thread was on a processor, which is the one figure without noise.
 """
 
 from __future__ import annotations
@@ -14,34 +19,46 @@ import sys
 import threading
 import time
 from collections import deque
-from pathlib import Path
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
 
 from whywait import Authority
 
 VIEWERS: Final = """
 import selectors, socket, sys
-port, count = int(sys.argv[1]), int(sys.argv[2])
+port, count, last = sys.argv[1:]
+path = f"/api/events?snapshots=yes&since={last}"
+lines = f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Accept: text/event-stream", "", ""
 watch = selectors.DefaultSelector()
-for _ in range(count):
-    viewer = socket.create_connection(("127.0.0.1", port))
-    lines = "GET /api/events HTTP/1.1", f"Host: 127.0.0.1:{port}", "Accept: text/event-stream", "", ""
+for _ in range(int(count)):
+    viewer = socket.create_connection(("127.0.0.1", int(port)))
     viewer.sendall("\\r\\n".join(lines).encode())
     watch.register(viewer, selectors.EVENT_READ)
+watch.register(sys.stdin, selectors.EVENT_READ)
+buffer = bytearray(1 << 20)
 print("ready", flush=True)
-read = 0
-while watch.get_map():
+while True:
     for key, _ in watch.select():
-        data = key.fileobj.recv(1 << 16)
-        read += len(data)
-        if not data:
+        if key.fileobj is sys.stdin:
+            sys.exit()
+        if not key.fileobj.recv_into(buffer):
             watch.unregister(key.fileobj)
-print(read, flush=True)
 """
 
 
-def paced(authority: Authority, per_s: int, seconds: float) -> list[float]:
-    """Submit so many tasks a second; return their latencies in microseconds."""
+class Sample(NamedTuple):
+    """One part of a round."""
+
+    per_s: float
+    p50_us: float
+    p99_us: float
+    flat_per_s: float
+    server_ms_per_s: float
+
+
+def paced(authority: Authority, per_s: int, seconds: float) -> tuple[list[float], float]:
+    """Submit so many tasks a second; return their latencies in us, sorted, and how many were done a second."""
     latencies: deque[float] = deque()
     clock = time.perf_counter
 
@@ -55,11 +72,11 @@ def paced(authority: Authority, per_s: int, seconds: float) -> list[float]:
             time.sleep(ahead)
         authority.submit(body, clock())
     authority.get_scope("default").wait()
-    return sorted(latencies)
+    return sorted(latencies), len(latencies) / (clock() - began)
 
 
 def flat_out(authority: Authority, tasks: int) -> float:
-    """Run so many empty tasks; return how many a second."""
+    """Run so many empty tasks as fast as it goes; return how many a second."""
     began = time.perf_counter()
     for _ in range(tasks):
         authority.submit(int)
@@ -68,36 +85,66 @@ def flat_out(authority: Authority, tasks: int) -> float:
 
 
 def server_cpu_s() -> float:
-    """Return how long the server's thread has been on a processor; 0 where that cannot be told."""
+    """Return how long the server's thread has been on a processor; 0 if there is none."""
     for thread in threading.enumerate():
-        if thread.name == "whywait-devtools":
-            path = Path(f"/proc/self/task/{thread.native_id}/schedstat")
-            return int(path.read_text(encoding="ascii").split()[0]) / 1e9 if path.exists() else 0.0
+        if thread.name == "whywait-devtools" and thread.ident is not None:
+            return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
     return 0.0
 
 
-def measure(viewers: int | None, per_s: int, seconds: float, tasks: int) -> tuple[float, ...]:
-    """Return median and 90th percentile of the latency, throughput, and the server's share of a processor, in percent.
+@contextmanager
+def watched(authority: Authority, viewers: int | None) -> Iterator[None]:
+    """Serve the authority, and have it watched; ``viewers`` None: not even a server."""
+    if viewers is None:
+        yield
+        return
+    with authority.devtools(announce=False) as tools:
+        if not viewers:
+            yield
+            return
+        program = [sys.executable, "-ISc", VIEWERS, str(tools.port), str(viewers), str(authority.last_seq)]
+        with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as watching:  # noqa: S603 - our own
+            assert watching.stdin is not None
+            assert watching.stdout is not None
+            watching.stdout.readline()
+            try:
+                yield
+            finally:
+                watching.stdin.close()
 
-    ``viewers`` None: no server at all.
-    """
-    with Authority(slots=4) as authority:
-        watching = None
-        if viewers is not None:
-            tools = authority.devtools(announce=False)
-            if viewers:
-                program = [sys.executable, "-c", VIEWERS, str(tools.port), str(viewers)]
-                watching = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own
-                assert watching.stdout is not None
-                watching.stdout.readline()
+
+def measure(authority: Authority, viewers: int | None, per_s: int, seconds: float, tasks: int) -> Sample:
+    """Measure one part of a round."""
+    with watched(authority, viewers):
         paced(authority, per_s, 0.3)
-        before = server_cpu_s()
-        latencies = paced(authority, per_s, seconds)
-        share = 100 * (server_cpu_s() - before) / seconds
-        speed = flat_out(authority, tasks)
-    if watching is not None:
-        watching.wait(20)
-    return latencies[len(latencies) // 2], latencies[len(latencies) * 9 // 10], speed, share
+        before, began = server_cpu_s(), time.perf_counter()
+        latencies, done_per_s = paced(authority, per_s, seconds)
+        server = (server_cpu_s() - before) / (time.perf_counter() - began)
+        speed = flat_out(authority, tasks) if tasks else 0.0
+    half, most = (latencies[len(latencies) * percent // 100] for percent in (50, 99))
+    return Sample(done_per_s, half, most, speed, 1e3 * server)
+
+
+def show(rows: dict[str, list[Sample]]) -> None:
+    """Print the medians, and the median change against the unwatched part of the same round with its quartiles."""
+    base = next(iter(rows.values()))
+    fields = {"per_s": "tasks/s", "p50_us": "us p50", "p99_us": "us p99", "flat_per_s": "tasks/s flat out"}
+    for field, unit in fields.items():
+        for kind, samples in rows.items():
+            value = statistics.median(getattr(sample, field) for sample in samples)
+            if not value:
+                continue
+            changes = [
+                100 * (getattr(mine, field) / getattr(other, field) - 1)
+                for mine, other in zip(samples, base, strict=True)
+            ]
+            low, middle, high = statistics.quantiles(changes, n=4) if len(changes) > 1 else changes * 3
+            change = "" if samples is base else f"{middle:+7.1f} %  ({low:+.1f} to {high:+.1f})"
+            print(f"{kind:<12}{value:>12,.0f} {unit:<18}{change}")
+    for kind, samples in rows.items():
+        if samples is not base:
+            value = statistics.median(sample.server_ms_per_s for sample in samples)
+            print(f"{kind:<12}{value:>12.1f} ms of a processor per second, in the server's thread")
 
 
 def main() -> None:
@@ -105,25 +152,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--viewers", type=int, default=20)
     parser.add_argument("--per-s", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--tasks", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each part of a round")
+    parser.add_argument("--tasks", type=int, default=10_000, help="for the part as fast as it goes; 0 leaves it out")
+    parser.add_argument("--rounds", type=int, default=20)
     args = parser.parse_args()
     kinds = {"no server": None, "server": 0, f"{args.viewers} viewers": args.viewers}
-    rows: dict[str, list[tuple[float, ...]]] = {kind: [] for kind in kinds}
-    for _ in range(args.rounds):
-        for kind, viewers in kinds.items():
-            rows[kind].append(measure(viewers, args.per_s, args.seconds, args.tasks))
-    print(f"{args.per_s} tasks/s, medians of {args.rounds} rounds")
-    print(f"{'':<12}{'latency p50':>20}{'latency p90':>20}{'flat out':>26}{'server thread':>16}")
-    base = [statistics.median(row[part] for row in rows["no server"]) for part in range(3)]
-    for kind, measured in rows.items():
-        cells = []
-        for part, unit in enumerate(("us", "us", "tasks/s")):
-            value = statistics.median(row[part] for row in measured)
-            cells.append(f"{value:,.0f} {unit} {100 * (value / base[part] - 1):+.1f}%")
-        share = statistics.median(row[3] for row in measured)
-        print(f"{kind:<12}{cells[0]:>20}{cells[1]:>20}{cells[2]:>26}{f'{share:.1f} % of a core':>16}")
+    rows: dict[str, list[Sample]] = {kind: [] for kind in kinds}
+    with Authority(slots=4) as authority:
+        paced(authority, args.per_s, 1.0)
+        for index in range(args.rounds):
+            order = list(kinds)
+            for kind in order[index % 3 :] + order[: index % 3]:
+                rows[kind].append(measure(authority, kinds[kind], args.per_s, args.seconds, args.tasks))
+    print(f"{args.per_s} tasks/s, medians of {args.rounds} rounds; change: median of rounds (quartiles)")
+    show(rows)
 
 
 if __name__ == "__main__":

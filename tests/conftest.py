@@ -1,6 +1,7 @@
 """Shared by all tests: whatever a test makes is gone when it ends, and helper modules explain failed assertions."""
 
 import os
+import signal
 import tempfile
 
 import pytest
@@ -10,6 +11,13 @@ from leaks import Held, left_since, watch_loops
 pytest.register_assert_rewrite("pair", "invariants", "explained", "kernel_driver")
 
 WATCHERS = {"nothing_is_left_of_the_file", "no_orphans", "watched_kinds"}  # wide fixtures that hold nothing themselves
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts_arrive():
+    """Let Ctrl-C end the programs that tests start, also where a shell runs the tests in the background."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,12 +3,10 @@
 import http.client
 import json
 import threading
-import time
 from contextlib import contextmanager
 
+from patience import PATIENCE_S
 from whywait import Authority
-
-PATIENCE_S = 20
 
 
 class Answer:
@@ -48,26 +46,16 @@ def get(tools, path):
     return answer.json
 
 
-def until(condition):
-    """Wait until something holds and return it."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
-
-
 class Stream:
     """A viewer of the event stream."""
 
-    def __init__(self, tools, since=None, last_id=None):
+    def __init__(self, tools, since=None, last_id=None, query=None):
         self._connection = http.client.HTTPConnection("127.0.0.1", tools.port, timeout=PATIENCE_S)
         headers = {"Accept": "text/event-stream"}
         if last_id is not None:
             headers["Last-Event-ID"] = str(last_id)
-        path = "/api/events" if since is None else f"/api/events?since={since}"
+        query = query if query is not None else "" if since is None else f"since={since}"
+        path = f"/api/events?{query}"
         self._connection.request("GET", path, headers=headers)
         self.response = self._connection.getresponse()
 

@@ -11,17 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import whywait
-
-LIMIT_S = 30.0  # a condition that does not come true within this is taken never to
-
-
-def until(condition, what="the condition"):
-    """Wait until the condition holds; return its value."""
-    end = time.monotonic() + LIMIT_S
-    while not (value := condition()):
-        assert time.monotonic() < end, f"{what} did not come true within {LIMIT_S:g} s"
-        time.sleep(0.005)
-    return value
+from patience import PATIENCE_S, until
 
 
 def is_alive(pid):
@@ -52,6 +42,11 @@ def no_process_left(mark):
     yield
     del os.environ["WHYWAIT_TEST_MARK"]
     until(lambda: not marked(mark), "the end of all processes")
+
+
+def is_free(authority):
+    """Return whether an authority still works, and no slot is lost."""
+    return authority.submit(add, 1, 1).result(PATIENCE_S) == 2 and authority.stats()["active"] <= 1
 
 
 def run_script(program, *args, **options):
@@ -97,7 +92,7 @@ def obedient(path):
     """Wait for the signal; return why."""
     write_pid(path)
     task = whywait.current()
-    assert task.signal.wait(LIMIT_S)
+    assert task.signal.wait(PATIENCE_S)
     Path(f"{path}.reason").write_text(task.signal.reason, encoding="utf-8")
     task.signal.raise_if_aborted()
 
@@ -132,7 +127,7 @@ def die(how):
     if how == "os._exit":
         os._exit(3)
     os.kill(os.getpid(), getattr(signal, how))
-    time.sleep(LIMIT_S)
+    time.sleep(PATIENCE_S)
 
 
 def die_while_answering():

@@ -33,6 +33,9 @@ def authority():
         ({"soft": {"ram": "1GB"}}, "write ram='1GB'"),
         ({"soft": {"disk": "many"}}, 'disk: "many" is not a size'),
         ({"ram": "8XB"}, 'ram: "8XB" is not a size'),
+        ({"grace": 1e300}, "grace: 1e+300 is too long for a duration: expected at most ten years"),
+        ({"retry": Retry(1, max_backoff=1e300)}, "retry max_backoff 1e+300 is not allowed: use at most 315,360,000 s"),
+        ({"timeout": "4000d"}, 'timeout: "4000d" is too long for a duration: expected at most ten years'),
     ],
 )
 def test_an_authority_names_the_setting(options, words):

@@ -11,11 +11,13 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
-from devtools_client import Gate, get, served, until
+from devtools_client import Gate, get, served
+from patience import until
 from terminal import Terminal
 from whywait.bridges.jsonl import JsonLines
 from whywait.cli import execute
 from whywait.devtools import beacon
+from whywait.devtools.client import Remote
 
 ENVIRONMENT = {"NO_COLOR": "1", "COLUMNS": "120"}
 
@@ -172,12 +174,31 @@ def test_serve_runs_a_workflow_and_stays(tmp_path):
     flow = tmp_path / "flow.toml"
     flow.write_text('[task.only]\nrun = "true"\n', encoding="utf-8")
     with spawn("serve", str(flow)) as server:
-        live = started(server)
-        saved = started(server)
-        assert saved.partition("#")[0] == live.partition("#")[0]
-        assert "only succeeded" in whywait("why", "only", "--url", saved)
+        url = started(server)  # the one server there is, before and after the end
+        remote = Remote(url)
+        until(lambda: remote.get("/api/info")["finished"])
+        assert "only succeeded" in whywait("why", "only", "--url", url)
+        assert "only succeeded" in whywait("why", "only", "--url", str(flow))
+        assert "has ended already (SUCCESS), nothing was changed" in whywait("cancel", "only", "--url", url)
+        assert "the run is over" in whywait("top", str(flow))
         server.send_signal(signal.SIGINT)
         assert server.wait(60) == 0
+
+
+def test_a_record_knows_the_limits_of_its_run_and_a_file_of_events_does_not(tmp_path):
+    from whywait import Authority
+    from whywait.devtools.saved import SavedRun
+    from whywait.devtools.server import DevTools
+
+    record, events = tmp_path / "record", tmp_path / "events.jsonl"
+    with Authority(slots=3, cpu=2, vram="6GB", record=record) as authority, JsonLines(authority, events):
+        authority.submit(int, cpu=1).result(10)
+    known = {"slot": (3, False), "cpu": (2, False), "vram": (6_000_000_000, True)}
+    for path, limits in ((record, known), (events, {"slot": (None, False)})):
+        with DevTools(SavedRun.from_file(path)) as tools:
+            answer = get(tools, "/api/budget")
+            gates = [answer["slots"], *answer["budget"]]
+            assert {gate["name"]: (gate["limit"], gate["soft"]) for gate in gates} == limits
 
 
 def test_a_saved_run_answers_like_a_living_one(tmp_path):

@@ -1,11 +1,14 @@
 """The control API of DevTools: it needs the token, does what it says, and says why when it does not."""
 
 import threading
+from urllib.parse import quote
 
 import pytest
 
 import whywait
-from devtools_client import Gate, ask, get, served, until
+from devtools_client import Gate, ask, get, served
+from patience import until
+from whywait.devtools.client import Remote
 from whywait.devtools.routes import ROUTES
 
 CONTROL = [route for route in ROUTES if route.control]
@@ -101,12 +104,46 @@ def test_a_refusal_says_why(run, path, status, said):
     assert (answer.status, said in answer.json["error"]) == (status, True), answer.body
 
 
-def test_a_finished_task_cannot_be_cancelled(run):
+def test_x4_what_has_ended_is_cancelled_and_paused_without_an_error_but_not_resumed(run):
+    """X4: pausing or cancelling what is already finished is no error and changes nothing; resuming it is an error."""
     authority, tools, gate = run
     gate.open()
     until(lambda: authority.get_scope("default").snapshot().running == ())
-    answer = act(tools, "/api/tasks/first/cancel")
-    assert (answer.status, "has ended already (SUCCESS)" in answer.json["error"]) == (409, True)
+    before = authority.last_seq
+    for verb in ("cancel", "pause"):
+        answer = act(tools, f"/api/tasks/first/{verb}")
+        assert (answer.status, answer.json) == (200, {"done": "nothing", "state": "SUCCESS"})
+    answer = act(tools, "/api/tasks/first/resume")
+    assert (answer.status, "has ended (SUCCESS)" in answer.json["error"]) == (409, True)
+    assert authority.last_seq == before
+
+
+ODD_IDS = (
+    "line\nend", "\n", "last\n", "a/b", "a/cancel", "/", "what?x=1", "100%", "%2F", "%0A", "#7", "+", " ",
+    "\u00fcml\u00e4ut \u2028\U0001f600", "..", ".", "a\\b", "\x00\x1f", "2", "-v", "a;b&c=d", "x" * 2000,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("ident", ODD_IDS, ids=ascii)
+def test_any_task_is_reached_by_its_id(standing, ident):
+    authority, tools = standing
+    handle = authority.submit(int, id=ident)
+    path = f"/api/tasks/{quote(ident, safe='')}"
+    assert get(tools, path)["task"]["id"] == ident
+    assert get(tools, f"/api/tasks/{quote(f'default/{ident}', safe='')}")["task"]["id"] == ident
+    assert get(tools, f"/api/tasks/@{handle.ref.number}")["task"]["id"] == ident
+    assert act(tools, f"{path}/pause").json["state"] == "PAUSED"
+    assert handle.state == "PAUSED"
+    assert Remote(tools.url).act("cancel", ident) == {"done": "cancelled", "state": "ABORTED"}
+    assert "cancel" in Remote(tools.url).task(ident)["text"]
+
+
+def test_an_id_that_looks_like_a_number_goes_before_the_number():
+    with served(slots=1) as (authority, tools, gate):
+        first = authority.submit(gate, id="first")
+        authority.submit(int, id=str(first.ref.number))
+        assert get(tools, f"/api/tasks/{first.ref.number}")["task"]["id"] == str(first.ref.number)
+        assert get(tools, f"/api/tasks/@{first.ref.number}")["task"]["id"] == "first"
 
 
 def test_scopes_are_suspended_resumed_and_disposed_of():

@@ -5,7 +5,8 @@ import socket
 
 import pytest
 
-from devtools_client import Gate, ask, get, served, until
+from devtools_client import Gate, ask, get, served
+from patience import until
 from whywait import Authority, ConfigError
 from whywait.devtools import guard, protocol
 from whywait.devtools.routes import ROUTES

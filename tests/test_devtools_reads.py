@@ -1,8 +1,11 @@
 """The read API of DevTools: what it tells is what the authority knows, and no more."""
 
+import time
+
 import pytest
 
-from devtools_client import ask, get, served, until
+from devtools_client import ask, get, served
+from patience import until
 from whywait import Infeasible, Retry
 from whywait.devtools.routes import ROUTES
 
@@ -40,6 +43,15 @@ def test_v6_one_task_says_why_it_waits_in_which_lane_and_for_whom(farm):
     assert "held by train" in answer["text"]
     assert [row["id"] for row in answer["awaited_by"]] == ["pack"]
     assert [event["kind"] for event in answer["story"]] == ["TASK_SUBMITTED"]
+
+
+def test_a_task_that_came_while_the_feed_rests_is_found_by_its_id(farm):
+    authority, tools, _ = farm
+    tools._feed._rest_until_ns = time.monotonic_ns() + 10**12
+    authority.submit(int, id="late", vram="4GB")
+    answer = get(tools, "/api/tasks/late")
+    assert (answer["task"]["state"], answer["why"]["primary"]) == ("READY", "vram")
+    assert ask(tools, "/api/tasks/late/cancel", "POST", token=tools.token).json["state"] == "ABORTED"
 
 
 def test_a_dependent_names_whom_it_awaits(farm):

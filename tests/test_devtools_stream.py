@@ -3,7 +3,8 @@
 import json
 import threading
 
-from devtools_client import Gate, Stream, ask, get, served, until
+from devtools_client import Gate, Stream, ask, get, served
+from patience import until
 from whywait import Authority, Retry
 from whywait.devtools.feed import Feed, event_json
 from whywait.devtools.table import ROW_FIELDS, TaskTable, picture
@@ -30,13 +31,18 @@ def test_a_viewer_sees_every_event_in_order_and_then_the_end():
 
 def test_an_event_is_told_the_same_way_quickly_and_plainly():
     details = (("state", "READY"), ("priority", 50), ("demand", (("vram", 3),)), ("after", (1, 2)))
-    for event in (
-        Event(1, 2, "TASK_SUBMITTED", 'a "scope"', 3, "na\nme\u2028", 1, details),
-        Event(2, 3, "TASK_STARTED", "s", 3, None, None, (("waits", {"slot": 5}),)),
-        Event(3, 4, "SCOPE_CREATED", "s", None, None, None, None),
-        Event(4, 5, "LANE_WAITS", "s", None, None, 2, (("priority", 1), ("cause", "vram"), ("holds_back", True))),
+    for raw in (
+        (1, 2, "TASK_SUBMITTED", 'a "scope"', 3, "na\nme\u2028", 1, details),
+        (2, 6, "TASK_SUBMITTED", "s", 4, "in short", 1, (details[:2], 1, 2)),
+        (3, 3, "TASK_STARTED", "s", 3, None, None, {"slot": 5, "vram": 6}),
+        (4, 3, "TASK_STARTED", "s", 3, None, None, ("slot", 5)),
+        (5, 4, "SCOPE_CREATED", "s", None, None, None, None),
+        (6, 5, "LANE_WAITS", "s", None, None, 2, (("priority", 1), ("cause", "vram"), ("holds_back", True))),
+        (7, 5, "TASK_CANCELLED", "s", 3, None, 2, (("cause", "cancelled"), ("waits", {"slot": 1}))),
     ):
-        assert json.loads(event_json(event)) == json.loads(json.dumps(event.to_dict()))
+        event = Event.of(raw)
+        plainly = json.loads(json.dumps(event.to_dict()))
+        assert json.loads(event_json(raw)) == json.loads(event_json(event.to_raw())) == plainly
 
 
 def test_a_viewer_resumes_after_the_last_event_it_has_seen():
@@ -54,6 +60,28 @@ def test_a_viewer_resumes_after_the_last_event_it_has_seen():
         assert [event["seq"] for event in page["events"]] == [8, 9, 10]
         assert (page["next"], page["skipped"]) == (10, 0)
         assert ask(tools, "/api/events", Accept="text/event-stream", Last_Event_ID="x").status == 400
+
+
+def test_what_viewers_are_sent_is_made_once_for_all_of_them():
+    with served() as (authority, tools, _):
+        authority.submit(int).result(10)
+        until(lambda: get(tools, "/api/info")["seq"] == authority.last_seq)
+        feed = tools._feed
+        assert feed.piece_after(0) is feed.piece_after(0)
+        assert feed.piece_after(0).seq == authority.last_seq
+
+
+def test_a_stream_tells_the_snapshot_too_if_that_is_asked_for():
+    with served(slots=1) as (authority, tools, gate):
+        authority.submit(gate, id="first")
+        gate.running.wait(10)
+        stream = Stream(tools, query="snapshots=yes")
+        kinds = [stream.next() for _ in range(authority.last_seq + 2)]  # the second one comes though nothing happens
+        stream.close()
+        pictures = [data for kind, _, data in kinds if kind == "snapshot"]
+        assert [kind for kind, _, _ in kinds].count("message") == authority.last_seq
+        assert [[task["id"] for task in picture["running"]] for picture in pictures] == [["first"], ["first"]]
+        assert {ident for kind, ident, _ in kinds if kind == "snapshot"} == {None}, "it is no event to resume after"
 
 
 def test_a_viewer_that_fell_behind_is_told_how_many_it_missed():
@@ -135,7 +163,7 @@ def test_the_table_agrees_with_the_kernel_at_every_step():
 
         def compare(event: Event) -> None:
             with lock:
-                table.apply(event)
+                table.apply(event.to_raw())
 
         stop = authority.subscribe(compare)
         gate, other = Gate(), Gate()
@@ -165,9 +193,9 @@ def test_the_table_agrees_with_the_kernel_at_every_step():
 def test_old_finished_tasks_are_forgotten_and_living_ones_never():
     table = TaskTable(kept_finished=3)
     for number in range(1, 11):
-        table.apply(Event(number, number, "TASK_SUBMITTED", "s", number, f"t{number}", None, (("state", "READY"),)))
+        table.apply((number, number, "TASK_SUBMITTED", "s", number, f"t{number}", None, (("state", "READY"),)))
     for number in range(1, 9):
-        table.apply(Event(10 + number, 99, "TASK_FINISHED", "s", number, f"t{number}", None, (("outcome", "SUCCESS"),)))
+        table.apply((10 + number, 99, "TASK_FINISHED", "s", number, f"t{number}", None, (("outcome", "SUCCESS"),)))
     assert list(table.rows) == [6, 7, 8, 9, 10]
     assert table.find("s/t1") == []
     assert [row.number for row in table.find("t10")] == [10]

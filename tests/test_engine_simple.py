@@ -5,22 +5,13 @@ import time
 
 import pytest
 
+from patience import PATIENCE_S, until
 from whywait.authority import Authority
 from whywait.engines.simple import SimpleEngine
-
-PATIENCE_S = 30  # how long anything may take on a loaded machine
 
 
 def threads_of_engine():
     return [thread for thread in threading.enumerate() if thread.name.startswith("whywait-simple")]
-
-
-def until(condition, timeout_s=PATIENCE_S):
-    """Wait for something that comes about in another thread."""
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.001)
 
 
 @pytest.fixture(autouse=True)

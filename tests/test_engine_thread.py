@@ -8,17 +8,8 @@ import weakref
 
 import pytest
 
+from patience import PATIENCE_S, until
 from whywait import Authority
-
-PATIENCE_S = 30
-
-
-def until(condition):
-    """Wait for something that comes about in another thread."""
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.001)
 
 
 def spin(seconds):

@@ -9,10 +9,9 @@ import pytest
 
 import whywait
 from invariants import check_invariants
-from process_bodies import until
+from patience import PATIENCE_S, until
 from whywait import Authority, DisposeIncomplete, TaskAborted
 
-WAIT_S = 30.0
 COUNT = 100_000  # in all
 RUNNING = 40
 
@@ -31,16 +30,16 @@ def test_a_hundred_thousand_tasks_in_all_states():
 
     def stubborn(over):
         begun.release()
-        over.wait(WAIT_S)
+        over.wait(PATIENCE_S)
 
     over = threading.Event()
-    with Authority(slots=RUNNING + 1, grace=WAIT_S, events=10) as authority:
+    with Authority(slots=RUNNING + 1, grace=PATIENCE_S, events=10) as authority:
         outer = authority.scope("outer")
         inner = outer.scope("inner")
         running = [scope.submit(body) for scope in (outer, inner) for _ in range(RUNNING // 2)]
         disposing = inner.submit(stubborn, over)
         for _ in range(RUNNING + 1):
-            assert begun.acquire(timeout=WAIT_S)
+            assert begun.acquire(timeout=PATIENCE_S)
         disposing.cancel()
         for handle in running[::4]:
             handle.pause()
@@ -64,7 +63,7 @@ def test_a_hundred_thousand_tasks_in_all_states():
         assert outside.cause == "dependency"
         assert Counter(map(id, ended)) == Counter(map(id, everything[::10]))
         assert (outer.state, inner.state) == ("DISPOSED", "DISPOSED")
-        assert authority.submit(int).result(WAIT_S) == 0
+        assert authority.submit(int).result(PATIENCE_S) == 0
         with authority.lock:
             check_invariants(authority.kernel, 1 << 62, rested=False)
 
@@ -84,11 +83,11 @@ def test_a_coroutine_that_swallows_its_cancellation_once():
 
     with Authority(slots=1, grace=0.05) as authority:
         handle = authority.submit(reluctant)
-        assert started.wait(WAIT_S)
+        assert started.wait(PATIENCE_S)
         handle.cancel()
-        assert isinstance(handle.exception(WAIT_S), TaskAborted)
+        assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
         assert swallowed == [1, 1]
-        assert authority.submit(int).result(WAIT_S) == 0
+        assert authority.submit(int).result(PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize("engine", ["thread", "asyncio"])
@@ -122,12 +121,12 @@ def test_a_body_that_swallows_whatever_it_is_told_is_named(engine, monkeypatch):
     authority = Authority(slots=1, grace=0.02, inject=True)
     scope = authority.scope("work")
     handle = scope.submit(deaf if engine == "thread" else deaf_coroutine, id="deaf")
-    assert started.wait(WAIT_S)
+    assert started.wait(PATIENCE_S)
     with pytest.raises(DisposeIncomplete, match="deaf still running"):
         scope.dispose()
     assert (scope.state, handle.state) == ("DISPOSING", "DISPOSING")
     end.set()
-    assert isinstance(handle.exception(WAIT_S), TaskAborted)
+    assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
     until(lambda: scope.state == "DISPOSED")
     authority.dispose()
 
@@ -151,9 +150,9 @@ def test_a_body_that_forks_is_heard_once(engine, tmp_path):
 
     with Authority(slots=1, engine=engine) as authority:
         handles = [authority.submit(fork), *(authority.submit(mark, number) for number in range(20))]
-        pid = handles[0].result(WAIT_S)
+        pid = handles[0].result(PATIENCE_S)
         for handle in handles:
-            handle.result(WAIT_S)
+            handle.result(PATIENCE_S)
         os.waitpid(pid, 0)
     assert (tmp_path / "copy").exists()
     assert (tmp_path / "ran").read_text().split() == [str(number) for number in range(20)]

@@ -1,5 +1,6 @@
 """What users hand over may answer any question by raising: errors, results, callbacks, subscribers, finalisers."""
 
+import asyncio
 import gc
 import logging
 import threading
@@ -7,10 +8,9 @@ import threading
 import pytest
 
 from invariants import check_invariants
-from process_bodies import until
+from patience import PATIENCE_S, until
 from whywait import Authority, Retry, WhywaitError
 
-WAIT_S = 30.0
 IN_THIS_PROCESS = ("thread", "simple", "asyncio")
 
 
@@ -78,14 +78,14 @@ def echo(value):
 
 @pytest.fixture(params=IN_THIS_PROCESS)
 def authority(request):
-    with Authority(slots=1, engine=request.param, grace=WAIT_S) as authority:
+    with Authority(slots=1, engine=request.param, grace=PATIENCE_S) as authority:
         yield authority
         check_goes_on(authority)
 
 
 def check_goes_on(authority):
     """Nothing holds a slot, the kernel is in order, and the next task runs."""
-    assert authority.submit(int).result(WAIT_S) == 0
+    assert authority.submit(int).result(PATIENCE_S) == 0
     until(lambda: authority.stats()["active"] == 0)
     with authority.lock:
         check_invariants(authority.kernel, 1 << 62, rested=False)
@@ -107,7 +107,7 @@ def check_goes_on(authority):
 def test_an_error_that_answers_nothing_is_an_error_like_another(authority, kind):
     """T2, T4: whatever is raised, the task ends as ERROR with that very object and gives its slot back."""
     handle = authority.submit(throw, kind)
-    error = handle.exception(WAIT_S)
+    error = handle.exception(PATIENCE_S)
     assert type(error) is kind
     assert (handle.outcome, handle.cause) == ("ERROR", "exception")
 
@@ -116,14 +116,14 @@ def test_an_error_in_a_worker_process_that_answers_nothing():
     """T2: nor does it harm the worker."""
     with Authority(slots=1, engine="process") as authority:
         for kind in (NoTracebackError, NoTextError, NoEqualsError):
-            assert authority.submit(throw, kind).exception(WAIT_S) is not None
-        assert authority.submit(echo, 5).result(WAIT_S) == 5
+            assert authority.submit(throw, kind).exception(PATIENCE_S) is not None
+        assert authority.submit(echo, 5).result(PATIENCE_S) == 5
 
 
 def test_a_class_that_cannot_tell_its_errors_retries_none(authority, caplog):
     """T7: `on` with a class that raises when it is asked: no retry, said in the log, and the slot comes back."""
     handle = authority.submit(throw, ValueError, retry=Retry(3, on=(UnclearError,)))
-    assert isinstance(handle.exception(WAIT_S), ValueError)
+    assert isinstance(handle.exception(PATIENCE_S), ValueError)
     assert len(handle.attempts) == 1
     assert "cannot be told" in caplog.text
 
@@ -158,8 +158,8 @@ def test_a_periodic_with_errors_that_answer_nothing(authority, caplog):
 def test_results_and_arguments_that_raise_at_every_touch(authority):
     """T5, G4: they pass through and are let go."""
     handle = authority.submit(echo, Prickly())
-    assert type(handle.result(WAIT_S)) is Prickly
-    assert type(authority.submit(echo, handle).result(WAIT_S)) is Prickly
+    assert type(handle.result(PATIENCE_S)) is Prickly
+    assert type(authority.submit(echo, handle).result(PATIENCE_S)) is Prickly
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, SystemExit, KeyboardInterrupt, NoTextError, NoTracebackError])
@@ -196,7 +196,7 @@ def test_callbacks_that_act_on_everything(authority):
             raise
 
     authority.submit(echo, 1).add_done_callback(act)
-    assert ended.wait(WAIT_S)
+    assert ended.wait(PATIENCE_S)
     assert problems == []
 
 
@@ -211,7 +211,7 @@ def test_a_callback_that_disposes_of_the_authority():
             disposed.set()
 
         authority.submit(echo, 1).add_done_callback(dispose)
-        assert disposed.wait(WAIT_S), engine
+        assert disposed.wait(PATIENCE_S), engine
         authority.dispose()
 
 
@@ -236,13 +236,13 @@ def test_submitting_in_the_midst_of_a_collection(authority):
     try:
         gc.set_threshold(3)
         own = [authority.submit(echo, [number]) for number in range(300)]
-        results = [handle.result(WAIT_S) for handle in own]
+        results = [handle.result(PATIENCE_S) for handle in own]
     finally:
         gc.set_threshold(*threshold)
         gc.callbacks.remove(submit)
     assert results == [[number] for number in range(300)]
     assert accepted
-    assert {handle.result(WAIT_S) for handle in accepted} <= {"start", "stop"}
+    assert {handle.result(PATIENCE_S) for handle in accepted} <= {"start", "stop"}
 
 
 def test_a_logger_that_raises(authority):
@@ -258,7 +258,67 @@ def test_a_logger_that_raises(authority):
     try:
         handle = authority.submit(throw, ValueError)
         handle.add_done_callback(lambda _: throw(RuntimeError))
-        assert isinstance(handle.exception(WAIT_S), ValueError)
-        assert authority.submit(echo, 1).result(WAIT_S) == 1
+        assert isinstance(handle.exception(PATIENCE_S), ValueError)
+        assert authority.submit(echo, 1).result(PATIENCE_S) == 1
     finally:
         log.removeHandler(broken)
+
+
+def test_submitting_while_the_loop_for_coroutines_is_made(monkeypatch):
+    """T3: a finaliser may strike there, too; both tasks run, on one loop."""
+    make, inner = asyncio.new_event_loop, []
+
+    async def where():
+        return id(asyncio.get_running_loop())
+
+    with Authority(slots=2) as authority:
+
+        def make_and_submit():
+            inner.append(authority.submit(where))
+            return make()
+
+        monkeypatch.setattr(asyncio, "new_event_loop", make_and_submit)
+        outer = authority.submit(where)
+        assert outer.result(PATIENCE_S) == inner[0].result(PATIENCE_S)
+    assert len(inner) == 1
+
+
+def test_a_loop_for_coroutines_that_gets_no_thread_costs_its_task_only(monkeypatch):
+    """T2: the system gives no thread; the next task gets another loop."""
+    start = threading.Thread.start
+
+    def refuse(thread):
+        if thread.name == "whywait-loop":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def body():
+        return 1
+
+    with Authority(slots=1) as authority:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                authority.submit(body).result(PATIENCE_S)
+        assert authority.submit(body).result(PATIENCE_S) == 1
+
+
+@pytest.mark.parametrize("name", ["whywait-clock", "whywait-process", "whywait-thread", "whywait-loop"])
+def test_a_finaliser_in_the_first_steps_of_a_thread_may_submit(name, monkeypatch):
+    """T3: who starts a thread waits for its first steps, and holds no lock that a finaliser there may want."""
+    bootstrap, found = threading.Thread._bootstrap_inner, []
+
+    def submit_first(thread):
+        if thread.name.startswith(name) and not found:
+            found.append(authority.submit(int, priority=1, timeout=PATIENCE_S))
+        bootstrap(thread)
+
+    async def coroutine():
+        return 1
+
+    monkeypatch.setattr(threading.Thread, "_bootstrap_inner", submit_first)
+    body, engine = (coroutine, "asyncio") if name == "whywait-loop" else (int, name.removeprefix("whywait-"))
+    with Authority(slots=2) as authority:
+        authority.submit(body, engine="thread" if name == "whywait-clock" else engine, timeout=PATIENCE_S)
+        until(lambda: found)
+        assert found[0].result(PATIENCE_S) == 0

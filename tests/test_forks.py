@@ -5,9 +5,8 @@ import threading
 
 import pytest
 
+from patience import PATIENCE_S
 from whywait import Authority, WhywaitError
-
-PATIENCE_S = 30
 
 
 @pytest.mark.parametrize("engine", ["thread", "process"])

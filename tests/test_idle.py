@@ -1,18 +1,23 @@
 """Nobody looks at a clock: while nothing is due, no thread of an authority runs."""
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import pytest
 
 import whywait
-from process_bodies import until
-from whywait import Authority
+from patience import PATIENCE_S, until
+from whywait import Authority, TaskTimeout
 
-WAIT_S = 30.0
 WINDOW_S = 0.4  # many times the period of any polling that would hurt
+
+
+def wait_for_signal():
+    whywait.current().signal.wait(PATIENCE_S)
 
 
 async def nap():
@@ -46,12 +51,12 @@ def test_an_idle_authority_does_not_wake_up(engine):
     """C1: after all kinds of work, with a far deadline set and somebody waiting, its threads sleep."""
     others = set(threading.enumerate())
     stop = threading.Event()
-    with Authority(slots=4, engine=engine, grace=WAIT_S) as authority:
+    with Authority(slots=4, engine=engine, grace=PATIENCE_S) as authority:
         for _ in range(3):
-            authority.submit(int).result(WAIT_S)
+            authority.submit(int).result(PATIENCE_S)
         if engine != "process":
-            authority.submit(nap).result(WAIT_S)
-            authority.submit(stop.wait, WAIT_S, engine="thread", timeout=WAIT_S)  # a timer, far away
+            authority.submit(nap).result(PATIENCE_S)
+            authority.submit(stop.wait, PATIENCE_S, engine="thread", timeout=PATIENCE_S)  # a timer, far away
         authority.scope("far").periodic(int, every=3600.0)
         waiter = threading.Thread(target=authority.get_scope("default").wait)
         waiter.start()
@@ -61,7 +66,37 @@ def test_an_idle_authority_does_not_wake_up(engine):
             assert quietest(mine) == 0
         finally:
             stop.set()
-            waiter.join(WAIT_S)
+            waiter.join(PATIENCE_S)
+
+
+@pytest.mark.parametrize("engine", ["thread", "simple", "process"])
+def test_an_authority_that_nobody_holds_any_more_is_let_go(engine, monkeypatch):
+    """O5: neither left by `with` nor disposed of; its threads and processes end when they have had nothing to do."""
+    for name in ("clock.IDLE_S", "engines.pump.NAP_S", "engines.process.IDLE_S", "engines.thread.ThreadEngine.idle_s"):
+        monkeypatch.setattr(f"whywait.{name}", 0.01)
+    others = set(threading.enumerate())
+    authority = Authority(slots=1, engine=engine)
+    handles = [authority.submit(int, timeout=0.01) for _ in range(3)]  # the timeouts start the clock
+    for handle in handles:
+        handle.exception(PATIENCE_S)
+    gone = weakref.ref(authority)
+    del authority, handles, handle
+
+    def is_gone():
+        gc.collect()
+        return gone() is None and set(threading.enumerate()) <= others
+
+    until(is_gone, lambda: f"the end of {set(threading.enumerate()) - others}")
+
+
+def test_a_clock_whose_thread_has_ended_starts_another_one(monkeypatch):
+    """T6: a timeout that is set later is kept all the same, also beside one that is far away."""
+    monkeypatch.setattr("whywait.clock.IDLE_S", 0.0)
+    with Authority(slots=4) as authority:
+        far = authority.submit(wait_for_signal, timeout="3650d")
+        for _ in range(3):
+            assert isinstance(authority.submit(wait_for_signal, timeout=0.001).exception(PATIENCE_S), TaskTimeout)
+        far.cancel()
 
 
 def test_a_body_that_waits_does_not_wake_up():
@@ -78,10 +113,10 @@ def test_a_body_that_waits_does_not_wake_up():
         while not go.wait(0.001):
             whywait.current().checkpoint()
 
-    with Authority(slots=4, pause_timeout=WAIT_S, grace=WAIT_S) as authority:
+    with Authority(slots=4, pause_timeout=PATIENCE_S, grace=PATIENCE_S) as authority:
         listener, parked = authority.submit(listening), authority.submit(parking)
         for _ in range(2):
-            assert begun.acquire(timeout=WAIT_S)
+            assert begun.acquire(timeout=PATIENCE_S)
         parked.pause()
         reader = threading.Thread(target=listener.exception)
         reader.start()
@@ -92,4 +127,4 @@ def test_a_body_that_waits_does_not_wake_up():
             go.set()
             parked.resume()
             listener.cancel()
-            reader.join(WAIT_S)
+            reader.join(PATIENCE_S)

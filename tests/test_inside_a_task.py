@@ -9,26 +9,18 @@ import time
 
 import pytest
 
+from patience import PATIENCE_S, until
 from whywait import Authority, Command, Executor, crew, current
 from whywait.crew import HANDLER_THREADS
 from whywait.errors import ConfigError, PauseTimeout, TaskAborted, TaskTimeout, WhywaitError
 from whywait.waiters import Waiters
 from whywait.work import Work
 
-LIMIT_S = 15.0
-
 
 @pytest.fixture
 def authority():
-    with Authority(slots=2, pause_timeout=LIMIT_S) as made:
+    with Authority(slots=2, pause_timeout=PATIENCE_S) as made:
         yield made
-
-
-def until(condition):
-    end = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end, "no end of waiting"
-        time.sleep(0.002)
 
 
 def test_outside_a_task_there_is_no_context():
@@ -49,7 +41,7 @@ def test_requests_that_overtake_each_other_do_no_harm(authority):
         return context.signal.pause_asked
 
     handle = authority.submit(body)
-    assert begun.wait(LIMIT_S)
+    assert begun.wait(PATIENCE_S)
     works = []
     for act in (authority.kernel.pause, authority.kernel.resume):
         with authority.lock:
@@ -60,7 +52,7 @@ def test_requests_that_overtake_each_other_do_no_harm(authority):
     for work in reversed(works):
         authority.carry_out(work)
     go.set()
-    assert handle.result(LIMIT_S) is False
+    assert handle.result(PATIENCE_S) is False
 
 
 def test_a_request_for_an_attempt_that_has_ended_is_dropped(authority):
@@ -72,12 +64,12 @@ def test_a_request_for_an_attempt_that_has_ended_is_dropped(authority):
         begun.set()
         seen.append(None)
         if len(seen) == 1:
-            fail.wait(LIMIT_S)
+            fail.wait(PATIENCE_S)
             raise ValueError
         return current().signal.pause_asked
 
     handle = authority.submit(body, retry=1)
-    assert begun.wait(LIMIT_S)
+    assert begun.wait(PATIENCE_S)
     with authority.lock:
         now = time.monotonic_ns()
         authority.kernel.pause(now, handle._task)
@@ -85,7 +77,7 @@ def test_a_request_for_an_attempt_that_has_ended_is_dropped(authority):
         work = Work()
         authority.settle(now, work)
     fail.set()
-    assert handle.result(LIMIT_S) is False
+    assert handle.result(PATIENCE_S) is False
     authority.carry_out(work)
     assert handle._signal is None
 
@@ -108,7 +100,7 @@ def test_those_behind_a_parked_task_say_so(authority):
         stop.set()
     assert re.search(r"all 2 are taken, by one \(.* ms, parked\) and two \(.* ms\)", text)
     for handle in (one, two, behind):
-        handle.result(LIMIT_S)
+        handle.result(PATIENCE_S)
 
 
 def test_a_thread_body_that_timed_out_is_disposing_until_it_ends():
@@ -116,7 +108,7 @@ def test_a_thread_body_that_timed_out_is_disposing_until_it_ends():
     with Authority(slots=1) as authority:
         began, go = threading.Event(), threading.Event()
         for timeout in (0.01, 0.1, 1.0, 10.0):  # on a busy machine it may be over before the body has begun
-            handle = authority.submit(lambda: (began.set(), go.wait(LIMIT_S)), timeout=timeout)
+            handle = authority.submit(lambda: (began.set(), go.wait(PATIENCE_S)), timeout=timeout)
             until(lambda handle=handle: handle.done() or (began.is_set() and handle.state == "DISPOSING"))
             if not handle.done():
                 break
@@ -124,8 +116,8 @@ def test_a_thread_body_that_timed_out_is_disposing_until_it_ends():
         assert (behind.state, authority.stats()["active"]) == ("READY", 1)
         go.set()
         with pytest.raises(TaskTimeout):
-            handle.result(LIMIT_S)
-        assert behind.result(LIMIT_S) == 0
+            handle.result(PATIENCE_S)
+        assert behind.result(PATIENCE_S) == 0
 
 
 def test_a_thread_body_ends_by_injection_if_that_is_allowed():
@@ -143,7 +135,7 @@ def test_a_thread_body_ends_by_injection_if_that_is_allowed():
     with Authority(slots=1, inject=True, grace=0.05) as authority:
         handle = authority.submit(body, timeout=0.02)
         with pytest.raises(TaskTimeout):
-            handle.result(LIMIT_S)
+            handle.result(PATIENCE_S)
 
 
 def test_a_pause_that_reaches_nobody_shows_in_the_events():
@@ -152,7 +144,7 @@ def test_a_pause_that_reaches_nobody_shows_in_the_events():
 
     def body():
         signal = current().signal
-        signal.wait(LIMIT_S)
+        signal.wait(PATIENCE_S)
         seen.append(signal.reason)
 
     with Authority(slots=1, pause_timeout=0.02) as authority:
@@ -162,7 +154,7 @@ def test_a_pause_that_reaches_nobody_shows_in_the_events():
             handle.pause()
         asked = [dict(e.details) for e in authority.events() if e.kind == "TASK_ABORT_ASKED"]
         assert asked == [{"cause": "pause_timeout"}]
-        handle.exception(LIMIT_S)
+        handle.exception(PATIENCE_S)
         assert seen == ["pause_timeout"]
 
 
@@ -177,14 +169,16 @@ def test_more_handlers_than_threads(authority):
     """W2: they take turns; one that waits for another makes room for it."""
 
     def chain(left):
-        return 0 if left == 0 else 1 + current().handler(chain, left - 1).result(LIMIT_S)
+        return 0 if left == 0 else 1 + current().handler(chain, left - 1).result(PATIENCE_S)
 
     def body():
         context = current()
         wide = [context.handler(int) for _ in range(3 * HANDLER_THREADS)]
-        return sum(each.result(LIMIT_S) for each in wide) + context.handler(chain, 2 * HANDLER_THREADS).result(LIMIT_S)
+        return sum(each.result(PATIENCE_S) for each in wide) + context.handler(chain, 2 * HANDLER_THREADS).result(
+            PATIENCE_S
+        )
 
-    assert authority.submit(body).result(LIMIT_S) == 2 * HANDLER_THREADS
+    assert authority.submit(body).result(PATIENCE_S) == 2 * HANDLER_THREADS
 
 
 def test_nothing_starts_between_a_failure_and_its_signal(authority, monkeypatch):
@@ -194,7 +188,7 @@ def test_nothing_starts_between_a_failure_and_its_signal(authority, monkeypatch)
 
     def late(handle, reason):
         failed.set()
-        added.wait(LIMIT_S)
+        added.wait(PATIENCE_S)
         real(handle, reason)
 
     monkeypatch.setattr(crew, "ask_end", late)
@@ -202,7 +196,7 @@ def test_nothing_starts_between_a_failure_and_its_signal(authority, monkeypatch)
     def body():
         context = current()
         bad = context.handler(int, "x")
-        failed.wait(LIMIT_S)
+        failed.wait(PATIENCE_S)
         try:
             context.handler(ran.append, 1, after=[bad])
         finally:
@@ -210,7 +204,7 @@ def test_nothing_starts_between_a_failure_and_its_signal(authority, monkeypatch)
 
     handle = authority.submit(body)
     with pytest.raises(ValueError, match="invalid literal"):
-        handle.result(LIMIT_S)
+        handle.result(PATIENCE_S)
     assert (handle.cause, ran) == ("handler", [])
 
 
@@ -223,9 +217,9 @@ def test_waiting_for_a_handler_can_end_before_it_does(authority):
         with pytest.raises(TimeoutError, match="it goes on"):
             handler.result(0.01)
         go.set()
-        return handler.result(LIMIT_S)
+        return handler.result(PATIENCE_S)
 
-    assert authority.submit(body).result(LIMIT_S) is True
+    assert authority.submit(body).result(PATIENCE_S) is True
 
 
 def test_blocking_forms_are_refused_on_the_loop(authority):
@@ -246,7 +240,7 @@ def test_blocking_forms_are_refused_on_the_loop(authority):
         go.set()
         return texts
 
-    assert len(authority.submit(body).result(LIMIT_S)) == 3
+    assert len(authority.submit(body).result(PATIENCE_S)) == 3
 
 
 def test_a_queue_has_limits_and_timeouts(authority):
@@ -265,7 +259,7 @@ def test_a_queue_has_limits_and_timeouts(authority):
             current().queue("x", limit=-1)
         return queue.get()
 
-    assert authority.submit(body).result(LIMIT_S) == 1
+    assert authority.submit(body).result(PATIENCE_S) == 1
 
 
 def test_a_queue_is_no_place_to_hide_from_an_abort(authority):
@@ -277,9 +271,9 @@ def test_a_queue_is_no_place_to_hide_from_an_abort(authority):
         current().queue().get()
 
     handle = authority.submit(body)
-    assert begun.wait(LIMIT_S)
+    assert begun.wait(PATIENCE_S)
     handle.cancel()
-    assert isinstance(handle.exception(LIMIT_S), TaskAborted)
+    assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
 
 
 def test_futures_of_an_executor_have_it_all():
@@ -288,25 +282,25 @@ def test_futures_of_an_executor_have_it_all():
     def body():
         context = current()
         context.emit("chunk")
-        return context.handler(int, "7").result(LIMIT_S)
+        return context.handler(int, "7").result(PATIENCE_S)
 
     with Executor(2) as executor:
         future = executor.submit(body)
         assert list(future.stream()) == ["chunk"]
-        assert future.result(LIMIT_S) == 7
+        assert future.result(PATIENCE_S) == 7
 
 
 def test_stream_limits_are_checked(authority):
     """W3: with the value."""
     handle = authority.submit(lambda: current().stream("x", limit=0))
     with pytest.raises(ConfigError, match="stream limit 0 is not allowed"):
-        handle.result(LIMIT_S)
+        handle.result(PATIENCE_S)
 
 
 def test_a_task_that_uses_nothing_of_it_has_nothing_of_it(authority):
     """C1: no signal, no crew, no stream is made for it."""
     handle = authority.submit(lambda: current().checkpoint())
-    handle.result(LIMIT_S)
+    handle.result(PATIENCE_S)
     assert not hasattr(handle, "_inside")
     assert handle.attention is False
 
@@ -330,7 +324,7 @@ def test_a_blocking_checkpoint_of_a_coroutine_does_not_freeze_the_loop():
                 current().checkpoint()
                 await asyncio.sleep(0)
 
-        async with Authority(slots=1, pause_timeout=LIMIT_S) as authority:
+        async with Authority(slots=1, pause_timeout=PATIENCE_S) as authority:
             handle = authority.submit(body)
             await begun.wait()
             await handle.pause_async()
@@ -348,5 +342,5 @@ def test_an_object_that_is_called_like_a_coroutine_function_runs_like_one(author
             await asyncio.sleep(0)
             return number + 1
 
-    assert authority.submit(Adder(), 1).result(LIMIT_S) == 2
-    assert isinstance(authority.submit(Adder).result(LIMIT_S), Adder)
+    assert authority.submit(Adder(), 1).result(PATIENCE_S) == 2
+    assert isinstance(authority.submit(Adder).result(PATIENCE_S), Adder)

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from invariants import check_invariants
+from patience import PATIENCE_S
 from whywait import Authority, current
 
-PATIENCE_S = 30
 OURS = "whywait"
 
 

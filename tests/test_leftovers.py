@@ -12,7 +12,11 @@ PATIENCE_S = 60
 def run(code):
     """Run a program; return its exit code and what it wrote to stderr."""
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(code)],  # of forks beside threads
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     return done.returncode, done.stderr
 

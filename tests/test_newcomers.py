@@ -29,6 +29,12 @@ sys.meta_path.insert(0, Missing())
 import whywait
 {program}
 """
+# What takes long to load and not every program needs is loaded when it is first used.
+HEAVY = {
+    "asyncio", "concurrent.futures", "ctypes", "decimal", "difflib", "fractions", "json", "multiprocessing", "pickle",
+    "socket", "ssl", "subprocess", "tempfile", "tomllib", "whywait.engines.command", "whywait.engines.process",
+    "whywait.explain", "whywait.kernel.reasons", "whywait.kernel.snapshot", "whywait.simulation",
+}  # fmt: skip
 SPAWN = "spawn = lambda: whywait.current().spawn(int, process=True)"
 TYPED = TOP / "examples" / "typed" / "pipeline.py"
 
@@ -71,9 +77,7 @@ def test_the_wheel_works_without_extras(empty, tmp_path):
     assert (Path(place).parent / "py.typed").exists()
     assert (Path(place).parent / "devtools" / "page" / "index.html").exists()
     assert total == 11
-    # What takes long to load is loaded when it is needed: an import of a few dozen ms.
-    heavy = {"asyncio", "concurrent.futures", "json", "multiprocessing", "socket", "ssl", "subprocess", "tomllib"}
-    assert heavy.isdisjoint(loaded)
+    assert HEAVY.isdisjoint(loaded)
 
 
 def test_the_program_of_a_bare_wheel_says_what_it_needs(empty, tmp_path):

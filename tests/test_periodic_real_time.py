@@ -7,18 +7,11 @@ import time
 
 import pytest
 
+from patience import PATIENCE_S, until
 from whywait import Authority, Periodic
 from whywait.errors import ConfigError, DuplicateTask, UnknownTask
 
-LIMIT_S = 15.0
 MS = 1_000_000
-
-
-def until(condition):
-    end = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end, "no end of waiting"
-        time.sleep(0.002)
 
 
 @pytest.fixture
@@ -167,7 +160,7 @@ def test_the_clock_keeps_one_deadline(authority):
     scope = authority.scope("s")
     scope.periodic(print, every=3600)
     for _ in range(50):
-        scope.submit(int, timeout=60).result(LIMIT_S)
+        scope.submit(int, timeout=60).result(PATIENCE_S)
     assert authority._clock._heap == []
 
 

@@ -8,12 +8,13 @@ import threading
 
 import pytest
 
+from patience import PATIENCE_S
 from whywait.authority import Authority
 from whywait.errors import ConfigError, QueueFull, TaskDropped
 from whywait.kernel.lanes import Aging, Strict
-from whywait.settings import SCHEDULERS, Given
+from whywait.kernel.model import LONGEST_S
+from whywait.settings import MOST, SCHEDULERS, Given
 
-PATIENCE_S = 30  # how long anything may take on a loaded machine
 CORES = os.cpu_count() or 1
 
 
@@ -140,6 +141,14 @@ class TestMalformed:
         settle({setting.variable: str(least)})
         with pytest.raises(ConfigError, match=setting.variable):
             settle({setting.variable: str(least - 1)})
+
+    @EACH
+    def test_the_most_value_is_allowed_and_one_more_is_not(self, setting):
+        """E1: durations end at ten years, all else at a number that nobody means."""
+        most = LONGEST_S * 1000 if setting.variable.endswith("_MS") else MOST
+        settle({setting.variable: str(most)})
+        with pytest.raises(ConfigError, match=f"{setting.variable}.* use an int up to {most:,}"):
+            settle({setting.variable: str(most + 1)})
 
     @pytest.mark.parametrize("text", ["threads", "simple,unbounded", "0"])
     def test_an_unknown_scheduler(self, text):

@@ -5,28 +5,12 @@ import random
 import pytest
 
 import whywait.simulation
+from simulated import events, op, simulate, task
 from whywait.errors import ConfigError
 from whywait.kernel.lanes import Aging, Strict
 from whywait.kernel.model import Retry
 from whywait.simulation import Simulation
 from whywait.workload import Workload
-
-
-def task(id, at_ms=0, duration_ms=10, **fields):
-    return {"id": id, "at_ms": at_ms, "duration_ms": duration_ms, **fields}
-
-
-def op(at_ms, do, id):
-    return {"at_ms": at_ms, "do": do, "id": id}
-
-
-def simulate(*tasks, ops=(), periodics=(), options=None, **config):
-    workload = {"config": config, "tasks": list(tasks), "ops": list(ops), "periodics": list(periodics)}
-    return Simulation(workload, **options or {}).run()
-
-
-def events(*args, **kwargs):
-    return list(simulate(*args, **kwargs).events)
 
 
 def test_options_win_over_the_file():

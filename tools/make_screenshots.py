@@ -22,27 +22,29 @@ WIDE: Final = (1180, 760)
 NARROW: Final = (400, 760)
 
 
-def look(url: str) -> None:
-    """Take the pictures."""
+def open_browser(folder: Path) -> webdriver.Chrome:
+    """Start a browser that keeps what it needs in this folder."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
-    for flag in (*FLAGS.split(), f"--user-data-dir={tempfile.mkdtemp()}"):
+    for flag in (*FLAGS.split(), f"--user-data-dir={folder}"):
         options.add_argument(flag)
-    browser = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    try:
-        _size(browser, WIDE)
-        browser.get(url)
-        _picture(browser, "lanes", "document.querySelector('.pill[data-task]').click()")
-        for view in ("timeline", "graph", "budget"):
-            _picture(browser, view, f"document.querySelector('#tabs [data-view={view}]').click()")
-        _size(browser, NARROW)
-        narrow = "document.querySelector('[data-close]')?.click(); document.querySelector('[data-do=theme]').click();"
-        _picture(browser, "narrow-dark", f"{narrow} document.querySelector('#tabs [data-view=lanes]').click()")
-    finally:
-        browser.quit()
+    return webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
 
 
-def _size(browser: webdriver.Chrome, size: tuple[int, int]) -> None:
+def look(url: str, browser: webdriver.Chrome) -> None:
+    """Take the pictures."""
+    set_size(browser, WIDE)
+    browser.get(url)
+    _picture(browser, "lanes", "document.querySelector('.pill[data-task]').click()")
+    for view in ("timeline", "graph", "budget"):
+        _picture(browser, view, f"document.querySelector('#tabs [data-view={view}]').click()")
+    set_size(browser, NARROW)
+    narrow = "document.querySelector('[data-close]')?.click(); document.querySelector('[data-do=theme]').click();"
+    _picture(browser, "narrow-dark", f"{narrow} document.querySelector('#tabs [data-view=lanes]').click()")
+
+
+def set_size(browser: webdriver.Chrome, size: tuple[int, int]) -> None:
+    """Show pages in this width and height."""
     metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
@@ -59,11 +61,16 @@ def _picture(browser: webdriver.Chrome, name: str, script: str) -> None:
 def main() -> None:
     """Run something worth seeing and take its pictures."""
     authority = make_authority()
-    tools = authority.devtools(name=NAME, announce=False)
-    Farm(authority).submit_wave()
-    time.sleep(4)
-    look(tools.url)
-    authority.dispose()
+    with tempfile.TemporaryDirectory() as folder:
+        browser = open_browser(Path(folder))
+        try:
+            tools = authority.devtools(name=NAME, announce=False)
+            Farm(authority).submit_wave()
+            time.sleep(4)
+            look(tools.url, browser)
+        finally:
+            browser.quit()
+            authority.dispose()
 
 
 if __name__ == "__main__":

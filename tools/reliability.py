@@ -18,11 +18,14 @@ INTRO = """\
 
 What can go wrong, what holds then, and the tests that prove it. `make test` runs the quick ones, `make soak` the long
 ones (hours; `make soak SCALE=0.01` a hundredth of that; `PYTHON=python3.13 VENV=.venv-3.13` with another interpreter).
-After every test a fixture checks that no thread, process, open file, event loop or temporary file is left.
+After every test a fixture checks that no thread, process, open file, event loop or temporary file is left. Tests are
+given by their words (`pytest -k workers_die_with_the_parent`), or by their file where all of it is meant.
 
 | fault | what holds | tests | long runs |
 | --- | --- | --- | --- |
 """
+
+_PLAIN = str.maketrans({"_": " ", "[": " (", "]": ")"})
 
 FIGURES_INTRO = """\
 
@@ -41,9 +44,14 @@ def reliability_page() -> str:
 
 
 def _row(fault: dict[str, Any]) -> str:
-    tests = "<br>".join(f"`{name}`" for name in fault["tests"])
-    soak = "<br>".join(f"`{name}`" for name in fault.get("soak", ()))
+    tests, soak = (";<br>".join(map(_words, fault.get(key, ()))) for key in ("tests", "soak"))
     return f"| {fault['name']} | {fault['holds']} | {tests} | {soak} |\n"
+
+
+def _words(test: str) -> str:
+    """Give a test as words, which a narrow column can break, or a file as it is named."""
+    name = test.rpartition("::")[2]
+    return f"`{name}`" if name.endswith(".py") else name.removeprefix("test_").translate(_PLAIN)
 
 
 def _run(run: dict[str, Any]) -> str:
@@ -55,7 +63,7 @@ def _run(run: dict[str, Any]) -> str:
         told = ", ".join(
             f"{key.replace('_', ' ')} {_number(value)}" for key, value in figures.items() if key != "scale"
         )
-        lines.append(f"| `{name}` | {figures['scale']:g} | {told} |\n")
+        lines.append(f"| {_words(name)} | {figures['scale']:g} | {told} |\n")
     return "".join(lines)
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from task_bodies import GATE, held, held_by_file
+from task_bodies import GATE, held, held_by_file, nothing
 
 Graph = Sequence[Sequence[int]]  # for each task the numbers of those it depends on, all smaller than its own
 Body = Callable[..., Any]
@@ -142,3 +144,16 @@ def on_grid(first: float, every_s: float, at: float) -> tuple[float, float]:
 
 def _nothing() -> None:
     pass
+
+
+def time_shutdown(executor: Executor, tasks: int) -> float:
+    """Return the seconds in which an executor of one busy worker is shut down and cancels so many tasks that wait."""
+    gate = threading.Event()
+    executor.submit(gate.wait)
+    futures = [executor.submit(nothing) for _ in range(tasks)]
+    begin = time.perf_counter()
+    executor.shutdown(wait=False, cancel_futures=True)
+    elapsed = time.perf_counter() - begin
+    gate.set()
+    assert all(future.cancelled() for future in futures)
+    return elapsed

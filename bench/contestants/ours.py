@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from contestants.base import Body, Contestant, Pool, hold_by_file, on_grid
+from contestants.base import Body, Contestant, Pool, hold_by_file, on_grid, time_shutdown
 from task_bodies import as_coroutine, nothing
 from whywait import Authority, Executor, Handle
 
@@ -92,16 +92,7 @@ class WhywaitExecutor(Whywait):
 
     def dispose(self, tasks: int) -> float:
         """Shut down."""
-        gate = threading.Event()
-        executor = Executor(1)
-        executor.submit(gate.wait)
-        futures = [executor.submit(nothing) for _ in range(tasks)]
-        begin = time.perf_counter()
-        executor.shutdown(wait=False, cancel_futures=True)
-        elapsed = time.perf_counter() - begin
-        gate.set()
-        assert all(future.cancelled() for future in futures)
-        return elapsed
+        return time_shutdown(Executor(1), tasks)
 
 
 class WhywaitProcess(Whywait):

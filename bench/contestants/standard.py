@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
@@ -11,7 +10,7 @@ from graphlib import TopologicalSorter
 from queue import SimpleQueue
 from typing import Any
 
-from contestants.base import Body, Contestant, Graph, Pool, hold_by_file
+from contestants.base import Body, Contestant, Graph, Pool, hold_by_file, time_shutdown
 from task_bodies import nothing
 
 
@@ -28,16 +27,7 @@ class ThreadPool(Contestant):
 
     def dispose(self, tasks: int) -> float:
         """Shut down and cancel what waits."""
-        gate = threading.Event()
-        executor = ThreadPoolExecutor(1)
-        executor.submit(gate.wait)
-        futures = [executor.submit(nothing) for _ in range(tasks)]
-        begin = time.perf_counter()
-        executor.shutdown(wait=False, cancel_futures=True)
-        elapsed = time.perf_counter() - begin
-        gate.set()
-        assert all(future.cancelled() for future in futures)
-        return elapsed
+        return time_shutdown(ThreadPoolExecutor(1), tasks)
 
 
 class ProcessPool(ThreadPool):

@@ -28,7 +28,6 @@ from whywait.errors import (
     UnknownTask,
     WhywaitError,
 )
-from whywait.explain import Why
 from whywait.handle import Handle
 from whywait.kernel.lanes import Aging, Strict
 from whywait.kernel.model import Priority, Ref, Retry
@@ -39,6 +38,7 @@ from whywait.submission import Call
 if TYPE_CHECKING:
     from whywait.engines.command import Command, CommandResult
     from whywait.executor import Executor
+    from whywait.explain import Why
     from whywait.record import Record
     from whywait.run_report import Report
     from whywait.simulation import Simulation, SimulationResult
@@ -52,6 +52,7 @@ _LATER = {
     "Report": "whywait.run_report",
     "Simulation": "whywait.simulation",
     "SimulationResult": "whywait.simulation",
+    "Why": "whywait.explain",
 }
 
 

@@ -14,14 +14,12 @@ from whywait.devtools import open_devtools
 from whywait.engines.base import Engine
 from whywait.engines.registry import Engines
 from whywait.errors import ForeignRef, InvalidTransition, StaleRef, UnknownScope, UnknownTask
-from whywait.explain import Why, in_words
 from whywait.handle import Handle
 from whywait.journal import Events
 from whywait.kernel.events import Event, RawEvent
 from whywait.kernel.lanes import Order
 from whywait.kernel.model import Ref, Retry, Task
 from whywait.kernel.model import Scope as KernelScope
-from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.state import ScopeState, TaskState
 from whywait.lazy import asyncio
 from whywait.scope import Scope, ScopeOptions, open_scope
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from whywait.devtools.server import DevTools
+    from whywait.explain import Why
+    from whywait.kernel.snapshot import Snapshot
     from whywait.run_report import Report
 
 _tokens = itertools.count(1)
@@ -159,8 +159,13 @@ class Authority(Core):
     def events(self, since: int = 0, limit: int | None = None) -> Events:
         """Return remembered events after ``since``, oldest first; their ``skipped`` says how many are lost."""
         with self.lock:
-            raw, skipped = self._journal.since(since, self.last_seq)
-        return Events(raw if limit is None else raw[:limit], skipped)
+            raw, skipped = self._journal.since(since, self.last_seq, limit)
+        return Events(raw, skipped)
+
+    def raw_events(self, since: int, limit: int) -> list[RawEvent]:
+        """Return up to ``limit`` remembered events after ``since`` as the kernel told them: for bridges only."""
+        with self.lock:
+            return self._journal.since(since, self.last_seq, limit)[0]
 
     def report(self) -> Report:
         """Return where the waiting of the run went, by cause and by holder, and how full slots and budget were."""
@@ -237,6 +242,8 @@ class Authority(Core):
 
     def why_handle(self, handle: Handle[Any]) -> Why:
         """Return why a task waits, or what it does, or how its whole wait divided, over all attempts."""
+        from whywait.explain import in_words
+
         with self.lock:
             why = self.kernel.why(monotonic_ns(), handle._task, handle._attempts or ())
         if why.running_ns is not None:

@@ -161,7 +161,9 @@ class Core(Services):
         timers, expiries, at_ns = self._timers.heap, self._expiries.heap, self._clock.kernel_at_ns
         return (not timers or timers[0][0] >= at_ns) and (not expiries or expiries[0][0] >= at_ns)
 
-    def succeeded(self, handle: Handle[Any], engine: Engine | None = None) -> Handle[Any] | None:
+    def succeeded(  # noqa: C901 - in one piece for speed
+        self, handle: Handle[Any], engine: Engine | None = None
+    ) -> Handle[Any] | None:
         """Report that a body has returned; return a task with which ``engine`` may go on in this thread."""
         lock, task = self.lock, handle._task
         more: list[Task] = []
@@ -179,6 +181,8 @@ class Core(Services):
                     self._clock.tick_at(self._timers.heap[0][0])
         finally:
             lock.release()
+        if self._timers.heap and self._clock.needs_thread:
+            self._clock.start()
         if new is None:
             return self.ended(handle, SUCCEEDED, engine)
         handle._fn = handle._context = handle._kwargs = handle._signal = None
@@ -196,7 +200,7 @@ class Core(Services):
             self._journal.deliver()
         return go_on
 
-    def ended(  # noqa: PLR0912 - in one piece for speed
+    def ended(  # noqa: C901, PLR0912 - in one piece for speed
         self,
         handle: Handle[Any],
         outcome: Ended,
@@ -214,8 +218,11 @@ class Core(Services):
         take(lock)
         try:
             now = monotonic_ns()
-            if later is None:  # who reports a success and may go on has tried the short way
-                retried, started = kernel.ended(now, task, *outcome), kernel.dispatch(now)
+            if later is None or outcome[0] != Outcome.SUCCESS:  # who reports a success here has tried the short way
+                retried = kernel.ended(now, task, *outcome)
+                if retried is None and task.outcome == Outcome.ERROR:
+                    self._abort_rest(now, task)
+                started = kernel.dispatch(now)
             else:
                 retried, started = kernel.turn(now, task, *outcome)
             _follow(handle, task, retried)
@@ -250,6 +257,13 @@ class Core(Services):
         elif self._journal.undelivered:
             self._journal.deliver()
         return go_on
+
+    def _abort_rest(self, now: int, task: Task) -> None:
+        """Dispose of the scopes that a failed task takes down, before anybody else of them starts in its place."""
+        for kernel_scope in () if task.periodic is not None else task.scope.chain:
+            scope = self.scopes.get(kernel_scope.key)
+            if scope is not None and scope.aborts_on_error:
+                self.kernel.dispose(now, kernel_scope)
 
     def following(self, handle: Handle[Any], most: int) -> list[Handle[Any]]:
         """Return whose turn it is after a running task if nothing changes: its like only, at most so many."""
@@ -348,6 +362,8 @@ class Core(Services):
 
     def carry_out(self, work: Work) -> None:
         """Start, ask, and tell, outside the lock; where it was broken off, it can be called again and goes on."""
+        if self._clock.needs_thread:
+            self._clock.start()
         if work.started:
             work.begin()
         for engine, handles in work.by_engine.items():

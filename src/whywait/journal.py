@@ -43,8 +43,8 @@ class Journal:
         self._emit_to = emit_to
         emit_to(self._ring.append)  # as long as nobody listens, an event costs no more than this
 
-    def since(self, seq: int, last_seq: int) -> tuple[list[RawEvent], int]:
-        """Return the remembered events with a seq above this one, oldest first, and how many are forgotten.
+    def since(self, seq: int, last_seq: int, limit: int | None = None) -> tuple[list[RawEvent], int]:
+        """Return up to ``limit`` remembered events with a seq above this one, oldest first, and how many are forgotten.
 
         ``last_seq`` is the seq of the latest event, remembered or not.
         """
@@ -53,7 +53,12 @@ class Journal:
             return [], max(0, last_seq - seq)
         skipped = max(0, ring[0][0] - seq - 1)
         newer = min(len(ring), max(0, ring[-1][0] - seq))  # no seq is missing in between
-        return list(islice(ring, len(ring) - newer, None)), skipped
+        known = len(ring) - newer
+        if known < newer:
+            return list(islice(ring, known, None if limit is None else known + limit)), skipped
+        latest = list(islice(reversed(ring), newer))  # from the end: who knows all but the last few is answered fast
+        latest.reverse()
+        return latest[:limit], skipped
 
     def subscribe(self, fn: Callable[[Event], object]) -> Callable[[], None]:
         """Pass every event from now on to ``fn``; return a function that ends it."""

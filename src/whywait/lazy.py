@@ -21,8 +21,12 @@ class _Lazy:
 
 if TYPE_CHECKING:
     import asyncio
+    import fractions
+    import pickle
 else:
     asyncio = _Lazy("asyncio")
+    fractions = _Lazy("fractions")
+    pickle = _Lazy("pickle")
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
@@ -32,4 +36,4 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
     return loop
 
 
-__all__ = ["asyncio", "running_loop"]
+__all__ = ["asyncio", "fractions", "pickle", "running_loop"]

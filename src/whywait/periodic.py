@@ -6,23 +6,22 @@ The kernel decides about ticks; here are only the things that user code sees of 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final
 
 from whywait.errors import ConfigError
 from whywait.handle import Handle
-from whywait.kernel.model import Ref, Retry
-from whywait.kernel.snapshot import PeriodicView
+from whywait.kernel.model import Ref
 from whywait.raised import shown_error, tell_log, with_message
-from whywait.settings import Seconds, Size, duration_ns
-from whywait.submission import prepare
+from whywait.settings import Seconds, duration_ns
+from whywait.submission import BodyOptions, prepare
 
 if TYPE_CHECKING:
     from whywait.authority import Authority
     from whywait.kernel.model import Scope as KernelScope
     from whywait.kernel.model import Task
     from whywait.kernel.periodic import Periodic as KernelPeriodic
+    from whywait.kernel.snapshot import PeriodicView
 
 
 class Trigger(Handle[Any]):
@@ -53,7 +52,7 @@ def log_failure(handle: Handle[Any]) -> None:
     tell_log(logging.ERROR, "task %s of a periodic failed: %s", handle.id, shown_error(error), error=error)
 
 
-class PeriodicOptions(TypedDict, total=False):
+class PeriodicOptions(BodyOptions, total=False):
     """What a periodic may set; what is left out of the options of its tasks is inherited from its scope.
 
     ``overlap`` says what happens to a tick while the last iteration is still there: ``"skip"`` it (default),
@@ -67,19 +66,9 @@ class PeriodicOptions(TypedDict, total=False):
     enabled: bool
     immediately: bool
     disable_after: int | None
-    priority: int | str
-    kwargs: Mapping[str, Any] | None
-    cpu: int
-    ram: Size
-    vram: Size
-    resources: Mapping[str, Size] | None
-    timeout: Seconds | None
-    retry: int | Retry
-    max_wait: Seconds | None
-    engine: Any
 
 
-_OWN: Final = ("overlap", "max_parallel", "jitter", "enabled", "immediately", "disable_after")
+_OWN: Final = tuple(key for key in PeriodicOptions.__annotations__ if key not in BodyOptions.__annotations__)
 
 
 def add_periodic(
@@ -160,6 +149,8 @@ class Periodic:
 
     def status(self) -> PeriodicView:
         """Return where it stands now; times are those of ``time.monotonic_ns``, as in events."""
+        from whywait.kernel.snapshot import PeriodicView
+
         with self._authority.lock:
             return PeriodicView(**self._periodic.status())
 

@@ -69,7 +69,7 @@ class Scope:
         self._authority = authority
         self._kernel_scope = kernel_scope
         self._engine = engine
-        self._on_error = on_error
+        self.aborts_on_error = on_error == "abort"  # the first error ends the rest
         self._coroutine_engine: Engine | None = None
         self._errors: list[BaseException] = []
         self.grace_s = grace_s
@@ -272,7 +272,7 @@ class Scope:
 
     def task_failed(self, error: BaseException) -> bool:
         """Take note that a task of this scope has failed for good; return whether leaving the block raises it."""
-        if self._on_error != "abort":
+        if not self.aborts_on_error:
             return False
         self._errors.append(error)
         if len(self._errors) == 1:

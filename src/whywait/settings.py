@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from whywait.errors import ConfigError
 from whywait.kernel.lanes import Aging, Order, Strict
-from whywait.kernel.model import Budget, Limits, Policy, Retry
+from whywait.kernel.model import LONGEST_S, Budget, Limits, Policy, Retry
 from whywait.units import parse_duration_ns, parse_size, shown
 
 NS: Final = 1_000_000_000
@@ -160,6 +160,7 @@ class _Environment:
         self._variables = variables
 
     def integer(self, name: str, least: int, default: Any) -> Any:  # noqa: ANN401 - int, or the default's type
+        most = LONGEST_S * 1000 if name.endswith("_MS") else MOST
         text = self._variables.get(name, "").strip()
         if not text:
             return default
@@ -169,8 +170,8 @@ class _Environment:
             value = least - 1
         if value < least:
             raise ConfigError(f"environment variable {name}={text!r} is not allowed: use an int of {least} or more")
-        if value > MOST:
-            raise ConfigError(f"environment variable {name}={shown(value)} is not allowed: use an int up to {MOST:,}")
+        if value > most:
+            raise ConfigError(f"environment variable {name}={shown(value)} is not allowed: use an int up to {most:,}")
         return value
 
     def has(self, name: str) -> bool:
@@ -199,6 +200,8 @@ def _named(argument: str, amounts: Mapping[str, Size]) -> dict[str, int]:
 def as_retry(value: int | Retry | None) -> Retry | None:
     """Return the retry policy that a number or a Retry stands for; None for no retries."""
     if isinstance(value, Retry):
+        if value.max_backoff > LONGEST_S:
+            raise ConfigError(f"retry max_backoff {value.max_backoff!r} is not allowed: use at most {LONGEST_S:,} s")
         return value if value.times else None
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
         return Retry(value) if value else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -127,6 +126,8 @@ def signal_of(handle: Handle[Any]) -> AbortSignal:
 
 def raise_in_thread(thread_id: int, error: type[BaseException]) -> None:
     """Raise an error in another thread, as soon as it runs Python code."""
+    import ctypes
+
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), ctypes.py_object(error))
 
 

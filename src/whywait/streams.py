@@ -12,12 +12,12 @@ task that is tried again goes on in the same stream.
 from __future__ import annotations
 
 import itertools
-import pickle
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from whywait.errors import ConfigError, InvalidTransition
+from whywait.lazy import pickle
 from whywait.waiters import Waiters, refuse_on_loop
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ class Reader:
     def _taken(self, into: list[Any]) -> Any:  # noqa: ANN401 - any chunk
         self._stream.made_room()
         chunk = into[0]
-        return pickle.loads(chunk.data) if chunk.__class__ is Pickled else chunk  # noqa: S301 - from our own worker
+        return pickle.loads(chunk.data) if chunk.__class__ is Pickled else chunk
 
     def _end(self) -> None:
         """Raise what the task failed with, if it did."""

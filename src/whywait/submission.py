@@ -16,13 +16,10 @@ if TYPE_CHECKING:
     from whywait.kernel.model import Scope as KernelScope
 
 
-class TaskOptions(TypedDict, total=False):
-    """What a task may set for itself; what is left out is inherited from its scope."""
+class BodyOptions(TypedDict, total=False):
+    """What may be said of a body, whether it runs once or again and again."""
 
-    id: str | None
     kwargs: Mapping[str, Any] | None
-    after: Iterable[Any]
-    after_ended: Iterable[Any]
     priority: int | str
     cpu: int
     ram: Size
@@ -32,6 +29,14 @@ class TaskOptions(TypedDict, total=False):
     retry: int | Retry
     max_wait: Seconds | None
     engine: Any
+
+
+class TaskOptions(BodyOptions, total=False):
+    """What a task may set for itself; what is left out is inherited from its scope."""
+
+    id: str | None
+    after: Iterable[Any]
+    after_ended: Iterable[Any]
 
 
 class Call(NamedTuple):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from fractions import Fraction
 from typing import Final
 
 from whywait.errors import ConfigError
+from whywait.kernel.model import LONGEST_S
+from whywait.lazy import fractions
 
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
@@ -71,7 +72,7 @@ def parse_size(value: object) -> int:
     if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
         number, unit = match[1], match[2].lower()
         if unit in _SIZE_UNITS:
-            return round(Fraction(number) * _SIZE_UNITS[unit])
+            return round(fractions.Fraction(number) * _SIZE_UNITS[unit])
         if unit in _PREFIXES:
             meant = f"{number}{match[2].upper()}"
             raise ConfigError(f'{shown(value)} could mean two sizes: write "{meant}B" (10^) or "{meant}iB" (2^)')
@@ -80,14 +81,24 @@ def parse_size(value: object) -> int:
 
 def parse_duration_ns(value: object) -> int:
     """Turn seconds (``2``, ``0.5``) or ``"500ms"``, ``"5m"``, ``"1h30m"`` into nanoseconds; else raise ConfigError."""
+    ns = _duration_ns(value)
+    if ns > LONGEST_S * NS_PER_S:
+        raise ConfigError(f"{shown(value)} is too long for a duration: expected at most ten years")
+    return ns
+
+
+def _duration_ns(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return int(value) * NS_PER_S
     if isinstance(value, float) and math.isfinite(value) and value >= 0:
-        return round(Fraction(repr(value)) * NS_PER_S)  # the decimal that was written, not its binary neighbour
+        if value.is_integer():
+            return int(value) * NS_PER_S
+        written = fractions.Fraction(repr(value))  # the decimal, not its binary neighbour
+        return round(written * NS_PER_S)
     if isinstance(value, str):
-        total, position, text = Fraction(0), 0, value.strip()
+        total, position, text = fractions.Fraction(0), 0, value.strip()
         while match := _DURATION_PART.match(text, position):
-            total += Fraction(match[1]) * _DURATION_UNITS[match[2]]
+            total += fractions.Fraction(match[1]) * _DURATION_UNITS[match[2]]
             position = match.end()
         if text and position == len(text):
             return round(total)

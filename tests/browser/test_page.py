@@ -1,13 +1,12 @@
 """The DevTools page in a real browser, with a live run behind it."""
 
-import json
-
 import pytest
 
 import whywait
 from devtools_client import Gate, get, served
 from whywait import Authority
 from whywait.bridges.jsonl import JsonLines
+from whywait.devtools.run import LiveRun
 from whywait.devtools.saved import SavedRun
 from whywait.devtools.server import DevTools
 from whywait.engines.thread import ThreadEngine
@@ -38,7 +37,7 @@ def test_v6_every_view_shows_the_live_run(farm, page):
             page.shows(text)
     page.view("timeline")
     page.until("return Number(document.querySelector('canvas').dataset.drawn) >= 3")
-    assert page.js("return location.hash") == "", "the token does not stay in the address"
+    assert page.js("return location.hash") == "#timeline", "the token does not stay in the address"
     assert page.errors() == []
 
 
@@ -53,7 +52,7 @@ def test_the_why_of_a_waiting_task_names_its_holder_and_leads_there(farm, page):
     page.shows("submitted", "#panel .story")
     page.click("#panel .held .link", "train")
     page.shows("Running since", "#panel")
-    page.shows("wait for what it holds: upscale", "#panel")
+    page.shows("waits for what it holds: upscale", "#panel")
     page.click(".line", "pack")
     page.shows("waits for upscale ready, which waits for vram train", "#panel .held")
 
@@ -187,6 +186,58 @@ def test_a_view_with_nothing_to_show_says_so(page):
         assert page.errors() == []
 
 
+def test_a_finished_run_that_is_still_served_is_shown_to_who_comes_late(page):
+    gate = Gate()
+    authority = Authority(slots=1)
+    with DevTools(LiveRun(authority, "over", control=True)) as tools:
+        first = authority.scope("render").submit(gate, id="first")
+        authority.submit(int, id="second", after=[first])
+        gate.open()
+        authority.get_scope("default").wait()
+        authority.dispose()
+        tools.finish()
+        page.open(tools.url)
+        page.shows("finished", ".status")
+        page.shows("2 succeeded", "#bar")
+        page.shows("Where the waiting went")
+        page.shows("second", "[data-key=longest]")
+        page.view("scopes")
+        page.shows("render")
+        page.view("timeline")
+        page.until("return document.querySelector('canvas').dataset.drawn === '2'")
+        page.view("graph")
+        page.click("g.node", "second")
+        page.shows("It succeeded", "#panel")
+        assert page.js("return document.querySelectorAll('[data-act]').length") == 0
+        assert page.errors() == []
+
+
+def test_a_task_with_an_odd_id_is_found_and_told_of(page):
+    """Ids that mean something in an address or a number are only ids; also in the panel and for its buttons."""
+    with served(slots=1) as (authority, tools, gate):
+        authority.submit(gate, id="first")
+        gate.running.wait(10)
+        for index, name in enumerate(("1", "a\nb", "x/cancel", "?#%2F", " ", "..")):
+            handle = authority.submit(int, id=name, priority=index)
+            page.open(tools.url)
+            page.js("whywait.choose(arguments[0])", handle.ref.number)
+            page.shows("Waits for", "#panel")
+            assert page.js("return document.querySelector('#panel h2').textContent") == name
+            page.click("#panel [data-act=cancel]")
+            page.shows("ABORTED (cancelled)", "#panel")
+            assert handle.outcome == "ABORTED"
+        assert page.errors() == []
+
+
+def test_the_view_is_kept_over_a_reload(farm, page):
+    _, tools, _ = farm
+    page.open(tools.url)
+    page.view("budget")
+    page.driver.refresh()
+    page.until("return document.getElementById('main').dataset.view === 'budget'")
+    page.shows("vram")
+
+
 HOSTILE = (
     '<img src=x onerror="window.hacked=1">',
     '"><script>window.hacked=2</script>',
@@ -220,6 +271,9 @@ def test_a_hostile_name_is_only_a_name(page):
         assert page.errors() == []
 
 
+LOOKED_AT = "return document.querySelector('canvas').dataset.looked.split(' ').map(Number)"
+
+
 def test_ten_thousand_tasks_are_drawn_and_move(page):
     with served(slots=4, events=100_000) as (authority, tools, _):
         for index in range(10_000):
@@ -229,12 +283,17 @@ def test_ten_thousand_tasks_are_drawn_and_move(page):
         page.until("return whywait.store.tasks.size >= 10000")
         page.view("timeline")
         page.until("return Number(document.querySelector('canvas').dataset.drawn) >= 10000")
+        slots, most = page.js(LOOKED_AT), page.js("return 2 * document.querySelector('canvas').clientWidth + 2")
+        assert max(slots) <= most, "what one frame costs is bounded by the pixels, not by the tasks"
         before = page.js("return document.querySelector('canvas').toDataURL()")
         page.click("[data-zoom=in]")
         page.js("document.querySelector('canvas').focus()")
         for key in ("ArrowLeft", "+", "ArrowRight", "-"):
             page.press(key)
         page.until("return document.querySelector('canvas').toDataURL() !== arguments[0]", before)
+        for _ in range(12):
+            page.press("+")
+        page.until("return document.querySelector('canvas').dataset.looked.split(' ').every((each) => each < 50)")
         page.view("graph")
         page.view("failures")
         page.shows("No failures")
@@ -318,10 +377,16 @@ def test_everything_is_reached_by_keys(farm, page):
     for index, view in enumerate(VIEWS, 1):
         page.press(str(index))
         page.until("return document.getElementById('main').dataset.view === arguments[0]", view)
-    page.press("1")
-    page.press("j")
-    page.press("j")
-    page.until("return document.activeElement.matches('.item')")
+    page.press("2")
+    for key, follows in (("ArrowLeft", "false"), ("0", "true")):
+        page.press(key)
+        page.until("return document.querySelector('[data-zoom=follow]').ariaPressed === arguments[0]", follows)
+    for view in ("3", "1"):
+        page.press(view)
+        page.press("j")
+        page.press("j")
+        page.until("return document.activeElement.matches('.item')")
+        page.js("document.activeElement.blur()")
     page.press("/")
     page.until("return document.activeElement.id === 'search'")
     page.js("document.getElementById('search').value = 'upsc'")
@@ -407,6 +472,8 @@ def test_a_saved_run_opens_in_the_same_page(page, tmp_path, how):
         page.shows("saved run", ".status")
         page.view("timeline")
         page.until("return document.querySelector('canvas')?.dataset.drawn === '3'")
+        page.view("scopes")
+        page.shows("default")
         page.view("failures")
         page.shows("bad")
         page.click(".item", "bad")
@@ -420,7 +487,13 @@ def test_a_saved_run_opens_in_the_same_page(page, tmp_path, how):
 def test_a_file_that_is_no_run_is_refused_in_words(farm, page):
     _, tools, _ = farm
     page.open(tools.url)
-    for text, said in (("", "empty"), ('{"a": 1}\nnope', "line 2 is not JSON"), (json.dumps([1, 2]), "no events")):
+    refused = {
+        "": "empty",
+        '{"a": 1}\nnope': "line 2 is not JSON",
+        "[1, 2]": "no events",
+        '{"whywait record":1}': "serve",
+    }
+    for text, said in refused.items():
         drop(page, text)
         page.shows(said, "#notice")
     page.shows("live", ".status")

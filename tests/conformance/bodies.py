@@ -10,8 +10,7 @@ import sys
 import time
 from types import SimpleNamespace
 
-from stage import TICK_S, until_async
-
+from patience import TICK_S, until_async
 from whywait.context import current
 
 colour = contextvars.ContextVar("colour", default="none")

@@ -6,8 +6,9 @@ import bodies
 import inner_bodies
 import pytest
 from promises import ENGINES, PROMISES
-from stage import LIMIT_S, Stage
+from stage import Stage
 
+from patience import PATIENCE_S
 from whywait.authority import Authority
 from whywait.errors import DisposeIncomplete
 
@@ -57,7 +58,7 @@ def make(engine, stage):
         stage.mark(gate)
     for authority in made:
         with suppress(DisposeIncomplete):
-            authority.dispose(grace=LIMIT_S / 2)
+            authority.dispose(grace=PATIENCE_S / 2)
 
 
 @pytest.fixture

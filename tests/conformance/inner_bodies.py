@@ -6,8 +6,8 @@ import signal as signals
 import time
 
 from bodies import Oops
-from stage import TICK_S, until_async
 
+from patience import TICK_S, until_async
 from whywait import current
 
 LIMIT = 4  # chunks of the streams below

@@ -1,28 +1,10 @@
 """How bodies and tests meet, also across processes: marks in a folder, waited for with a generous limit."""
 
-import asyncio
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
-LIMIT_S = 15.0  # a condition that does not come true within this is taken never to
-TICK_S = 0.003
-
-
-def until(condition, what="the condition"):
-    """Wait until the condition holds; return its value. ``what`` is it in words, or a function that tells."""
-    end = time.monotonic() + LIMIT_S
-    while not (value := condition()):
-        assert time.monotonic() < end, f"{what() if callable(what) else what} : no end of waiting within {LIMIT_S:g} s"
-        time.sleep(TICK_S)
-    return value
-
-
-async def until_async(condition):
-    """Wait until the condition holds, in a coroutine; whoever calls has a limit of its own."""
-    while not condition():  # noqa: ASYNC110 - the condition is a mark in a folder: there is no event to wait for
-        await asyncio.sleep(TICK_S)
+from patience import until
 
 
 @dataclass(frozen=True)

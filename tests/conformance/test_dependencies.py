@@ -2,15 +2,15 @@
 
 import pytest
 from bodies import Oops
-from stage import LIMIT_S
 
+from patience import PATIENCE_S
 from whywait import Call
 from whywait.errors import ConfigError, DuplicateTask, ForeignRef, TaskAborted, UnknownDependency, UnknownTask
 
 
 def ended_by(handle, root):
     """Return whether a task was taken down by the end of another, and says so."""
-    error = handle.exception(LIMIT_S)
+    error = handle.exception(PATIENCE_S)
     assert isinstance(error, TaskAborted)
     assert root in str(error)
     return (handle.outcome, handle.cause, handle.why().root) == ("ABORTED", "dependency", root)
@@ -22,7 +22,7 @@ def test_a_dependency_that_does_not_exist_is_refused(authority, body):
     with pytest.raises(UnknownDependency, match="fetch") as caught:
         authority.submit(body.value, 2, id="decode", after=["fetsh"])
     assert caught.value.cause == "unknown_dependency"
-    assert authority.submit(body.value, 3, id="decode", after=["fetch"]).result(LIMIT_S) == 3
+    assert authority.submit(body.value, 3, id="decode", after=["fetch"]).result(PATIENCE_S) == 3
 
 
 def test_what_is_no_dependency_is_refused(authority, body):
@@ -37,7 +37,7 @@ def test_a_duplicate_id_is_refused_while_the_first_lives(authority, body, stage)
     with pytest.raises(DuplicateTask):
         authority.submit(body.value, id="job")
     stage.mark("gate")
-    assert first.result(LIMIT_S) == "a"
+    assert first.result(PATIENCE_S) == "a"
 
 
 def test_handles_refs_and_ids_name_dependencies(authority, body, stage):
@@ -50,22 +50,22 @@ def test_handles_refs_and_ids_name_dependencies(authority, body, stage):
     assert not stage.has("b")
     stage.mark("gate")
     for handle in later:
-        handle.result(LIMIT_S)
+        handle.result(PATIENCE_S)
     assert stage.count("b") == 4
 
 
 def test_a_dependency_that_has_succeeded_counts_as_met(authority, body):
     """G1: by its handle or, where it was named, by its id."""
     first = authority.submit(body.value, 1, id="first")
-    first.result(LIMIT_S)
-    assert authority.submit(body.value, 2, after=[first]).result(LIMIT_S) == 2
-    assert authority.submit(body.value, 3, after=["first"]).result(LIMIT_S) == 3
+    first.result(PATIENCE_S)
+    assert authority.submit(body.value, 2, after=[first]).result(PATIENCE_S) == 2
+    assert authority.submit(body.value, 3, after=["first"]).result(PATIENCE_S) == 3
 
 
 def test_a_dependency_that_has_failed_ends_the_new_task_at_once(authority, body, stage):
     """G1: as ABORTED/dependency, naming it."""
     first = authority.submit(body.fail, "x", id="first")
-    first.exception(LIMIT_S)
+    first.exception(PATIENCE_S)
     for dependency in (first, "first"):
         handle = authority.submit(body.note, stage, "b", after=[dependency])
         assert handle.done()
@@ -77,7 +77,7 @@ def test_a_diamond_runs_in_its_order(wide, body, stage):
     """G2: each task starts when the last of its dependencies has succeeded, and not before."""
     top = wide.submit(body.line, stage, "order", "top")
     sides = [wide.submit(body.line, stage, "order", side, after=[top]) for side in ("left", "right")]
-    wide.submit(body.line, stage, "order", "bottom", after=sides).result(LIMIT_S)
+    wide.submit(body.line, stage, "order", "bottom", after=sides).result(PATIENCE_S)
     lines = stage.lines("order")
     assert (lines[0], sorted(lines[1:3]), lines[3]) == ("top", ["left", "right"], "bottom")
 
@@ -87,7 +87,7 @@ def test_a_long_chain_ends(authority, body):
     handle = authority.submit(body.value, 0)
     for _ in range(60):
         handle = authority.submit(body.add, handle, 1)
-    assert handle.result(LIMIT_S) == 60
+    assert handle.result(PATIENCE_S) == 60
 
 
 def test_a_failure_takes_all_descendants_down_and_names_the_root(authority, body, stage):
@@ -98,8 +98,8 @@ def test_a_failure_takes_all_descendants_down_and_names_the_root(authority, body
     grandchild = authority.submit(body.note, stage, "b", child)
     other = authority.submit(body.value, 1, after=[root])
     stage.mark("gate")
-    assert other.result(LIMIT_S) == 1
-    assert isinstance(broken.exception(LIMIT_S), Oops)
+    assert other.result(PATIENCE_S) == 1
+    assert isinstance(broken.exception(PATIENCE_S), Oops)
     assert ended_by(child, "broken")
     assert ended_by(grandchild, "broken")
     assert not stage.has("b")
@@ -116,7 +116,7 @@ def test_whatever_keeps_a_task_from_success_takes_its_descendants_down(authority
         stage.wait("b")
         root.cancel()
     assert ended_by(child, "root")
-    root.exception(LIMIT_S)
+    root.exception(PATIENCE_S)
     assert root.outcome == {"cancelled": "ABORTED", "timeout": "TIMEOUT", "dropped": "REJECTED"}[how]
     assert blocker is None or not blocker.done()
 
@@ -126,7 +126,7 @@ def test_dependents_wait_for_the_last_attempt(authority, body, stage):
     first = authority.submit(body.flaky, stage, "a", 2, retry=2, id="first")
     by_handle = authority.submit(body.add, first, 10)
     by_id = authority.submit(body.value, 7, after=["first"])
-    assert (by_handle.result(LIMIT_S), by_id.result(LIMIT_S)) == (13, 7)
+    assert (by_handle.result(PATIENCE_S), by_id.result(PATIENCE_S)) == (13, 7)
     hopeless = authority.submit(body.flaky, stage, "b", 9, retry=1, id="hopeless")
     assert ended_by(authority.submit(body.value, hopeless), "hopeless")
     assert stage.count("b") == 2
@@ -139,20 +139,20 @@ def test_handles_as_arguments_are_replaced_by_their_results(authority, body, sta
     total = authority.submit(body.add, one, two, kwargs={"third": three})
     assert total.state == "QUEUED"
     stage.mark("gate")
-    assert total.result(LIMIT_S) == 6
+    assert total.result(PATIENCE_S) == 6
 
 
 def test_the_same_handle_may_be_given_twice(authority, body):
     """G4: it is one dependency then."""
     one = authority.submit(body.value, 1)
-    assert authority.submit(body.add, one, one, kwargs={"third": one}, after=[one]).result(LIMIT_S) == 3
+    assert authority.submit(body.add, one, one, kwargs={"third": one}, after=[one]).result(PATIENCE_S) == 3
 
 
 def test_a_finished_handle_is_an_argument_too(authority, body):
     """G4: its result is there already."""
     one = authority.submit(body.value, 1)
-    one.result(LIMIT_S)
-    assert authority.submit(body.add, one, 1).result(LIMIT_S) == 2
+    one.result(PATIENCE_S)
+    assert authority.submit(body.add, one, 1).result(PATIENCE_S) == 2
 
 
 def test_handles_as_arguments_work_in_a_batch_and_after_a_retry(authority, body, stage):
@@ -160,8 +160,8 @@ def test_handles_as_arguments_work_in_a_batch_and_after_a_retry(authority, body,
     one = authority.submit(body.value, 1)
     times = authority.submit(body.value, 2)
     (total,) = authority.submit_many([Call(body.add, (one, 1), {"kwargs": {"third": one}})])
-    assert total.result(LIMIT_S) == 3
-    assert authority.submit(body.flaky, stage, "a", times, retry=2).result(LIMIT_S) == 3
+    assert total.result(PATIENCE_S) == 3
+    assert authority.submit(body.flaky, stage, "a", times, retry=2).result(PATIENCE_S) == 3
 
 
 def test_an_argument_that_fails_takes_its_user_down(authority, body):
@@ -189,7 +189,7 @@ def test_a_batch_may_name_its_tasks_in_any_order(authority, body, stage):
         Call(body.line, (stage, "order", "a"), {"id": "a"}),
     ]
     for handle in authority.submit_many(calls):
-        handle.result(LIMIT_S)
+        handle.result(PATIENCE_S)
     assert stage.lines("order") == ["a", "b", "c"]
 
 
@@ -199,7 +199,7 @@ def test_a_cycle_is_refused_and_printed(authority, body):
     with pytest.raises(ConfigError, match=r"a -> \w -> \w|b -> \w -> \w|c -> \w -> \w"):
         authority.submit_many(calls)
     assert authority.stats()["submitted"] == 0
-    assert authority.submit(body.value, 1, id="a").result(LIMIT_S) == 1
+    assert authority.submit(body.value, 1, id="a").result(PATIENCE_S) == 1
 
 
 def test_after_ended_is_met_by_any_end(authority, body, stage):
@@ -213,12 +213,12 @@ def test_after_ended_is_met_by_any_end(authority, body, stage):
     cancelled.cancel()
     assert last.state == "QUEUED"
     stage.mark("gate")
-    assert last.result(LIMIT_S) == "last"
+    assert last.result(PATIENCE_S) == "last"
     assert (broken.outcome, cancelled.outcome, fine.outcome) == ("ERROR", "ABORTED", "SUCCESS")
 
 
 def test_after_ended_waits_for_the_last_attempt(authority, body, stage):
     """G6, T7: an attempt that is retried is not the end."""
     broken = authority.submit(body.flaky, stage, "a", 9, retry=2)
-    assert authority.submit(body.value, 1, after_ended=[broken]).result(LIMIT_S) == 1
+    assert authority.submit(body.value, 1, after_ended=[broken]).result(PATIENCE_S) == 1
     assert stage.count("a") == 3

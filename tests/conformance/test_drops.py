@@ -3,8 +3,8 @@
 import logging
 
 import pytest
-from stage import LIMIT_S, until
 
+from patience import PATIENCE_S, until
 from whywait import Call
 from whywait.errors import (
     ConfigError,
@@ -50,8 +50,8 @@ def test_a_full_queue_drops_the_newcomer(make, body, stage, caplog):
     assert authority.stats()["dropped"] == {"queue_full": 1}
     assert [text for text in warnings(caplog) if "late" in text]
     stage.mark("gate")
-    assert [handle.result(LIMIT_S) for handle in waiting] == [0, 1]
-    assert authority.submit(body.value, 9, id="late").result(LIMIT_S) == 9
+    assert [handle.result(PATIENCE_S) for handle in waiting] == [0, 1]
+    assert authority.submit(body.value, 9, id="late").result(PATIENCE_S) == 9
 
 
 def test_the_queue_limit_of_a_scope_counts_all_that_is_pending(authority, body, stage):
@@ -68,7 +68,7 @@ def test_the_queue_limit_of_a_scope_counts_all_that_is_pending(authority, body, 
     paused.resume()
     stage.mark("gate")
     for handle in (first, queued, paused):
-        handle.result(LIMIT_S)
+        handle.result(PATIENCE_S)
 
 
 def test_displacing_drops_the_newest_of_the_lowest_priority(make, body, stage, caplog):
@@ -80,7 +80,7 @@ def test_displacing_drops_the_newest_of_the_lowest_priority(make, body, stage, c
     normal = authority.submit(body.value, 3)
     high = authority.submit(body.value, 4, priority="high")
     with pytest.raises(TaskDropped):
-        newer.result(LIMIT_S)
+        newer.result(PATIENCE_S)
     assert (newer.state, newer.outcome, newer.cause) == ("DISPOSED", "REJECTED", "displaced")
     with pytest.raises(StaleRef):
         authority.get(newer.ref)
@@ -88,7 +88,7 @@ def test_displacing_drops_the_newest_of_the_lowest_priority(make, body, stage, c
     assert authority.stats()["dropped"] == {"displaced": 1}
     assert ["newer" in text and "displaced" in text for text in warnings(caplog)] == [True]
     stage.mark("gate")
-    assert [handle.result(LIMIT_S) for handle in (first, low, normal, high)] == ["busy", 1, 3, 4]
+    assert [handle.result(PATIENCE_S) for handle in (first, low, normal, high)] == ["busy", 1, 3, 4]
 
 
 def test_displacing_takes_descendants_along_and_names_the_victim(make, body, stage, caplog):
@@ -99,8 +99,8 @@ def test_displacing_takes_descendants_along_and_names_the_victim(make, body, sta
     child = authority.submit(body.value, victim, priority="high")
     authority.submit(body.value, 2)
     authority.submit(body.value, 3, priority="high")
-    assert isinstance(victim.exception(LIMIT_S), TaskDropped)
-    assert isinstance(child.exception(LIMIT_S), TaskAborted)
+    assert isinstance(victim.exception(PATIENCE_S), TaskDropped)
+    assert isinstance(child.exception(PATIENCE_S), TaskAborted)
     assert (child.cause, child.why().root) == ("dependency", "victim")
     assert ["victim" in text for text in warnings(caplog)] == [True]
 
@@ -115,7 +115,7 @@ def test_nobody_is_displaced_by_an_equal(make, body, stage):
     with pytest.raises(QueueFull):
         authority.submit(body.value, waiting, priority="high")
     stage.mark("gate")
-    assert waiting.result(LIMIT_S) == 1
+    assert waiting.result(PATIENCE_S) == 1
 
 
 def test_who_waits_too_long_is_dropped(authority, body, stage, caplog):
@@ -123,12 +123,12 @@ def test_who_waits_too_long_is_dropped(authority, body, stage, caplog):
     first = busy(authority, body, stage)
     late = authority.submit(body.note, stage, "late", id="late", max_wait=0.05)
     with pytest.raises(TaskDropped):
-        late.result(LIMIT_S)
+        late.result(PATIENCE_S)
     assert (late.outcome, late.cause) == ("REJECTED", "max_wait")
     assert ["late" in text and "max_wait" in text for text in warnings(caplog)] == [True]
     stage.mark("gate")
-    first.result(LIMIT_S)
-    authority.submit(body.value).result(LIMIT_S)
+    first.result(PATIENCE_S)
+    authority.submit(body.value).result(PATIENCE_S)
     assert not stage.has("late")
 
 
@@ -144,8 +144,8 @@ def test_only_ready_time_counts_as_waiting(authority, body, stage):
     assert (short.state, paused.state) == ("QUEUED", "PAUSED")
     stage.mark("gate")
     stage.mark("end")
-    assert queued.result(LIMIT_S) == 1
-    behind.result(LIMIT_S)
+    assert queued.result(PATIENCE_S) == 1
+    behind.result(PATIENCE_S)
     paused.cancel()
 
 
@@ -154,7 +154,7 @@ def test_many_drops_at_once_are_one_line_in_the_log(authority, body, stage, capl
     busy(authority, body, stage)
     late = authority.submit_many([Call(body.value, (i,), {"max_wait": 0.05}) for i in range(50)])
     for handle in late:
-        assert isinstance(handle.exception(LIMIT_S), TaskDropped)
+        assert isinstance(handle.exception(PATIENCE_S), TaskDropped)
     assert authority.stats()["dropped"] == {"max_wait": 50}
     until(lambda: sum("50" in text for text in warnings(caplog)) == 1)
     assert len(warnings(caplog)) == 1
@@ -172,7 +172,7 @@ def test_cancelling_a_pending_task_ends_it_at_once(authority, body, stage, caplo
     with pytest.raises(TaskAborted):
         ready.result()
     stage.mark("gate")
-    authority.submit(body.value).result(LIMIT_S)
+    authority.submit(body.value).result(PATIENCE_S)
     assert not stage.has("x")
     assert not warnings(caplog)
 
@@ -190,7 +190,7 @@ SPOILERS = [
 def test_a_batch_is_taken_in_whole_or_not_at_all(make, body, stage):
     """D6: one refusal refuses all; ids and limits stay free for the next batch."""
     authority = make(cpu=2)
-    authority.submit(body.value, id="taken").result(LIMIT_S)
+    authority.submit(body.value, id="taken").result(PATIENCE_S)
     good = [Call(body.note, (stage, "ran"), {"id": f"good{i}"}) for i in range(3)]
     for spoiler, error in SPOILERS:
         with pytest.raises(error):
@@ -198,7 +198,7 @@ def test_a_batch_is_taken_in_whole_or_not_at_all(make, body, stage):
     assert authority.stats()["submitted"] == 1
     assert not stage.has("ran")
     for handle in authority.submit_many(good):
-        handle.result(LIMIT_S)
+        handle.result(PATIENCE_S)
     assert stage.count("ran") == 3
 
 
@@ -221,5 +221,5 @@ def test_a_batch_that_overflows_the_queue_is_refused_whole(make, body, stage):
     with pytest.raises(QueueFull):
         authority.submit_many([Call(body.note, (stage, "ran")) for _ in range(4)])
     for handle in authority.submit_many([Call(body.note, (stage, "ran")) for _ in range(3)]):
-        handle.result(LIMIT_S)
+        handle.result(PATIENCE_S)
     assert stage.count("ran") == 3

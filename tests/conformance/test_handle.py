@@ -7,8 +7,8 @@ import threading
 
 import pytest
 from bodies import Oops
-from stage import LIMIT_S, until, until_async
 
+from patience import PATIENCE_S, until, until_async
 from whywait.errors import TaskAborted, WhywaitError
 
 
@@ -21,7 +21,7 @@ def test_a_waiter_that_gives_up_does_not_cancel_the_task(authority, body, stage)
                 wait(timeout)
     assert (handle.done(), handle.outcome) == (False, None)
     stage.mark("gate")
-    assert handle.result(LIMIT_S) == "a"
+    assert handle.result(PATIENCE_S) == "a"
 
 
 def test_waiters_that_gave_up_leave_nothing_behind(authority, body, stage):
@@ -37,7 +37,7 @@ def test_many_threads_can_wait_for_one_task(authority, body, stage):
     """T5: each gets the result."""
     handle = authority.submit(body.hold, stage, "a", "gate")
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        waiting = [pool.submit(handle.result, LIMIT_S) for _ in range(8)]
+        waiting = [pool.submit(handle.result, PATIENCE_S) for _ in range(8)]
         stage.mark("gate")
         assert {each.result() for each in waiting} == {"a"}
 
@@ -49,7 +49,7 @@ def test_callbacks_are_called_once_with_the_handle(authority, body, stage):
     handle.add_done_callback(lambda each: told.append(("first", each.result())))
     handle.add_done_callback(lambda each: told.append(("second", each.outcome)))
     stage.mark("gate")
-    handle.result(LIMIT_S)
+    handle.result(PATIENCE_S)
     until(lambda: len(told) == 2)
     handle.add_done_callback(lambda each: told.append(("late", each is handle)))
     assert told == [("first", "a"), ("second", "SUCCESS"), ("late", True)]
@@ -85,8 +85,8 @@ def test_a_failing_callback_is_logged_and_breaks_nothing(authority, body, stage,
     handle.add_done_callback(lambda _: 1 / 0)
     handle.add_done_callback(told.append)
     stage.mark("gate")
-    assert handle.result(LIMIT_S) == "a"
-    assert authority.submit(body.value, 1).result(LIMIT_S) == 1
+    assert handle.result(PATIENCE_S) == "a"
+    assert authority.submit(body.value, 1).result(PATIENCE_S) == 1
     until(lambda: told == [handle])
     assert logged(caplog) == 1
     handle.add_done_callback(lambda _: 1 / 0)
@@ -103,8 +103,8 @@ def test_a_callback_that_wants_to_end_the_program_breaks_nothing(authority, body
 
     handle.add_done_callback(callback)
     stage.mark("gate")
-    assert [each.result(LIMIT_S) for each in later] == [0, 1, 2]
-    assert handle.result(LIMIT_S) == "a"
+    assert [each.result(PATIENCE_S) for each in later] == [0, 1, 2]
+    assert handle.result(PATIENCE_S) == "a"
     until(lambda: logged(caplog) == 1)
 
 
@@ -112,20 +112,21 @@ def test_a_slow_callback_does_not_hold_up_what_may_start(wide, body, stage, prom
     """T5: the next task starts while a callback of the last one still runs, where there is somebody to run it."""
     first = wide.submit(body.hold, stage, "a", "gate", id="first")
     seen = []
+    can_do_both = promises.form == "plain" and promises.crowd > 1  # one thread cannot; on a loop it may not block
 
     def callback(_):
         try:
-            seen.append(second.result(LIMIT_S / 2))
-        except (WhywaitError, TimeoutError) as error:  # on a loop it may not block; one thread cannot do both
+            seen.append(second.result(PATIENCE_S if can_do_both else 0))
+        except (WhywaitError, TimeoutError) as error:
             seen.append(type(error))
 
     first.add_done_callback(callback)
     second = wide.submit(body.value, 2, after=[first])
     stage.mark("gate")
     until(lambda: seen)
-    if promises.form == "plain" and promises.crowd > 1:
+    if can_do_both:
         assert seen == [2]
-    assert second.result(LIMIT_S) == 2
+    assert second.result(PATIENCE_S) == 2
 
 
 def test_a_handle_can_be_awaited(make, body):
@@ -154,18 +155,18 @@ def test_a_handle_can_be_awaited_from_any_loop(authority, body, stage):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(asyncio.run, main()) for _ in range(2)]
         stage.mark("gate")
-        assert [each.result(LIMIT_S) for each in waiting] == ["a", "a"]
+        assert [each.result(PATIENCE_S) for each in waiting] == ["a", "a"]
 
 
 def test_an_authority_outlives_the_loop_it_was_used_on(authority, body):
     """T4: tasks submitted on one loop, and then on the next, run; so do those submitted without any."""
 
     async def main(value):
-        return await asyncio.wait_for(authority.submit(body.value, value), LIMIT_S)
+        return await asyncio.wait_for(authority.submit(body.value, value), PATIENCE_S)
 
     assert asyncio.run(main(1)) == 1
     assert asyncio.run(main(2)) == 2
-    assert authority.submit(body.value, 3).result(LIMIT_S) == 3
+    assert authority.submit(body.value, 3).result(PATIENCE_S) == 3
 
 
 def test_cancelling_who_awaits_does_not_cancel_the_task(make, body, stage):
@@ -194,7 +195,7 @@ def test_a_task_submitted_and_cancelled_on_the_loop_ends(make, body, stage):
             handle = authority.submit(body.hold, stage, "a", "never")
             handle.cancel()
             with pytest.raises(TaskAborted):
-                await asyncio.wait_for(_wait(handle), LIMIT_S)
+                await asyncio.wait_for(_wait(handle), PATIENCE_S)
             assert await authority.submit(body.value, 1) == 1
 
     async def _wait(handle):
@@ -242,13 +243,13 @@ def test_a_future_follows_the_handle(authority, body, stage):
     futures = [handle.future() for handle in (*handles, broken, dropped)]
     dropped.cancel()
     stage.mark("gate")
-    done, pending = concurrent.futures.wait(futures, LIMIT_S)
+    done, pending = concurrent.futures.wait(futures, PATIENCE_S)
     assert (len(done), len(pending)) == (4, 0)
     assert [future.result() for future in futures[:2]] == [1, 2]
     assert isinstance(futures[2].exception(), Oops)
     assert isinstance(futures[3].exception(), TaskAborted)
-    assert set(concurrent.futures.as_completed(futures, LIMIT_S)) == set(futures)
-    assert handles[0].future().result(LIMIT_S) == 1
+    assert set(concurrent.futures.as_completed(futures, PATIENCE_S)) == set(futures)
+    assert handles[0].future().result(PATIENCE_S) == 1
 
 
 def test_cancelling_a_future_reaches_the_task(authority, body, stage):
@@ -258,7 +259,7 @@ def test_cancelling_a_future_reaches_the_task(authority, body, stage):
     futures = [handle.future() for handle in (pending, running)]
     for future in futures:
         future.cancel()
-    concurrent.futures.wait(futures, LIMIT_S)
+    concurrent.futures.wait(futures, PATIENCE_S)
     assert (running.outcome, pending.outcome) == ("ABORTED", "ABORTED")
     assert stage.has("a.left")
 
@@ -280,7 +281,7 @@ def test_the_outcome_is_never_seen_half_made(authority, body, stage):
         stage.wait(f"a{i}")
         looker.start()
         handle.cancel()
-        looker.join(LIMIT_S)
+        looker.join(PATIENCE_S)
     assert not wrong
 
 
@@ -295,5 +296,5 @@ def test_a_handle_shows_what_it_is(authority, body, stage, caplog):
     assert "RUNNING" in repr(running)
     assert running.attempts == [running.ref]
     stage.mark("gate")
-    queued.result(LIMIT_S)
+    queued.result(PATIENCE_S)
     assert "SUCCESS" in repr(running)

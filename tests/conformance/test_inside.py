@@ -7,8 +7,8 @@ from contextlib import suppress
 import inner_bodies
 import pytest
 from bodies import Oops
-from stage import LIMIT_S, until
 
+from patience import PATIENCE_S, until
 from whywait.errors import ConfigError, InvalidTransition, TaskAborted, TaskFailed
 
 # Worker processes take their time to start; where their parent is a thread, all engines do the same.
@@ -22,7 +22,7 @@ def events(authority, kind):
 def test_handlers_run_in_the_order_of_their_graph(authority, inner, stage):
     """W2: each after those it names, with their results."""
     handle = authority.submit(inner.graph, stage)
-    assert handle.result(LIMIT_S) == ["end", ["left", ["top"]], ["right"]]
+    assert handle.result(PATIENCE_S) == ["end", ["left", ["top"]], ["right"]]
     order = stage.lines("order")
     assert (order[0], set(order[1:3]), order[3]) == ("top", {"left", "right"}, "end")
 
@@ -30,14 +30,14 @@ def test_handlers_run_in_the_order_of_their_graph(authority, inner, stage):
 def test_handlers_run_at_the_same_time_and_take_no_slot(authority, inner, stage):
     """W2: one slot, two handlers that need each other; the task ends when they have."""
     handle = authority.submit(inner.pair, stage)
-    assert handle.result(LIMIT_S) == "body"
+    assert handle.result(PATIENCE_S) == "body"
     assert stage.has("a")
     assert stage.has("b")
 
 
 def test_handlers_show_in_the_events(authority, inner, stage):
     """V3: started and ended, by name and number, before the task is."""
-    authority.submit(inner.pair, stage).result(LIMIT_S)
+    authority.submit(inner.pair, stage).result(PATIENCE_S)
     assert {each["handler"] for each in events(authority, "HANDLER_STARTED")} == {1, 2}
     ended = events(authority, "HANDLER_ENDED")
     assert [(each["name"], each["state"]) for each in ended] == [("meets", "succeeded")] * 2
@@ -48,7 +48,7 @@ def test_handlers_show_in_the_events(authority, inner, stage):
 def test_a_handler_that_fails_fails_the_task(authority, inner, stage):
     """W2: the others get the signal, those to come never do, the body too is asked to end."""
     handle = authority.submit(inner.one_fails, stage)
-    error = handle.exception(LIMIT_S)
+    error = handle.exception(PATIENCE_S)
     assert (type(error), error.args[0]) == (Oops, "inside")
     assert (handle.outcome, handle.cause) == ("ERROR", "handler")
     assert stage.lines("stays.left") in (["handler"], [])  # it may not have begun
@@ -59,21 +59,21 @@ def test_a_handler_that_fails_fails_the_task_though_the_body_succeeds(authority,
     """W2: there is no way around it."""
     stage.mark("gate")
     handle = authority.submit(inner.one_fails, stage, "gate")
-    assert isinstance(handle.exception(LIMIT_S), Oops)
+    assert isinstance(handle.exception(PATIENCE_S), Oops)
     assert handle.cause == "handler"
 
 
 def test_a_task_with_handlers_is_tried_again_as_a_whole(authority, inner, stage):
     """W2, T7: no retries of single handlers."""
     handle = authority.submit(inner.one_fails, stage, retry=2)
-    assert isinstance(handle.exception(LIMIT_S), Oops)
+    assert isinstance(handle.exception(PATIENCE_S), Oops)
     assert (len(handle.attempts), stage.count("failed")) == (3, 3)
 
 
 def test_a_body_that_fails_takes_its_crew_along(authority, inner, stage):
     """W1, W2: handlers and workers end before the task does."""
     handle = authority.submit(inner.body_fails, stage)
-    error = handle.exception(LIMIT_S)
+    error = handle.exception(PATIENCE_S)
     assert (type(error), error.args[0], handle.cause) == (Oops, "body", "exception")
     assert (stage.lines("handler.left"), stage.lines("worker.left")) == (["exception"], ["exception"])
 
@@ -83,7 +83,7 @@ def test_a_task_that_is_cancelled_takes_its_crew_along(authority, inner, stage):
     handle = authority.submit(inner.parks_in_handler, stage, "never")
     stage.wait("handler")
     handle.cancel()
-    assert isinstance(handle.exception(LIMIT_S), TaskAborted)
+    assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
     assert (handle.outcome, stage.has("handler.left")) == ("ABORTED", False)
     (ended,) = events(authority, "HANDLER_ENDED")
     assert ended["state"] == "cancelled"
@@ -92,12 +92,12 @@ def test_a_task_that_is_cancelled_takes_its_crew_along(authority, inner, stage):
 def test_current_works_in_handlers_and_workers(authority, inner, stage):
     """W1, W2: they see the task that they belong to."""
     handle = authority.submit(inner.own_ref, stage)
-    assert handle.result(LIMIT_S) == [handle.ref] * 3
+    assert handle.result(PATIENCE_S) == [handle.ref] * 3
 
 
 def test_a_handler_parks_at_its_checkpoint(make, inner, stage):
     """X1, W2: the task is parked, and goes on when it is resumed."""
-    authority = make(pause_timeout=LIMIT_S)
+    authority = make(pause_timeout=PATIENCE_S)
     handle = authority.submit(inner.parks_in_handler, stage, "gate")
     stage.wait("handler")
     handle.pause()
@@ -105,14 +105,14 @@ def test_a_handler_parks_at_its_checkpoint(make, inner, stage):
     stage.mark("gate")
     assert not stage.has("handler.left")
     handle.resume()
-    handle.result(LIMIT_S)
+    handle.result(PATIENCE_S)
     assert stage.has("handler.left")
 
 
 @pytest.mark.parametrize("process", [False, True], ids=["threads", "processes"])
 def test_workers_talk_to_each_other(authority, inner, process):
     """W1: by queues of the task; they end with it."""
-    assert authority.submit(inner.serves, process).result(LIMIT_S) == ([0, 2, 4, 6, 8, 10], process)
+    assert authority.submit(inner.serves, process).result(PATIENCE_S) == ([0, 2, 4, 6, 8, 10], process)
     assert [each["state"] for each in events(authority, "WORKER_ENDED")] == ["cancelled"] * 2
 
 
@@ -120,7 +120,7 @@ def test_workers_talk_to_each_other(authority, inner, process):
 def test_a_worker_ends_with_its_task(authority, inner, stage, process):
     """W1: when the body has ended it is asked to, and has when the task has."""
     handle = authority.submit(inner.hires, stage, inner_bodies.stays, process)
-    assert handle.result(LIMIT_S) == "body"
+    assert handle.result(PATIENCE_S) == "body"
     assert stage.lines("stays.left") == ["ended"]
 
 
@@ -128,7 +128,7 @@ def test_a_worker_ends_with_its_task(authority, inner, stage, process):
 def test_a_worker_that_fails_fails_the_task(authority, inner, stage, process):
     """W1: with what it raised."""
     handle = authority.submit(inner.waits_for_worker, stage, inner_bodies.oops, process)
-    error = handle.exception(LIMIT_S)
+    error = handle.exception(PATIENCE_S)
     assert (type(error), error.args[0]) == (Oops, "inside")
     assert (handle.outcome, handle.cause) == ("ERROR", "worker")
 
@@ -137,7 +137,7 @@ def test_a_worker_that_fails_fails_the_task(authority, inner, stage, process):
 def test_a_worker_process_that_is_killed_fails_the_task(authority, inner, stage):
     """W1: the error says how it ended."""
     handle = authority.submit(inner.waits_for_worker, stage, inner_bodies.dies, True)
-    error = handle.exception(LIMIT_S)
+    error = handle.exception(PATIENCE_S)
     assert isinstance(error, TaskFailed)
     assert "was lost: it was killed by SIGKILL" in str(error)
     assert handle.cause == "worker"
@@ -149,7 +149,7 @@ def test_a_worker_process_sees_the_reason(authority, inner, stage):
     handle = authority.submit(inner.waits_for_worker, stage, inner_bodies.stays, True)
     stage.wait("stays")
     handle.cancel()
-    assert isinstance(handle.exception(LIMIT_S), TaskAborted)
+    assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
     assert stage.lines("stays.left") == ["cancelled"]
 
 
@@ -158,7 +158,7 @@ def test_a_worker_process_that_ignores_everything_is_killed(make, inner, stage):
     """W1, O5: none survives its task."""
     authority = make(grace=0.1)
     handle = authority.submit(inner.hires, stage, inner_bodies.ignores, True)
-    assert handle.result(LIMIT_S) == "body"
+    assert handle.result(PATIENCE_S) == "body"
     pid = int(stage.lines("stays")[0])
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
@@ -176,16 +176,16 @@ def test_what_should_end_takes_no_handlers_and_workers(authority, inner, stage):
     handle = authority.submit(inner.spawns_when_aborted, stage)
     stage.wait("a")
     handle.cancel()
-    assert isinstance(handle.exception(LIMIT_S), TaskAborted)
+    assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
     assert stage.lines("refused") == ["TaskAborted", "TaskAborted"]
 
 
 def test_what_has_ended_takes_no_handlers_and_workers(authority, inner, promises):
     """W1: a context that was kept is of no use."""
     if not promises.shares_memory:
-        assert authority.submit(inner.gives_context).exception(LIMIT_S) is not None  # it does not travel
+        assert authority.submit(inner.gives_context).exception(PATIENCE_S) is not None  # it does not travel
         return
-    context = authority.submit(inner.gives_context).result(LIMIT_S)
+    context = authority.submit(inner.gives_context).result(PATIENCE_S)
     with pytest.raises(InvalidTransition, match="is DISPOSED: only a RUNNING task has workers"):
         context.spawn(print)
     with pytest.raises(InvalidTransition, match="is DISPOSED: only a RUNNING task has handlers"):
@@ -197,7 +197,7 @@ def test_the_reason_of_an_abort_reaches_the_body(authority, inner, stage):
     handle = authority.submit(inner.says_reason, stage)
     stage.wait("a")
     handle.cancel()
-    handle.exception(LIMIT_S)
+    handle.exception(PATIENCE_S)
     scope = authority.scope("s")
     handle = scope.submit(inner.says_reason, stage)
     stage.wait("a", 2)
@@ -208,7 +208,7 @@ def test_the_reason_of_an_abort_reaches_the_body(authority, inner, stage):
 def test_the_reason_of_a_timeout_reaches_the_body(authority, inner, stage):
     """T6: the signal says so; the outcome is TIMEOUT."""
     handle = authority.submit(inner.says_reason, stage, timeout=0.2)
-    handle.exception(LIMIT_S)
+    handle.exception(PATIENCE_S)
     assert (handle.outcome, handle.cause) == ("TIMEOUT", "run_timeout")
     if stage.has("a"):  # a loaded machine may not have come to its first line
         assert stage.lines("reason") == ["run_timeout"]
@@ -216,13 +216,13 @@ def test_the_reason_of_a_timeout_reaches_the_body(authority, inner, stage):
 
 def test_a_pause_outlives_an_attempt_that_fails(make, inner, stage):
     """X1, T7: what is asked of the task holds for its next attempt."""
-    authority = make(pause_timeout=LIMIT_S)
+    authority = make(pause_timeout=PATIENCE_S)
     handle = authority.submit(inner.pauses_then_fails, stage, retry=1)
     stage.wait("a")
     handle.pause()
     assert (handle.state, len(handle.attempts)) == ("PAUSED", 2)
     handle.resume()
-    assert handle.result(LIMIT_S) == "again"
+    assert handle.result(PATIENCE_S) == "again"
 
 
 def test_handlers_come_after_handlers_of_the_same_task_only(make):
@@ -233,7 +233,7 @@ def test_handlers_come_after_handlers_of_the_same_task_only(make):
         with suppress(TaskAborted):
             current().handler(print, after=["x"])
 
-    error = make(engine="thread").submit(body).exception(LIMIT_S)
+    error = make(engine="thread").submit(body).exception(PATIENCE_S)
     assert isinstance(error, ConfigError)
     assert "not after 'x'" in str(error)
 
@@ -245,7 +245,7 @@ def test_a_worker_process_dies_with_the_process_of_its_task(make, inner, stage):
     handle = authority.submit(inner.hires, stage, inner_bodies.ignores, True, engine="process")
     stage.wait("stays")
     handle.cancel()
-    assert isinstance(handle.exception(LIMIT_S), TaskAborted)
+    assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
     pid = int(stage.lines("stays")[0])
 
     def is_gone():

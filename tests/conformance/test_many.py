@@ -1,5 +1,6 @@
 """D, P, T: many tasks, many submitters, many authorities."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -8,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from promises import ENGINES
-from stage import LIMIT_S, until
 
+from patience import PATIENCE_S, until
 from whywait import Call, Strict
 from whywait.errors import ForeignRef, ScopeClosed, TaskAborted, TaskFailed, UnknownTask
 
@@ -22,7 +23,7 @@ def test_a_batch_starts_by_priority_not_by_place(make, body, stage):
     priorities = [0, 50, 20, 100, 80, 50]
     calls = [Call(body.line, (stage, "order", f"{p}-{i}"), {"priority": p}) for i, p in enumerate(priorities)]
     for handle in authority.submit_many(calls):
-        handle.result(LIMIT_S)
+        handle.result(PATIENCE_S)
     assert stage.lines("order") == ["100-3", "80-4", "50-1", "50-5", "20-2", "0-0"]
 
 
@@ -35,14 +36,14 @@ def test_one_after_the_other_the_first_starts_at_once(make, body, stage):
     handles += [authority.submit(body.line, stage, "order", name, priority=name) for name in names]
     stage.mark("gate")
     for handle in handles:
-        handle.result(LIMIT_S)
+        handle.result(PATIENCE_S)
     assert stage.lines("order") == ["critical", "high", "normal", "low"]
 
 
 def test_an_empty_batch_and_bare_functions(authority, body):
     """D6: nothing in, nothing out; a function without arguments needs no Call."""
     assert authority.submit_many([]) == []
-    assert [handle.result(LIMIT_S) for handle in authority.submit_many([body.value, Call(body.value, (1,))])] == [
+    assert [handle.result(PATIENCE_S) for handle in authority.submit_many([body.value, Call(body.value, (1,))])] == [
         None,
         1,
     ]
@@ -52,7 +53,7 @@ def test_many_small_tasks(wide, body):
     """T5: every one gets its own result."""
     handles = wide.submit_many([Call(body.value, (i,)) for i in range(500)])
     handles += [wide.submit(body.value, i) for i in range(500, 1000)]
-    assert [handle.result(LIMIT_S) for handle in handles] == list(range(1000))
+    assert [handle.result(PATIENCE_S) for handle in handles] == list(range(1000))
     stats = wide.stats()
     assert (stats["submitted"], stats["completed"], stats["active"], stats["queued"]) == (1000, 1000, 0, 0)
 
@@ -66,7 +67,7 @@ def test_many_threads_submit_at_once(wide, body):
     with ThreadPoolExecutor(6) as pool:
         batches = list(pool.map(submit, range(0, 600, 100)))
     handles = [handle for batch in batches for handle in batch]
-    assert [handle.result(LIMIT_S) for handle in handles] == [
+    assert [handle.result(PATIENCE_S) for handle in handles] == [
         base + i for base in range(0, 600, 100) for i in range(50)
     ]
     assert len({handle.ref for handle in handles}) == 300
@@ -77,8 +78,8 @@ def test_authorities_do_not_meet(make, body, stage):
     first, second = make(), make()
     held = first.submit(body.hold, stage, "a", "gate", id="job")
     stage.wait("a")
-    assert second.submit(body.value, 2, id="job").result(LIMIT_S) == 2
-    assert second.scope("s").submit(body.value, 3).result(LIMIT_S) == 3
+    assert second.submit(body.value, 2, id="job").result(PATIENCE_S) == 2
+    assert second.scope("s").submit(body.value, 3).result(PATIENCE_S) == 3
     assert first.scope("s").state == "ATTACHED"
     with pytest.raises(ForeignRef):
         second.why(held.ref)
@@ -87,7 +88,7 @@ def test_authorities_do_not_meet(make, body, stage):
     second.dispose()
     assert held.state == "RUNNING"
     stage.mark("gate")
-    assert held.result(LIMIT_S) == "a"
+    assert held.result(PATIENCE_S) == "a"
     assert {event.scope for event in first.events() if event.number is not None} == {"default"}
 
 
@@ -104,8 +105,8 @@ def test_a_callback_may_submit(authority, body):
             finished.set()
 
     authority.submit(body.value, 0).add_done_callback(callback)
-    assert finished.wait(LIMIT_S)
-    assert [handle.result(LIMIT_S) for handle in handles] == list(range(1, 21))
+    assert finished.wait(PATIENCE_S)
+    assert [handle.result(PATIENCE_S) for handle in handles] == list(range(1, 21))
 
 
 def test_a_subscriber_may_submit(authority, body):
@@ -119,18 +120,18 @@ def test_a_subscriber_may_submit(authority, body):
     authority.subscribe(on_event)
     authority.submit(body.value)
     until(lambda: len(handles) == 5)
-    assert [handle.result(LIMIT_S) for handle in handles] == list(range(5))
+    assert [handle.result(PATIENCE_S) for handle in handles] == list(range(5))
 
 
 def test_a_task_may_submit(authority, body, promises):
     """T3: where the body can reach the authority at all; elsewhere the task fails and says why."""
     outer = authority.submit(body.submit_more, authority, body.value, 7)
     if promises.shares_memory:
-        assert outer.result(LIMIT_S).result(LIMIT_S) == 7
+        assert outer.result(PATIENCE_S).result(PATIENCE_S) == 7
     else:
         with pytest.raises(TaskFailed, match="pickled"):
-            outer.result(LIMIT_S)
-        assert authority.submit(body.value, 1).result(LIMIT_S) == 1
+            outer.result(PATIENCE_S)
+        assert authority.submit(body.value, 1).result(PATIENCE_S) == 1
 
 
 def test_submitting_while_the_scope_is_disposed(wide, body):
@@ -150,12 +151,12 @@ def test_submitting_while_the_scope_is_disposed(wide, body):
 
         submitter = threading.Thread(target=submit)
         submitter.start()
-        assert begun.wait(LIMIT_S)
+        assert begun.wait(PATIENCE_S)
         scope.dispose()
-        submitter.join(LIMIT_S)
+        submitter.join(PATIENCE_S)
         assert not submitter.is_alive()
         for handle in accepted:
-            error = handle.exception(LIMIT_S)
+            error = handle.exception(PATIENCE_S)
             assert error is None or isinstance(error, TaskAborted)
         assert scope.state == "DISPOSED"
 
@@ -171,7 +172,7 @@ def test_scopes_come_and_go_in_many_threads(wide, body):
 
     with ThreadPoolExecutor(4) as pool:
         for future in [pool.submit(use, number) for number in range(4)]:
-            future.result(LIMIT_S)
+            future.result(PATIENCE_S)
     assert [view.key for view in wide.snapshot().scopes] == ["default"]
     assert list(wide.scopes) == ["default"]
 
@@ -182,10 +183,10 @@ def test_cancel_races_with_the_end(wide, body):
         handle = wide.submit(body.value, 1)
         other = threading.Thread(target=handle.cancel)
         other.start()
-        error = handle.exception(LIMIT_S)
+        error = handle.exception(PATIENCE_S)
         other.join()
         assert handle.outcome == ("SUCCESS" if error is None else "ABORTED")
-    assert wide.submit(body.value, 1).result(LIMIT_S) == 1
+    assert wide.submit(body.value, 1).result(PATIENCE_S) == 1
     assert wide.stats()["active"] == 0
 
 
@@ -193,7 +194,8 @@ def test_cancel_races_with_the_end(wide, body):
 def test_a_finaliser_may_submit_and_never_deadlocks(engine, promises):
     """T3: in the middle of anything, wherever the collector strikes: it works or it raises."""
     command = [sys.executable, "-W", "error", str(FINALISER), engine, promises.form]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     worked, refused = map(int, done.stdout.split())
     assert worked > 0

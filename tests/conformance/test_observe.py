@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from stage import LIMIT_S, until
 
+from patience import PATIENCE_S, until
 from whywait import Strict
 
 
@@ -59,8 +59,8 @@ def test_why_tells_how_a_wait_divided(authority, body, stage):
     waiting, queued = authority.submit(body.value), authority.submit(body.value, first)
     until(lambda: waiting.why().waited_ns > 1_000_000)
     stage.mark("gate")
-    queued.result(LIMIT_S)
-    waiting.result(LIMIT_S)
+    queued.result(PATIENCE_S)
+    waiting.result(PATIENCE_S)
     assert waiting.why().breakdown.keys() == {"slot"}
     assert "dependency" in queued.why().breakdown
     for handle in (first, waiting, queued):
@@ -69,7 +69,7 @@ def test_why_tells_how_a_wait_divided(authority, body, stage):
 
 def test_why_of_a_running_and_of_a_parked_task(make, body, stage):
     """V1: what it holds and for how long; it waits for nothing."""
-    authority = make(cpu=2, pause_timeout=LIMIT_S)
+    authority = make(cpu=2, pause_timeout=PATIENCE_S)
     handle = authority.submit(body.steps, stage, "a", "gate", cpu=2)
     stage.wait("a")
     assert (handle.why().state, handle.why().holds, handle.why().reasons) == ("RUNNING", (("cpu", 2),), ())
@@ -86,8 +86,8 @@ def test_a_snapshot_is_one_moment_and_stays_so(authority, body, stage):
     stage.wait("a")
     snapshot = authority.snapshot()
     stage.mark("gate")
-    waiting.result(LIMIT_S)
-    running.result(LIMIT_S)
+    waiting.result(PATIENCE_S)
+    running.result(PATIENCE_S)
     assert [(view.id, view.state) for view in snapshot.running] == [("a", "RUNNING")]
     assert [(view.id, view.state) for view in snapshot.pending] == [("b", "READY")]
     assert (snapshot.slots.limit, snapshot.slots.free) == (1, 0)
@@ -108,7 +108,7 @@ def test_stats_count_everything(authority, body, stage):
     handles[2].cancel()
     stage.mark("gate")
     for handle in (held, *handles):
-        handle.exception(LIMIT_S)
+        handle.exception(PATIENCE_S)
     stats = authority.stats()
     assert (stats["active"], stats["queued"], stats["submitted"], stats["completed"]) == (0, 0, 4, 4)
     assert {name: count for name, count in stats["by_outcome"].items() if count} == {
@@ -122,7 +122,7 @@ def test_stats_count_everything(authority, body, stage):
 def test_events_tell_the_life_of_a_task_in_order(authority, body):
     """V3: strictly increasing seq, each event naming the one that led to it, no arguments."""
     handle = authority.submit(body.value, "secret", id="job")
-    handle.result(LIMIT_S)
+    handle.result(PATIENCE_S)
     events = authority.events()
     assert in_order(events)
     mine = [event for event in events if event.name == "job"]
@@ -137,7 +137,7 @@ def test_the_memory_of_events_is_bounded(make, body):
     """V3: the oldest go first."""
     authority = make(events=10)
     for i in range(20):
-        authority.submit(body.value, i).result(LIMIT_S)
+        authority.submit(body.value, i).result(PATIENCE_S)
     assert len(authority.events()) == 10
     assert in_order(authority.events())
 
@@ -151,13 +151,13 @@ def test_subscribers_get_every_event_in_order(wide, body, stage):
     handles = [wide.submit(body.value, i, priority=i % 100) for i in range(100)]
     handles.append(wide.submit(body.flaky, stage, "f", 1, retry=1))
     for handle in handles:
-        handle.result(LIMIT_S)
+        handle.result(PATIENCE_S)
     until(lambda: seen and len(seen) == len(wide.events(since=start)))
     assert seen == wide.events(since=start)
     assert in_order(seen)
     stop_other()
     assert other == seen
-    wide.submit(body.value).result(LIMIT_S)
+    wide.submit(body.value).result(PATIENCE_S)
     until(lambda: seen[-1].kind == "TASK_FINISHED" and len(seen) == len(wide.events(since=start)))
     assert len(other) < len(seen)
     stop()
@@ -173,6 +173,6 @@ def test_a_failing_subscriber_is_logged_and_harms_nobody(authority, body, caplog
 
     authority.subscribe(broken)
     authority.subscribe(seen.append)
-    assert authority.submit(body.value, 1).result(LIMIT_S) == 1
+    assert authority.submit(body.value, 1).result(PATIENCE_S) == 1
     until(lambda: [event.kind for event in seen][-1:] == ["TASK_FINISHED"])
     assert any("subscriber" in record.getMessage() for record in caplog.records)

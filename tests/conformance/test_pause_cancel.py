@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from stage import LIMIT_S, until, until_async
 
+from patience import PATIENCE_S, until, until_async
 from whywait import Strict
 from whywait.errors import InvalidTransition, PauseTimeout, TaskAborted
 
@@ -22,10 +22,10 @@ def test_a_pending_task_pauses_at_once(authority, body, stage):
     assert (ready.state, queued.state) == ("READY", "QUEUED")
     queued.pause()
     stage.mark("gate")
-    assert ready.result(LIMIT_S) == 1
+    assert ready.result(PATIENCE_S) == 1
     assert queued.state == "PAUSED"
     queued.resume()
-    assert queued.result(LIMIT_S) == "a"
+    assert queued.result(PATIENCE_S) == "a"
 
 
 def test_a_resumed_task_goes_to_the_back_of_its_lane(make, body, stage):
@@ -37,13 +37,13 @@ def test_a_resumed_task_goes_to_the_back_of_its_lane(make, body, stage):
     handles[0].resume()
     stage.mark("gate")
     for handle in handles:
-        handle.result(LIMIT_S)
+        handle.result(PATIENCE_S)
     assert stage.lines("order") == ["y", "z", "x"]
 
 
 def test_a_running_task_parks_at_its_checkpoint_and_goes_on(make, body, stage):
     """X1, X2: `pause` returns when it has parked; it keeps its slot and does nothing until it is resumed."""
-    authority = make(pause_timeout=LIMIT_S)
+    authority = make(pause_timeout=PATIENCE_S)
     handle = authority.submit(body.steps, stage, "a", "gate")
     other = authority.submit(body.note, stage, "b")
     stage.wait("a")
@@ -55,13 +55,13 @@ def test_a_running_task_parks_at_its_checkpoint_and_goes_on(make, body, stage):
     assert not stage.has("a.left")
     assert not stage.has("b")
     handle.resume()
-    assert handle.result(LIMIT_S) == "a"
-    other.result(LIMIT_S)
+    assert handle.result(PATIENCE_S) == "a"
+    other.result(PATIENCE_S)
 
 
 def test_pause_and_resume_can_be_repeated(make, body, stage):
     """X2: as often as one likes."""
-    authority = make(pause_timeout=LIMIT_S)
+    authority = make(pause_timeout=PATIENCE_S)
     handle = authority.submit(body.steps, stage, "a", "gate")
     stage.wait("a")
     for _ in range(5):
@@ -70,12 +70,12 @@ def test_pause_and_resume_can_be_repeated(make, body, stage):
         handle.resume()
         assert handle.state == "RUNNING"
     stage.mark("gate")
-    assert handle.result(LIMIT_S) == "a"
+    assert handle.result(PATIENCE_S) == "a"
 
 
 def test_many_can_be_parked_and_each_goes_on_by_itself(make, body, stage, promises):
     """X2: the last to be parked is resumed first, while all others stay parked."""
-    authority = make(slots=None, pause_timeout=LIMIT_S)
+    authority = make(slots=None, pause_timeout=PATIENCE_S)
     handles = [authority.submit(body.steps, stage, f"a{i}", f"gate{i}") for i in range(promises.crowd)]
     for i, handle in enumerate(handles):
         stage.wait(f"a{i}")
@@ -84,7 +84,7 @@ def test_many_can_be_parked_and_each_goes_on_by_itself(make, body, stage, promis
     assert {handle.state for handle in handles} == {"PAUSED"}
     for i, handle in reversed(list(enumerate(handles))):
         handle.resume()
-        assert handle.result(LIMIT_S) == f"a{i}"
+        assert handle.result(PATIENCE_S) == f"a{i}"
 
 
 def test_a_body_without_checkpoint_cannot_be_paused(make, body, stage):
@@ -95,30 +95,30 @@ def test_a_body_without_checkpoint_cannot_be_paused(make, body, stage):
     with pytest.raises(PauseTimeout):
         handle.pause()
     with pytest.raises(TaskAborted):
-        handle.result(LIMIT_S)
+        handle.result(PATIENCE_S)
     assert (handle.outcome, handle.cause) == ("ABORTED", "pause_timeout")
-    assert authority.submit(body.value, 1).result(LIMIT_S) == 1
+    assert authority.submit(body.value, 1).result(PATIENCE_S) == 1
 
 
 def test_a_pause_that_comes_too_late_returns(make, body, stage):
     """X1: the body ends before it reaches a checkpoint; there is nothing to pause any more."""
-    authority = make(pause_timeout=LIMIT_S)
+    authority = make(pause_timeout=PATIENCE_S)
     handle = authority.submit(body.hold, stage, "a", "gate")
     stage.wait("a")
     stage.mark("gate")
     handle.pause()
-    assert handle.result(LIMIT_S) == "a"
+    assert handle.result(PATIENCE_S) == "a"
 
 
 def test_a_parked_task_can_be_cancelled(make, body, stage):
     """X3: it wakes up to its abort."""
-    authority = make(pause_timeout=LIMIT_S)
+    authority = make(pause_timeout=PATIENCE_S)
     handle = authority.submit(body.steps, stage, "a", "never")
     stage.wait("a")
     handle.pause()
     handle.cancel()
     with pytest.raises(TaskAborted):
-        handle.result(LIMIT_S)
+        handle.result(PATIENCE_S)
     assert handle.cause == "cancelled"
     assert stage.has("a.left")
 
@@ -130,7 +130,7 @@ def test_a_running_task_that_is_cancelled_ends_aborted(authority, body, stage):
     handle.cancel()
     handle.cancel()
     with pytest.raises(TaskAborted):
-        handle.result(LIMIT_S)
+        handle.result(PATIENCE_S)
     assert (handle.outcome, handle.cause, stage.count("a.left")) == ("ABORTED", "cancelled", 1)
     handle.cancel()
     asked = [event for event in authority.events() if event.kind == "TASK_ABORT_ASKED"]
@@ -142,8 +142,8 @@ def test_a_task_that_is_cancelled_as_soon_as_it_is_submitted_ends(authority, bod
     for i in range(30):
         handle = authority.submit(body.hold, stage, f"a{i}", "never")
         handle.cancel()
-        assert isinstance(handle.exception(LIMIT_S), TaskAborted)
-    assert authority.submit(body.value, 1).result(LIMIT_S) == 1
+        assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
+    assert authority.submit(body.value, 1).result(PATIENCE_S) == 1
 
 
 def test_what_a_cancelled_body_returns_is_lost(authority, body, stage):
@@ -157,7 +157,7 @@ def test_what_a_cancelled_body_returns_is_lost(authority, body, stage):
     assert (handle.state, handle.done(), authority.stats()["active"]) == ("DISPOSING", False, 1)
     stage.mark("gate")
     with pytest.raises(TaskAborted):
-        handle.result(LIMIT_S)
+        handle.result(PATIENCE_S)
     assert stage.has("a.left")
 
 
@@ -166,7 +166,7 @@ def test_an_error_of_a_cancelled_body_is_not_its_outcome(authority, body, stage)
     handle = authority.submit(body.hold, stage, "a", "never", retry=3)
     stage.wait("a")
     handle.cancel()
-    assert type(handle.exception(LIMIT_S)) is TaskAborted
+    assert type(handle.exception(PATIENCE_S)) is TaskAborted
     assert len(handle.attempts) == 1
 
 
@@ -178,14 +178,14 @@ def test_an_abort_reaches_a_body_that_does_not_look_where_the_engine_can(authori
     if not promises.interrupts:
         assert handle.state == "DISPOSING"
         stage.mark("gate")
-    assert isinstance(handle.exception(LIMIT_S), TaskAborted)
+    assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
     assert stage.has("a.left")
 
 
 def test_pausing_or_cancelling_what_has_finished_changes_nothing(authority, body):
     """X4: no error, the outcome stays."""
     handle = authority.submit(body.value, 1)
-    handle.result(LIMIT_S)
+    handle.result(PATIENCE_S)
     handle.pause()
     handle.cancel()
     assert (handle.result(), handle.outcome, handle.state) == (1, "SUCCESS", "DISPOSED")
@@ -199,14 +199,14 @@ def test_resuming_what_is_not_paused_is_an_error(authority, body, stage):
         with pytest.raises(InvalidTransition, match="not PAUSED"):
             handle.resume()
     stage.mark("gate")
-    waiting.result(LIMIT_S)
+    waiting.result(PATIENCE_S)
     with pytest.raises(InvalidTransition):
         waiting.resume()
 
 
 def test_pause_without_blocking_the_loop(make, body, stage):
     """X1: `pause_async` waits for the body to park while the loop goes on."""
-    authority = make(pause_timeout=LIMIT_S)
+    authority = make(pause_timeout=PATIENCE_S)
 
     async def main():
         async with authority:
@@ -225,14 +225,14 @@ def test_pause_from_many_threads_at_once(make, body, stage):
     """X1: each caller returns when the body has parked."""
     from concurrent.futures import ThreadPoolExecutor
 
-    authority = make(pause_timeout=LIMIT_S)
+    authority = make(pause_timeout=PATIENCE_S)
     handle = authority.submit(body.steps, stage, "a", "gate")
     stage.wait("a")
     with ThreadPoolExecutor(4) as pool:
         for future in [pool.submit(handle.pause) for _ in range(4)]:
-            future.result(LIMIT_S)
+            future.result(PATIENCE_S)
     assert handle.state == "PAUSED"
     stage.mark("gate")
     handle.resume()
-    assert handle.result(LIMIT_S) == "a"
+    assert handle.result(PATIENCE_S) == "a"
     until(lambda: authority.stats()["active"] == 0)

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 from bodies import Oops
-from stage import LIMIT_S, until
 
+from patience import PATIENCE_S, until
 from whywait.errors import InvalidTransition
 
 
@@ -53,7 +53,7 @@ def test_foreground_work_goes_on_unhindered(wide, body, stage):
         for number in range(20):
             step = scope.submit(body.add, step, 1, kwargs={"third": number})
             line = scope.submit(body.line, stage, "order", str(number), after=[step, line])
-        assert step.result(LIMIT_S) == 20 + sum(range(20))
+        assert step.result(PATIENCE_S) == 20 + sum(range(20))
         until(lambda: bad.status().run_count)
     assert scope.state == "DISPOSED"
     assert stage.lines("order") == [str(number) for number in range(20)]
@@ -102,7 +102,7 @@ def test_switching_off_lets_an_iteration_finish(wide, body, stage):
     until(lambda: codes(wide))  # one runs, one waits
     thread = threading.Thread(target=wide.set_periodic_enabled, args=("beat", False))
     thread.start()
-    thread.join(LIMIT_S)
+    thread.join(PATIENCE_S)
     assert not periodic.enabled
     assert [dict(event.details)["cause"] for event in wide.events() if event.kind == "TASK_DROPPED"] == ["periodic_off"]
     assert stage.count("a") == 1
@@ -172,7 +172,7 @@ def test_leaving_an_async_block_stops_it(wide, body, stage):
             scope.periodic(body.note, stage, "tick", every="1ms")
             return await scope.submit(body.value, 1)
 
-    assert asyncio.run(asyncio.wait_for(main(), LIMIT_S)) == 1
+    assert asyncio.run(asyncio.wait_for(main(), PATIENCE_S)) == 1
 
 
 def test_a_suspended_scope_drops_its_ticks(wide, body, stage):
@@ -202,4 +202,4 @@ def test_an_error_of_an_iteration_is_its_own(wide, body):
     wide.subscribe(lambda event: seen.append(event.kind))
     wide.scope("s").periodic(body.raise_it, Oops("x"), every=3600, immediately=True)
     until(lambda: "TASK_FINISHED" in seen)
-    assert wide.submit(body.value, 1).result(LIMIT_S) == 1
+    assert wide.submit(body.value, 1).result(PATIENCE_S) == 1

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 from bodies import Oops
-from stage import LIMIT_S, until, until_async
 
+from patience import PATIENCE_S, until, until_async
 from whywait.errors import (
     DisposeIncomplete,
     InvalidTransition,
@@ -30,7 +30,7 @@ def test_a_scope_runs_from_attached_to_disposed(authority, body):
     """O1: its state follows its life; DISPOSED is the end."""
     scope = authority.scope("s")
     states = [scope.state]
-    scope.submit(body.value).result(LIMIT_S)
+    scope.submit(body.value).result(PATIENCE_S)
     states.append(scope.state)
     scope.suspend()
     states.append(scope.state)
@@ -71,14 +71,14 @@ def test_suspending_keeps_what_is_pending_from_starting(authority, body, stage):
             scope.submit(body.value)
         assert caught.value.cause == "scope_state"
     stage.mark("gate")
-    assert running.result(LIMIT_S) == "a"
-    assert authority.submit(body.value, 1).result(LIMIT_S) == 1
+    assert running.result(PATIENCE_S) == "a"
+    assert authority.submit(body.value, 1).result(PATIENCE_S) == 1
     assert [handle.state for handle in pending] == ["READY", "READY"]
     assert not stage.has("b")
     assert {handle.why().primary for handle in pending} == {"scope_state"}
     parent.resume()
     for handle in pending:
-        handle.result(LIMIT_S)
+        handle.result(PATIENCE_S)
     assert stage.count("b") == 2
 
 
@@ -90,12 +90,12 @@ def test_a_key_belongs_to_one_living_scope(authority, body):
     with pytest.raises(ScopeExists):
         first.scope("s")
     assert authority.get_scope("s") is first
-    assert first.submit(body.value, 1).result(LIMIT_S) == 1
+    assert first.submit(body.value, 1).result(PATIENCE_S) == 1
     first.dispose()
     with pytest.raises(UnknownScope):
         authority.get_scope("s")
     second = authority.scope("s")
-    assert second.submit(body.value, 2, id="x").result(LIMIT_S) == 2
+    assert second.submit(body.value, 2, id="x").result(PATIENCE_S) == 2
 
 
 def test_disposing_ends_what_runs_and_what_waits(wide, body, stage):
@@ -119,14 +119,14 @@ def test_disposing_ends_what_runs_and_what_waits(wide, body, stage):
         with pytest.raises(TaskAborted):
             handle.result()
     assert (outside.cause, outside.why().root) == ("dependency", "a")
-    assert other.result(LIMIT_S) == 1
+    assert other.result(PATIENCE_S) == 1
     assert stage.has("a.left")
     assert not stage.has("b")
 
 
 def test_disposing_ends_a_parked_task(make, body, stage):
     """O4: it wakes up to its abort."""
-    authority = make(pause_timeout=LIMIT_S)
+    authority = make(pause_timeout=PATIENCE_S)
     scope = authority.scope("s")
     handle = scope.submit(body.steps, stage, "a", "never")
     stage.wait("a")
@@ -164,8 +164,8 @@ def test_a_body_that_shrugs_off_the_abort_is_ended_where_the_engine_can(make, bo
         with pytest.raises(DisposeIncomplete, match="survivor"):
             scope.dispose()
         stage.mark("gate")
-        assert isinstance(handle.exception(LIMIT_S), TaskAborted)
-    assert authority.submit(body.value, 1).result(LIMIT_S) == 1
+        assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
+    assert authority.submit(body.value, 1).result(PATIENCE_S) == 1
 
 
 def test_a_deaf_body_is_killed_or_named(make, body, stage, promises, give_up_soon):
@@ -188,7 +188,7 @@ def test_a_deaf_body_is_killed_or_named(make, body, stage, promises, give_up_soo
         other = authority.submit(body.note, stage, "b")
         assert other.state == "READY"
         stage.mark("gate")
-        other.result(LIMIT_S)
+        other.result(PATIENCE_S)
         until(lambda: scope.state == "DISPOSED")
         assert handle.outcome == "ABORTED"
         with pytest.raises(UnknownScope):
@@ -219,7 +219,7 @@ def test_an_authority_that_could_not_be_disposed_can_be_later(make, body, stage,
         with pytest.raises(DisposeIncomplete):
             authority.dispose()
         stage.mark("gate")
-        handle.exception(LIMIT_S)
+        handle.exception(PATIENCE_S)
     authority.dispose()
     assert handle.outcome == "ABORTED"
 
@@ -230,8 +230,8 @@ def test_an_exception_is_injected_into_a_thread_where_it_is_allowed(make, body, 
     handle = authority.submit(body.waits, stage, "a", "gate")
     stage.wait("a")
     handle.cancel()
-    assert isinstance(handle.exception(LIMIT_S), TaskAborted)
-    assert authority.submit(body.value, 1).result(LIMIT_S) == 1
+    assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
+    assert authority.submit(body.value, 1).result(PATIENCE_S) == 1
 
 
 def test_leaving_a_block_waits_for_all_tasks(authority, body, stage):
@@ -252,7 +252,7 @@ def test_leaving_a_block_waits_for_paused_tasks(authority, body, stage, caplog):
         handle = scope.submit(body.value, 1)
         handle.pause()
         stage.mark("gate")
-        first.result(LIMIT_S)
+        first.result(PATIENCE_S)
         helper.start()
     helper.join()
     assert handle.result() == 1
@@ -287,7 +287,7 @@ def test_an_error_that_nobody_looked_at_is_logged(authority, body, caplog):
     """O6: with on_error="continue" the rest goes on; an error that somebody saw is not logged."""
     with authority.scope("s") as scope:
         seen = scope.submit(body.fail, "seen", id="seen")
-        assert isinstance(seen.exception(LIMIT_S), Oops)
+        assert isinstance(seen.exception(PATIENCE_S), Oops)
         scope.submit(body.fail, "unseen", id="lost")
         other = scope.submit(body.value, 1)
     assert other.result() == 1
@@ -316,10 +316,24 @@ def test_the_first_error_aborts_the_rest_where_that_is_asked_for(wide, body, sta
     assert not stage.has("b")
 
 
+def test_nobody_starts_in_the_place_of_the_task_whose_error_aborts_the_rest(authority, body, stage):
+    """O6, T5: the scope is disposed of before its slot is given to anybody of it; others get it as ever."""
+    gate = authority.submit(body.hold, stage, "first", "gate")
+    with pytest.raises(ExceptionGroup), authority.scope("s", on_error="abort") as scope:  # noqa: PT012 - leaving it is the test
+        scope.submit(body.fail, "broken")
+        next_one = scope.submit(body.value, 1, priority="low")
+        other = authority.submit(body.value, 2, priority="background")
+        stage.mark("gate")
+    assert next_one.cause == "scope_disposed"
+    assert other.result(PATIENCE_S) == 2
+    started = [event.id for event in authority.events() if event.kind == "TASK_STARTED"]
+    assert (gate.id in started, next_one.id in started) == (True, False)
+
+
 def test_an_error_that_also_leaves_the_block_is_not_lost(authority, body):
     """O6: the block raises what the failed task raised, when that is the same error, inside the group."""
     with pytest.raises(ExceptionGroup) as caught, authority.scope("s", on_error="abort") as scope:
-        scope.submit(body.fail, "broken").result(LIMIT_S)
+        scope.submit(body.fail, "broken").result(PATIENCE_S)
     assert caught.group_contains(Oops, match="broken")
 
 
@@ -372,8 +386,8 @@ def test_a_dispose_that_gave_up_on_a_loop_that_is_gone_harms_nobody(make, body, 
 
     asyncio.run(main())
     stage.mark("gate")
-    assert isinstance(handle.exception(LIMIT_S), TaskAborted)
-    assert waiting.result(LIMIT_S) == 1
+    assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
+    assert waiting.result(PATIENCE_S) == 1
 
 
 def test_disposing_a_parent_disposes_its_children_first(wide, body, stage):
@@ -395,5 +409,5 @@ def test_disposing_a_child_leaves_the_parent_alone(authority, body):
     """O7: and its other children."""
     parent = authority.scope("parent")
     parent.scope("child").dispose()
-    assert parent.scope("child").submit(body.value, 1).result(LIMIT_S) == 1
-    assert parent.submit(body.value, 2).result(LIMIT_S) == 2
+    assert parent.scope("child").submit(body.value, 1).result(PATIENCE_S) == 1
+    assert parent.submit(body.value, 2).result(PATIENCE_S) == 2

@@ -1,14 +1,14 @@
 """S and B: limits that hold at every instant, seen from inside the bodies."""
 
 import pytest
-from stage import LIMIT_S, until
 
+from patience import PATIENCE_S, until
 from whywait import Call, Strict
 from whywait.errors import Infeasible, Rejected
 
 
 def results(handles):
-    return [handle.result(LIMIT_S) for handle in handles]
+    return [handle.result(PATIENCE_S) for handle in handles]
 
 
 def test_as_many_run_as_there_are_slots_and_never_more(make, body, stage, promises):
@@ -64,7 +64,7 @@ def test_a_full_scope_does_not_hold_up_others(make, body, stage, promises):
     stage.wait("a")
     other = authority.submit(body.note, stage, "c")
     if promises.crowd > 1:
-        other.result(LIMIT_S)
+        other.result(PATIENCE_S)
         assert second.state == "READY"
         assert not stage.has("b")
     stage.mark("gate")
@@ -80,8 +80,8 @@ def test_when_busy_reject_refuses_what_would_have_to_wait(make, body, stage):
         authority.submit(body.value)
     assert (caught.value.check, caught.value.cause) == ("when_busy", "busy")
     stage.mark("gate")
-    assert first.result(LIMIT_S) == "a"
-    assert authority.submit(body.value, 1).result(LIMIT_S) == 1
+    assert first.result(PATIENCE_S) == "a"
+    assert authority.submit(body.value, 1).result(PATIENCE_S) == 1
 
 
 def test_a_scope_has_a_limited_number_of_tasks_in_its_life(authority, body, stage):
@@ -111,9 +111,9 @@ def test_retries_pass_a_full_queue(make, body, stage):
     """S5: a retry is exempt from `queue_limit` and `when_busy`."""
     authority = make(queue_limit=1)
     flaky = authority.submit(body.flaky, stage, "a", 2, retry=2)
-    assert flaky.result(LIMIT_S) == 3
+    assert flaky.result(PATIENCE_S) == 3
     busy = make(when_busy="reject")
-    assert busy.submit(body.flaky, stage, "b", 2, retry=2).result(LIMIT_S) == 3
+    assert busy.submit(body.flaky, stage, "b", 2, retry=2).result(PATIENCE_S) == 3
 
 
 def test_cpu_is_never_exceeded(make, body, stage, promises):
@@ -150,7 +150,7 @@ def test_a_soft_limit_is_exceeded_only_by_one_that_runs_alone(make, body, stage,
     late = authority.submit(body.note, stage, "late", ram="1MB")
     free = authority.submit(body.value, 1)
     if promises.crowd > 1:
-        assert free.result(LIMIT_S) == 1
+        assert free.result(PATIENCE_S) == 1
     assert late.state == "READY"
     stage.mark("end")
     results([huge, late, free])
@@ -173,7 +173,7 @@ def test_a_task_is_not_gated_by_what_it_does_not_use(make, body, stage, promises
     stage.wait("a")
     free = authority.submit(body.value, 1)
     if promises.crowd > 1:
-        assert free.result(LIMIT_S) == 1
+        assert free.result(PATIENCE_S) == 1
     else:
         assert free.why().primary == "slot"
     stage.mark("gate")
@@ -189,7 +189,7 @@ def test_what_does_not_fit_is_passed_over_or_holds_the_rest_back(make, body, sta
     big = authority.submit(body.note, stage, "order", cpu=2, id="big", priority="high")
     small = authority.submit(body.note, stage, "small", cpu=1)
     if promises.crowd > 1 and backfill == "greedy":
-        small.result(LIMIT_S)
+        small.result(PATIENCE_S)
         assert big.state == "READY"
     elif promises.crowd > 1:
         assert small.why().primary == "held_back"
@@ -215,7 +215,7 @@ def test_the_budget_comes_back_after_every_kind_of_end(make, body, stage):
     stage.wait("c")
     handles[-1].cancel()
     for handle in handles:
-        handle.exception(LIMIT_S)
+        handle.exception(PATIENCE_S)
     assert [handle.outcome for handle in handles] == ["SUCCESS", "ERROR", "SUCCESS", "TIMEOUT", "ABORTED"]
     snapshot = authority.snapshot()
     assert all(gate.free == gate.limit for gate in (*snapshot.budget, snapshot.slots))

@@ -7,8 +7,8 @@ import threading
 import pytest
 from bodies import Oops
 from inner_bodies import LIMIT
-from stage import LIMIT_S, until
 
+from patience import PATIENCE_S, until
 from whywait.errors import ConfigError, InvalidTransition, TaskAborted
 
 
@@ -20,7 +20,7 @@ def test_chunks_arrive_in_order(authority, inner):
     """W3: many more than are kept at once; the result is untouched by it."""
     handle = authority.submit(inner.emits_many, 200)
     assert list(handle.stream()) == list(range(200))
-    assert handle.result(LIMIT_S) is None
+    assert handle.result(PATIENCE_S) is None
 
 
 def test_chunks_arrive_in_a_coroutine(authority, inner):
@@ -31,7 +31,7 @@ def test_chunks_arrive_in_a_coroutine(authority, inner):
             handle = authority.submit(inner.emits_many, 200)
             return [chunk async for chunk in handle.stream()]
 
-    assert asyncio.run(asyncio.wait_for(main(), LIMIT_S)) == list(range(200))
+    assert asyncio.run(asyncio.wait_for(main(), PATIENCE_S)) == list(range(200))
 
 
 def test_the_producer_waits_for_the_slowest_reader(authority, inner, stage):
@@ -43,8 +43,8 @@ def test_the_producer_waits_for_the_slowest_reader(authority, inner, stage):
     for number, chunk in enumerate(slow):
         assert chunk == number
         assert stage.count("emitted") <= number + 1 + LIMIT
-    reader.join(LIMIT_S)
-    assert handle.result(LIMIT_S) == 30
+    reader.join(PATIENCE_S)
+    assert handle.result(PATIENCE_S) == 30
 
 
 def test_the_producer_waits_for_a_first_reader(authority, inner, stage):
@@ -82,7 +82,7 @@ def test_a_reader_that_leaves_holds_nobody_up(authority, inner, stage):
         assert next(reader) >= 0
     for _ in handle.stream():
         pass
-    assert handle.result(LIMIT_S) == 30
+    assert handle.result(PATIENCE_S) == 30
 
 
 def test_streams_have_names(authority, inner):
@@ -129,12 +129,12 @@ def test_a_producer_that_waits_can_be_cancelled(authority, inner, stage):
     handle = authority.submit(inner.emits, stage, 30)
     stage.wait("emitted", LIMIT)
     handle.cancel()
-    assert isinstance(handle.exception(LIMIT_S), TaskAborted)
+    assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
 
 
 def test_a_producer_that_waits_can_be_paused(make, inner, stage):
     """W3, X1: waiting for a reader is as good as a checkpoint."""
-    authority = make(pause_timeout=LIMIT_S)
+    authority = make(pause_timeout=PATIENCE_S)
     handle = authority.submit(inner.emits, stage, 30)
     stage.wait("emitted", LIMIT)
     handle.pause()
@@ -172,8 +172,8 @@ def test_a_stream_shows_in_the_events(authority, inner):
 def test_a_stream_ends_with_its_task(authority, inner, promises):
     """W3: a context that was kept puts nothing out any more."""
     if not promises.shares_memory:
-        assert authority.submit(inner.gives_context).exception(LIMIT_S) is not None  # it does not travel
+        assert authority.submit(inner.gives_context).exception(PATIENCE_S) is not None  # it does not travel
         return
-    context = authority.submit(inner.gives_context).result(LIMIT_S)
+    context = authority.submit(inner.gives_context).result(PATIENCE_S)
     with pytest.raises(InvalidTransition, match="has ended: its stream 'main' takes nothing more"):
         context.emit(1)

@@ -18,7 +18,8 @@ import pytest
 
 import seeds
 import test_faults_races as races
-from process_bodies import marked, pid, until
+from patience import until
+from process_bodies import marked, pid
 from stress import Storm
 from whywait import Authority
 

@@ -9,9 +9,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from whywait.cli.shared import print_text
+from whywait.devtools.routes import NOTHING
 from whywait.units import printable
 
-_TASK: Final = "The task: its id, scope/id, or number."
+_TASK: Final = "The task: its id, scope/id, number, or @number."
 _URL: Final = "The address that the run has printed, or the file that was started; not needed if only one is served."
 
 WHY_HELP: Final = """Say why a task of a served run waits, what it does, or how its wait divided.
@@ -58,7 +59,9 @@ def acting(verb: str) -> Any:  # noqa: ANN401 - a command for typer
         if as_json:
             sys.stdout.write(json.dumps(answer) + "\n")
         else:
-            print_text(f"{printable(task)}: {answer['done']}, now {answer['state']}\n")
+            done, state = answer["done"], answer["state"]
+            told = f"has ended already ({state}), nothing was changed" if done == NOTHING else f"{done}, now {state}"
+            print_text(f"{printable(task)}: {told}\n")
 
     return act
 

@@ -15,7 +15,7 @@ from whywait.record import is_record
 
 if TYPE_CHECKING:
     from whywait.authority import Authority
-    from whywait.devtools.saved import SavedRun
+    from whywait.devtools.server import DevTools
     from whywait.workflow.run import Hook
 
 HELP: Final = """Show a run in the browser: saved events, a record, or a workflow that is run now.
@@ -49,53 +49,53 @@ def serve(
     if not Path(file).is_file():
         raise ConfigError(f"{file}: there is no such file")
     if _is_workflow(file):
-        port, run = _run_workflow(file, port, host, expose=expose)
-    else:
-        run = SavedRun.from_file(file)
-    with DevTools(run, host=host, port=port, expose=expose) as tools:
+        _run_workflow(file, port, host, expose=expose)
+        return
+    with DevTools(SavedRun.from_file(file), host=host, port=port, expose=expose) as tools:
         tools.announce(file)
-        with contextlib.suppress(KeyboardInterrupt):
-            tools.wait()
+        _stay(tools)
 
 
-def devtools_hook(
-    name: str, file: str, *, port: int, host: str = "127.0.0.1", expose: bool = False, ports: list[int] | None = None
-) -> Hook:
-    """Return what serves a workflow run from before its first task until its end; ``ports`` is told where."""
+def devtools_hook(name: str, file: str, *, port: int) -> Hook:
+    """Return what serves a workflow run from before its first task until its end."""
     need_packages()
 
     def attach(authority: Authority) -> Callable[[], None]:
-        tools = authority.devtools(port, host=host, expose=expose, name=name, file=file)
-        if ports is not None:
-            ports.append(tools.port)
-        return tools.close
+        return authority.devtools(port, name=name, file=file).close
 
     return attach
 
 
-def _run_workflow(file: str, port: int, host: str, *, expose: bool) -> tuple[int, SavedRun]:
-    """Run a workflow with DevTools; return where it was served and what it was."""
+def _run_workflow(file: str, port: int, host: str, *, expose: bool) -> None:
+    """Run a workflow with DevTools, which stays when it is over."""
     from whywait.cli.run import Signals, carry_out
     from whywait.cli.shared import print_text
-    from whywait.devtools.saved import SavedRun
+    from whywait.devtools.run import LiveRun
+    from whywait.devtools.server import DevTools
     from whywait.workflow import load
     from whywait.workflow.result import to_text
     from whywait.workflow.run import Run
 
     workflow = load(file, [])
-    ports: list[int] = []
-
-    hook = devtools_hook(workflow.name, file, port=port, host=host, expose=expose, ports=ports)
-    job = Run(workflow, hooks=[hook], authority_options={"events": max(100_000, 50 * len(workflow.tasks))})
+    job = Run(workflow, authority_options={"events": max(100_000, 50 * len(workflow.tasks))})
     signals = Signals()
-    try:
-        carry_out(job, signals, is_silent=False)
-    finally:
-        job.close()
-    print_text(to_text(job, interrupted=bool(signals.exit_code)))
-    if signals.exit_code:
-        raise typer.Exit(signals.exit_code)
-    return ports[0], SavedRun(list(job.authority.events()), workflow.name)
+    with DevTools(LiveRun(job.authority, workflow.name, control=True), host=host, port=port, expose=expose) as tools:
+        tools.announce(file)
+        try:
+            carry_out(job, signals, is_silent=False)
+        finally:
+            job.close()
+        tools.finish()
+        print_text(to_text(job, interrupted=bool(signals.exit_code)))
+        if signals.exit_code:
+            raise typer.Exit(signals.exit_code)
+        typer.echo(f"The run is over; its page stays until Ctrl-C: {tools.url}", err=True)
+        _stay(tools)
+
+
+def _stay(tools: DevTools) -> None:
+    with contextlib.suppress(KeyboardInterrupt):
+        tools.wait()
 
 
 def _is_workflow(file: str) -> bool:

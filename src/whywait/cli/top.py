@@ -91,7 +91,7 @@ def _act(remote: Remote, screen: Screen, key: str) -> None:
         screen.press(key)
     elif chosen is not None:
         try:
-            answer = remote.act(verb, str(chosen["number"]))
-            screen.message = f"{chosen['id']}: {answer['done']}"
+            answer = remote.act(verb, chosen["number"])
+            screen.message = f"{chosen['id']}: {answer['done']}, now {answer['state']}"
         except RemoteError as error:
             screen.message = str(error)

@@ -9,6 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from whywait.explain import CAUSE_LABELS
 from whywait.kernel.state import Wait
 from whywait.units import NS_PER_MS, format_ms, format_size, printable
 
@@ -33,6 +34,7 @@ class Screen:
         self.message = ""
         self._sort = sort
         self._chosen: int | None = None
+        self._at = 0  # its place in the order; whoever comes after one that has ended takes it
         self._asking = False
         self._why = ""
 
@@ -41,6 +43,9 @@ class Screen:
     def take(self, info: dict[str, Any], snapshot: dict[str, Any], tasks: list[dict[str, Any]]) -> None:
         """Take a new picture."""
         self.info, self.snapshot, self.tasks = info, snapshot, tasks
+        order = self._order()
+        if self._chosen in order:
+            self._at = order.index(self._chosen)
 
     def lost(self, message: str) -> None:
         """Say that the run does not answer; the last picture stays."""
@@ -60,7 +65,7 @@ class Screen:
     def ask(self, remote: Remote) -> None:
         """Ask why the chosen task waits, if that is wanted."""
         chosen = self.chosen
-        self._why = remote.task(str(chosen["number"]))["text"] if self._asking and chosen is not None else ""
+        self._why = remote.task(chosen["number"])["text"] if self._asking and chosen is not None else ""
 
     @property
     def chosen(self) -> dict[str, Any] | None:
@@ -68,14 +73,17 @@ class Screen:
         return next((task for task in self.tasks if task["number"] == self._chosen), None)
 
     def _move(self, by: int) -> None:
-        order = [task["number"] for task in (*self._running(), *self._waiting())]
-        if not order:
-            self._chosen = None
-        elif self._chosen not in order:
-            self._chosen = order[0 if by > 0 else -1]
-        else:
-            self._chosen = order[max(0, min(len(order) - 1, order.index(self._chosen) + by))]
+        order = self._order()
+        if self._chosen in order:
+            self._at = order.index(self._chosen) + by
+        elif self._chosen is None:
+            self._at = 0 if by > 0 else len(order) - 1
+        self._at = max(0, min(len(order) - 1, self._at))
+        self._chosen = order[self._at] if order else None
         self.message = ""
+
+    def _order(self) -> list[int]:
+        return [task["number"] for task in (*self._running(), *self._waiting())]
 
     # What is shown
 
@@ -118,6 +126,8 @@ class Screen:
         line.append(
             f"{counts['running']}{'' if slots is None else f' of {slots}'} running, {waiting} waiting", "default"
         )
+        if self.info["finished"]:
+            line.append(", the run is over", style="cyan")
         if counts["starved"]:
             line.append(f", {counts['starved']} starved", style="yellow")
         return line
@@ -166,7 +176,8 @@ class Screen:
             holders = [other for other in self._running() if cause in other["demand"]]
         named = ", ".join(holder["id"] for holder in holders[:_HOLDERS])
         more = f" +{len(holders) - _HOLDERS}" if len(holders) > _HOLDERS else ""
-        return f"{cause} ← {named}{more}" if named else cause
+        label = CAUSE_LABELS.get(cause, cause)
+        return f"{label} ← {named}{more}" if named else label
 
 
 def _window(tasks: list[dict[str, Any]], chosen: int | None, size: int) -> list[dict[str, Any]]:

@@ -4,9 +4,13 @@
 
 * ``server.py`` the thread, the socket, the app; ``guard.py`` and ``protocol.py`` what every request must pass;
 * ``routes.py`` what there is, as data; ``reads.py`` and ``control.py`` the handlers; ``metrics.py`` the metrics;
-* ``feed.py`` the one reader of events; ``table.py`` and ``histograms.py`` what it makes of them;
-  ``overview.py`` the bounded picture of now;
-* ``page/`` the page: plain ES modules and CSS, served as they are.
+  ``answers.py`` and ``encoding.py`` how things are told;
+* ``run.py`` what is shown: a living run, or with ``saved.py`` a file; ``feed.py`` the one reader of its events;
+  ``table.py`` and ``histograms.py`` what it makes of them; ``overview.py`` the bounded picture of now;
+* ``client.py`` the other side, for the command line; ``beacon.py`` how it finds a run without an address;
+* ``page/`` the page, plain ES modules and CSS, served as they are: ``main.js`` puts it together, ``api.js`` fills
+  ``store.js`` from the server and ``saved.js`` from a file, each ``view-*.js`` and ``panel.js`` show what is in there,
+  ``dom.js``, ``format.js`` and ``parts.js`` are what they are made of.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
+from whywait.devtools.encoding import encode_in_steps
 from whywait.devtools.routes import Param
 from whywait.units import shown
 
@@ -20,15 +21,25 @@ class Problem(HTTPException):
         super().__init__(status, message)
 
 
+class Json(Response):
+    """An answer in JSON, encoded in small steps."""
+
+    media_type = "application/json"
+
+    def render(self, content: dict[str, Any]) -> bytes:
+        """Encode the answer."""
+        return encode_in_steps(content).encode()
+
+
 async def problem_answer(_: Request, error: Exception) -> Response:
     """Answer a problem as JSON."""
     assert isinstance(error, HTTPException), "registered for these only"
-    return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)
+    return Json({"error": error.detail}, error.status_code, headers=error.headers)
 
 
 async def not_found_answer(request: Request, _: Exception) -> Response:
     """Answer for a path that leads nowhere."""
-    return JSONResponse({"error": f"there is nothing at {shown(request.url.path)}: see /openapi.json"}, 404)
+    return Json({"error": f"there is nothing at {shown(request.url.path)}: see /openapi.json"}, 404)
 
 
 def read_query(request: Request, params: tuple[Param, ...]) -> dict[str, Any]:

@@ -39,16 +39,16 @@ class Remote:
         given = {key: value for key, value in query.items() if value is not None}
         return self._ask(Request(f"{self.base}{path}{'?' + urlencode(given) if given else ''}"))  # noqa: S310 - http only
 
-    def task(self, ref: str) -> Any:  # noqa: ANN401 - JSON
+    def task(self, ref: str | int) -> Any:  # noqa: ANN401 - JSON
         """Return one task with its why."""
-        return self.get(f"/api/tasks/{quote(ref, safe='')}")
+        return self.get(f"/api/tasks/{_quoted(ref)}")
 
-    def act(self, verb: str, ref: str) -> Any:  # noqa: ANN401 - JSON
+    def act(self, verb: str, ref: str | int) -> Any:  # noqa: ANN401 - JSON
         """Cancel, pause or resume a task."""
         if not self._token:
             raise RemoteError("this needs the token: give the whole URL that the run has printed, with #token=...")
         headers: Mapping[str, str] = {"Authorization": f"Bearer {self._token}"}
-        path = f"{self.base}/api/tasks/{quote(ref, safe='')}/{verb}"
+        path = f"{self.base}/api/tasks/{_quoted(ref)}/{verb}"
         return self._ask(Request(path, method="POST", headers=dict(headers)))  # noqa: S310 - http only
 
     def _ask(self, request: Request) -> Any:  # noqa: ANN401 - JSON
@@ -61,6 +61,12 @@ class Remote:
         except (URLError, OSError, HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise RemoteError(f"{self.base} does not answer ({reason}): is the run over?") from None
+
+
+def _quoted(ref: str | int) -> str:
+    """Return what names a task in a path: a name, or a number, which no name can be taken for."""
+    text = f"@{ref}" if isinstance(ref, int) else ref
+    return quote(text, safe="", errors="replace")  # an argument that is no text names no task
 
 
 def _message(error: HTTPError) -> str:

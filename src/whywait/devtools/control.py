@@ -9,13 +9,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from whywait.devtools.answers import Problem
+from whywait.devtools.answers import Json, Problem
 from whywait.devtools.reads import Reads
-from whywait.errors import UnknownScope, WhywaitError
+from whywait.devtools.routes import NOTHING
+from whywait.errors import StaleRef, UnknownScope, WhywaitError
 from whywait.handle import Handle
 from whywait.kernel.model import Ref
+from whywait.kernel.state import TaskState
 from whywait.units import shown
 
 if TYPE_CHECKING:
@@ -35,16 +37,16 @@ class Control:
         self._token = token.encode()
 
     async def cancel_task(self, request: Request) -> Response:
-        """Cancel a task."""
-        return await self._on_task(request, "cancelled", Handle.cancel)
+        """Cancel a task; one that has ended stays as it is."""
+        return await self._on_task(request, "cancelled", Handle.cancel, ended_is_fine=True)
 
     async def pause_task(self, request: Request) -> Response:
-        """Pause a task."""
-        return await self._on_task(request, "paused", Handle.pause)
+        """Pause a task; one that has ended stays as it is."""
+        return await self._on_task(request, "paused", Handle.pause, ended_is_fine=True)
 
     async def resume_task(self, request: Request) -> Response:
         """Resume a task."""
-        return await self._on_task(request, "resumed", Handle.resume)
+        return await self._on_task(request, "resumed", Handle.resume, ended_is_fine=False)
 
     async def suspend_scope(self, request: Request) -> Response:
         """Suspend a scope."""
@@ -69,7 +71,7 @@ class Control:
             self._authority.set_periodic_enabled(ident, enabled, immediately=immediately)
 
         await _carry_out(act)
-        return JSONResponse({"done": "enabled" if enabled else "disabled", "state": "on" if enabled else "off"})
+        return Json({"done": "enabled" if enabled else "disabled", "state": "on" if enabled else "off"})
 
     def _check_token(self, request: Request) -> None:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
@@ -78,15 +80,21 @@ class Control:
         if not hmac.compare_digest(given.strip().encode("latin-1", "replace"), self._token):
             raise Problem(401, "the token is wrong: it is in the address that the run has printed")
 
-    async def _on_task(self, request: Request, done: str, act: Callable[[Handle[Any]], None]) -> Response:
+    async def _on_task(
+        self, request: Request, done: str, act: Callable[[Handle[Any]], None], *, ended_is_fine: bool
+    ) -> Response:
         self._check_token(request)
         self._reads.catch_up()
         row = self._reads.find(request.path_params["ref"])
-        if not row.alive:
-            raise Problem(409, f"task {shown(row.id)} has ended already ({row.outcome})")
-        handle = await _carry_out(lambda: self._authority.get(Ref(row.number, row.scope, self._authority.token)))
+        try:
+            handle = self._authority.get(Ref(row.number, row.scope, self._authority.token))
+        except StaleRef:
+            how = row.outcome or TaskState.DISPOSED
+            if ended_is_fine:
+                return Json({"done": NOTHING, "state": how})
+            raise Problem(409, f"task {shown(row.id)} is not paused: it has ended ({how})") from None
         await _carry_out(lambda: act(handle))
-        return JSONResponse({"done": done, "state": handle.outcome or handle.state})
+        return Json({"done": done, "state": handle.outcome or handle.state})
 
     async def _on_scope(self, request: Request, done: str, verb: str) -> Response:
         self._check_token(request)
@@ -95,7 +103,7 @@ class Control:
         except UnknownScope as error:
             raise Problem(404, str(error)) from None
         await _carry_out(getattr(scope, verb))
-        return JSONResponse({"done": done, "state": scope.state})
+        return Json({"done": done, "state": scope.state})
 
 
 async def _carry_out(act: Callable[[], T]) -> T:

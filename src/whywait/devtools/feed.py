@@ -10,17 +10,16 @@ than a fraction of a millisecond.
 from __future__ import annotations
 
 import asyncio
-import json
+from bisect import bisect_left
 from collections import OrderedDict
-from functools import lru_cache
-from itertools import islice
-from operator import attrgetter
-from time import monotonic_ns, sleep
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from operator import attrgetter, itemgetter
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from whywait.devtools.histograms import Histograms
-from whywait.devtools.table import TaskTable, picture
-from whywait.kernel.events import Event
+from whywait.devtools.encoding import event_json, frame, slices
+from whywait.devtools.histograms import OBSERVED, Histograms
+from whywait.devtools.table import Row, TaskTable, picture
+from whywait.kernel.events import RawEvent
 from whywait.units import NS_PER_S as NS
 
 if TYPE_CHECKING:
@@ -28,16 +27,15 @@ if TYPE_CHECKING:
 
 PERIOD_S: Final = 0.2
 MANY: Final = 10  # viewers, for whom it looks half as often, so that twice as much goes out at once
+LONGEST: Final = 3  # so many times as long it waits at most
 AT_ONCE: Final = 1_000  # events that are taken in whenever somebody asks
-MOST: Final = 2_000  # and then it rests, as long as anything runs
+MOST: Final = 3_000  # and then it rests, as long as anything runs; as much as PER_S in the longest period
 PER_S: Final = 5_000  # events; where there are more, some fall out of the authority's ring in time and are skipped
 LIVING: Final = 20_000  # tasks that are looked at afresh
-SLICE: Final = 32  # events, after which the tasks' threads get the interpreter if they want it
+PICTURE: Final = 2  # events that one of them costs as much as
 FRAMES: Final = 1_000  # events in one piece of a stream
 KEPT_PIECES: Final = 16
-KEEP_ALIVE_S: Final = 15.0
-
-_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+WAKE_NS: Final = NS
 
 
 class Piece(NamedTuple):
@@ -54,10 +52,11 @@ class Feed:
         """Read from an authority, or from nothing; remember up to ``kept`` events."""
         self._authority = authority
         self._kept = kept
-        self._events: list[Event] = []  # without gaps
+        self._events: list[RawEvent] = []  # without gaps; as plain tuples, which no collection of garbage looks at
         self._pieces: OrderedDict[int, Piece] = OrderedDict()  # encoded once for all viewers, by the seq before
         self._news = asyncio.Event()
         self._rest_until_ns = 0
+        self._told_ns = 0
         self.table = TaskTable()
         self.histograms = Histograms()
         self.seq = 0
@@ -70,17 +69,20 @@ class Feed:
     # In
 
     async def run(self) -> None:
-        """Look for news until cancelled."""
+        """Look for news until cancelled, and wake the viewers once a second even if there are none."""
         while True:
+            told = self._news
             self.catch_up()
-            await asyncio.sleep(PERIOD_S * (1 + self.viewers / MANY))
+            if told is self._news and monotonic_ns() >= self._told_ns + WAKE_NS:
+                self._tell()
+            await asyncio.sleep(PERIOD_S * min(1 + self.viewers / MANY, LONGEST))
 
     def catch_up(self) -> None:
         """Take in what has happened since the last time, unless that was so much that a rest is due."""
         authority = self._authority
         while authority is not None and monotonic_ns() >= self._rest_until_ns and authority.last_seq != self.seq:
-            events: list[Event] = authority.events(self.seq, limit=MOST)
-            if events and events[0].seq == self.seq + 1:
+            events = authority.raw_events(self.seq, MOST)
+            if events and events[0][0] == self.seq + 1:
                 self.take(events)
             else:
                 events = self._look_afresh(authority)
@@ -89,40 +91,36 @@ class Feed:
                     self._rest_until_ns = monotonic_ns() + len(events) * NS // PER_S
                 return
 
-    def take(self, events: list[Event]) -> None:
+    def take(self, events: list[RawEvent]) -> None:
         """Take events in, in order; those of a saved run may have gaps."""
         if not events:
             return
-        if self._events and events[0].seq != self.seq + 1:
-            self.skipped += events[0].seq - self.seq - 1
+        if self._events and events[0][0] != self.seq + 1:
+            self.skipped += events[0][0] - self.seq - 1
             self._events.clear()
-        table, observe = self.table, self.histograms.observe
-        for index, event in enumerate(events, 1):
-            table.apply(event)
-            observe(event, table)
-            if not index % SLICE:
-                sleep(0)
+        apply, observe = self.table.apply, self.histograms.observe
+        for some in slices(events):
+            for event in some:
+                row = apply(event)
+                if row is not None and event[2] in OBSERVED:
+                    observe(event[2], row)
         self._events += events
         if len(self._events) > 2 * self._kept:
             del self._events[: -self._kept]
-        self.seq = events[-1].seq
+        self.seq = events[-1][0]
         self._tell()
 
-    def _look_afresh(self, authority: Authority) -> list[Event]:
+    def _look_afresh(self, authority: Authority) -> list[RawEvent]:
         """Take in the events there are and, because some were missed, the living tasks as they are now."""
         with authority.lock:
-            events = authority.events(max(self.seq, authority.last_seq - MOST))
+            events = authority.raw_events(max(self.seq, authority.last_seq - MOST), MOST)
             tasks = [task for scope in authority.kernel.scopes.values() for task in scope.tasks.values()]
         self.take(events)
         # Pictured without the lock: what changes meanwhile comes as an event later than these.
-        living = []
-        for task in islice(tasks, LIVING):
-            living.append(picture(task, self.seq))
-            if not len(living) % SLICE:
-                sleep(0)
+        living = [picture(task, self.seq) for some in slices(tasks[:LIVING]) for task in some]
         self.table.resume_from(sorted(living, key=attrgetter("number")), {task.number for task in tasks})
         if authority.kernel.running:
-            self._rest_until_ns = monotonic_ns() + len(tasks) * NS // PER_S
+            self._rest_until_ns = monotonic_ns() + len(tasks) * PICTURE * NS // PER_S
         return events
 
     def finish(self) -> None:
@@ -133,6 +131,7 @@ class Feed:
         self._tell()
 
     def _tell(self) -> None:
+        self._told_ns = monotonic_ns()
         self._news.set()
         self._news = asyncio.Event()
 
@@ -141,16 +140,19 @@ class Feed:
     @property
     def first(self) -> int:
         """The seq of the oldest event that is remembered."""
-        return self._events[0].seq if self._events else self.seq + 1
+        return self._events[0][0] if self._events else self.seq + 1
 
-    def since(self, seq: int, limit: int) -> list[Event]:
+    def since(self, seq: int, limit: int) -> list[RawEvent]:
         """Return up to ``limit`` remembered events after a seq, oldest first."""
         start = max(0, seq + 1 - self.first)
         return self._events[start : start + limit]
 
-    def of_task(self, number: int) -> list[Event]:
-        """Return the remembered events of one task."""
-        return [event for event in self._events if event.number == number]
+    def of_tasks(self, rows: list[Row]) -> list[RawEvent]:
+        """Return the remembered events of some tasks."""
+        numbers = {row.number for row in rows}
+        start = bisect_left(self._events, min(row.submitted_ns or 0 for row in rows), key=itemgetter(1))
+        events = self._events[start : max(row.seq for row in rows) + 1 - self.first]
+        return [event for some in slices(events) for event in some if event[4] in numbers]
 
     def piece_after(self, seq: int) -> Piece | None:
         """Return the next piece of the stream for a viewer who has seen everything up to ``seq``."""
@@ -165,57 +167,13 @@ class Feed:
         events = self.since(seq, FRAMES)
         if not events:
             return None
-        frames = []
-        for event in events:
-            frames.append(f"id: {event.seq}\ndata: {event_json(event)}\n\n")
-            if not len(frames) % SLICE:
-                sleep(0)
-        piece = Piece("".join(frames).encode(), events[-1].seq)
+        frames = [f"id: {event[0]}\ndata: {event_json(event)}\n\n" for some in slices(events) for event in some]
+        piece = Piece("".join(frames).encode(), events[-1][0])
         self._pieces[seq] = piece
         if len(self._pieces) > KEPT_PIECES:
             self._pieces.popitem(last=False)
         return piece
 
-    async def news(self) -> bool:
-        """Wait until there is something new; return False if a stream has stayed silent for too long."""
-        news = self._news
-        try:
-            async with asyncio.timeout(KEEP_ALIVE_S):
-                await news.wait()
-        except TimeoutError:
-            return False
-        return True
-
-
-def event_json(event: Event) -> str:
-    """Return ``event.to_dict()`` as JSON, in half the time."""
-    seq, time_ns, kind, scope, number, name, cause, details = event
-    parts = f'{{"seq":{seq},"time_ns":{time_ns},"kind":"{kind}","scope":{_encode(scope)}'
-    if number is not None:
-        parts += f',"number":{number}'
-    if name is not None:
-        parts += f',"name":{_encode(name)}'
-    if cause is not None:
-        parts += f',"cause":{cause}'
-    if details:
-        parts += f',"details":{_details_json(details)}'
-    return parts + "}"
-
-
-def _details_json(details: tuple[tuple[str, Any], ...]) -> str:
-    try:
-        return _told_before(details)
-    except TypeError:  # the waits in it are a dict of their own
-        return _told_before.__wrapped__(details)
-
-
-@lru_cache(maxsize=1_000)
-def _told_before(details: tuple[tuple[str, Any], ...]) -> str:
-    """Return details as JSON that many events share: an outcome, a lane."""
-    return _encode(Event(0, 0, "", "", None, None, None, details).to_dict()["details"])
-
-
-def frame(seq: int | None, data: dict[str, Any], kind: str | None = None) -> bytes:
-    """Return one server-sent event."""
-    head = (f"id: {seq}\n" if seq is not None else "") + (f"event: {kind}\n" if kind else "")
-    return f"{head}data: {_encode(data)}\n\n".encode()
+    async def news(self) -> None:
+        """Wait until there is something new, or a second has passed."""
+        await self._news.wait()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
-from whywait.devtools.table import Row, TaskTable
-from whywait.kernel.events import Event, Kind
+from whywait.devtools.table import Row
+from whywait.kernel.events import Kind
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 KNOWN_SCOPES: Final = 50  # then further scopes are counted together: labels are for ever
@@ -34,13 +34,14 @@ class Histogram:
 
 
 class Histograms:
-    """Waits by priority and scope; run times by scope and outcome; parts of waits by reason."""
+    """Waits by priority and scope; run times by priority, scope and outcome."""
 
     def __init__(self) -> None:
         """Start empty."""
         self.waits = Histogram()
         self.runs = Histogram()
         self._scopes: set[str] = set()
+        self._labels: dict[tuple[int, str, str | None], Labels] = {}
 
     def scope_label(self, key: str) -> str:
         """Return the scope's key, or a common name for all scopes after the first fifty."""
@@ -50,19 +51,24 @@ class Histograms:
             self._scopes.add(key)
         return key
 
-    def observe(self, event: Event, table: TaskTable) -> None:
-        """Count what an event ends: a wait or a run."""
-        if event.kind == Kind.TASK_STARTED:
-            row = _row(event, table)
-            if row is not None and row.submitted_ns is not None:
-                labels = (str(row.priority), self.scope_label(row.scope))
-                self.waits.add(labels, (event.time_ns - row.submitted_ns) / 1e9)
-        elif event.kind in (Kind.TASK_FINISHED, Kind.TASK_CANCELLED):
-            row = _row(event, table)
-            if row is not None and row.started_ns is not None:
-                how = (str(row.priority), self.scope_label(row.scope), row.outcome or "")
-                self.runs.add(how, (event.time_ns - row.started_ns) / 1e9)
+    def observe(self, kind: str, row: Row) -> None:
+        """Count what an event of this kind has ended: a wait or a run."""
+        if row.started_ns is None:
+            return
+        if kind == Kind.TASK_STARTED:
+            if row.submitted_ns is not None:
+                self.waits.add(self._labels_of(row, None), (row.started_ns - row.submitted_ns) / 1e9)
+        elif row.ended_ns is not None:
+            self.runs.add(self._labels_of(row, row.outcome), (row.ended_ns - row.started_ns) / 1e9)
+
+    def _labels_of(self, row: Row, outcome: str | None) -> Labels:
+        key = (row.priority, row.scope, outcome)
+        labels = self._labels.get(key)
+        if labels is None:
+            labels = (str(row.priority), self.scope_label(row.scope), *(() if outcome is None else (outcome,)))
+            if labels[1] != OTHER:  # of those there may be any number
+                self._labels[key] = labels
+        return labels
 
 
-def _row(event: Event, table: TaskTable) -> Row | None:
-    return None if event.number is None else table.rows.get(event.number)
+OBSERVED: Final = frozenset({Kind.TASK_STARTED, Kind.TASK_FINISHED, Kind.TASK_CANCELLED})

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
-from whywait.devtools.answers import Problem, check_value, read_query
-from whywait.devtools.feed import Feed, frame
+from whywait.devtools.answers import Json, Problem, check_value, read_query
+from whywait.devtools.encoding import encode_in_steps, frame, slices
+from whywait.devtools.feed import Feed
 from whywait.devtools.metrics import json_metrics, prometheus_metrics, wants_json
 from whywait.devtools.routes import ROUTES, Param, describe
-from whywait.devtools.table import Row
+from whywait.devtools.table import Row, picture
 from whywait.errors import WhywaitError
 from whywait.explain import Why, in_words
 from whywait.inside import stream_counts
 from whywait.kernel import why as kernel_why
-from whywait.kernel.model import Ref
+from whywait.kernel.events import Event
+from whywait.kernel.model import Ref, Task
 from whywait.kernel.state import TaskState, Wait
-from whywait.units import shown
+from whywait.units import NS_PER_S, shown
 
 if TYPE_CHECKING:
     from whywait.devtools.run import Run
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
 MAX_VIEWERS: Final = 100
 NEIGHBOURS: Final = 100
 OVERVIEW_S: Final = 0.5
+SNAPSHOT_NS: Final = 900_000_000  # between two in a stream: a little less than the second after which it is woken
+KEEP_ALIVE_NS: Final = 15 * NS_PER_S  # between two signs of life in a stream that has nothing to tell
 OVERVIEW_SHARE: Final = 0.01  # of the time
 Causes = dict[tuple[int, str, tuple[tuple[str, int], ...]], str]
 PARAMS: Final = {route.name: route.params for route in ROUTES}
@@ -47,17 +53,17 @@ class Reads:
 
     async def healthz(self, _: Request) -> Response:
         """Say that the server answers."""
-        return JSONResponse({"status": "ok"})
+        return Json({"status": "ok"})
 
     async def openapi(self, _: Request) -> Response:
         """Describe the API."""
-        return JSONResponse(describe(self._run.version, control=self._run.control))
+        return Json(describe(self._run.version, control=self._run.control))
 
     async def info(self, _: Request) -> Response:
         """Say what is shown here."""
         feed, run = self._feed, self._run
         feed.catch_up()
-        return JSONResponse(
+        return Json(
             {
                 "run": run.run_id,
                 "version": run.version,
@@ -78,7 +84,7 @@ class Reads:
         accept = request.headers.get("accept", "")
         stats, picture = self._cached("stats", self._run.stats), self._overview()
         if wants_json(accept):
-            return JSONResponse(json_metrics(stats, picture, self._feed))
+            return Json(json_metrics(stats, picture, self._feed))
         body, kind = prometheus_metrics(accept, stats, picture, self._feed)
         return Response(body, media_type=kind)
 
@@ -86,7 +92,7 @@ class Reads:
 
     async def snapshot(self, _: Request) -> Response:
         """Picture what runs and what waits."""
-        return JSONResponse(self._overview())
+        return Response(self._cached("snapshot", self._snapshot), media_type="application/json")
 
     async def lanes(self, _: Request) -> Response:
         """Give the lanes."""
@@ -106,11 +112,18 @@ class Reads:
 
     async def report(self, _: Request) -> Response:
         """Tell where the waiting went."""
-        return JSONResponse(self._cached("report", self._run.report))
+        return Json(self._cached("report", self._run.report))
 
     def _part(self, *names: str) -> Response:
         picture = self._overview()
-        return JSONResponse({name: picture[name] for name in names})
+        return Json({name: picture[name] for name in names})
+
+    def _snapshot(self) -> bytes:
+        return encode_in_steps(self._overview()).encode()
+
+    def _snapshot_frame(self) -> bytes:
+        snapshot: bytes = self._cached("snapshot", self._snapshot)
+        return b"event: snapshot\ndata: " + snapshot + b"\n\n"
 
     def _overview(self) -> dict[str, Any]:
         picture: dict[str, Any] = self._cached("overview", self._run.overview)
@@ -134,14 +147,14 @@ class Reads:
         query = read_query(request, PARAMS["tasks"])
         feed = self._feed
         feed.catch_up()
-        found = [row for row in feed.table.rows.values() if _passes(row, query)]
+        found = [row for some in slices(list(feed.table.rows.values())) for row in some if _passes(row, query)]
         limit = query["limit"] or 100
         after = query["after"]
         page = [row for row in found if after is None or row.number > after][: limit + 1]
         following = page[limit - 1].number if len(page) > limit else None
         causes = self._lane_causes()
         rows = [_with_cause(row, causes) for row in page[:limit]]
-        return JSONResponse({"tasks": rows, "total": len(found), "seq": feed.seq, "next": following})
+        return Json({"tasks": rows, "total": len(found), "seq": feed.seq, "next": following})
 
     async def task(self, request: Request) -> Response:
         """Give one task with its why and its story."""
@@ -150,18 +163,16 @@ class Reads:
         row = self.find(request.path_params["ref"])
         why = self._why(row)
         awaits = [feed.table.latest(number) for number in (*row.after, *row.after_ended)]
-        numbers = {each.number for each in feed.table.attempts(row)}
-        awaited_by = [
-            other for other in feed.table.rows.values() if not numbers.isdisjoint((*other.after, *other.after_ended))
-        ]
-        return JSONResponse(
+        attempts = feed.table.attempts(row)
+        awaited_by = feed.table.awaited_by(attempts)
+        return Json(
             {
                 "task": _with_cause(row, self._lane_causes()),
                 "why": why.to_dict(),
                 "text": str(why),
-                "story": [event.to_dict() for number in sorted(numbers) for event in feed.of_task(number)],
+                "story": [Event.of(event).to_dict() for event in feed.of_tasks(attempts)],
                 "streams": self._streams(row),
-                "attempts": [_with_cause(each, {}) for each in feed.table.attempts(row)],
+                "attempts": [_with_cause(each, {}) for each in attempts],
                 "awaits": [_with_cause(other, {}) for other in awaits if other is not None][:NEIGHBOURS],
                 "awaited_by": [_with_cause(other, {}) for other in awaited_by[:NEIGHBOURS]],
                 "awaited_by_total": len(awaited_by),
@@ -179,13 +190,24 @@ class Reads:
 
     def find(self, ref: str) -> Row:
         """Return the row that a reference means; raise a Problem if there is none or more than one."""
-        found = self._feed.table.find(ref)
+        found = self._feed.table.find(ref) or self._newcomers(ref)
         if not found:
-            raise Problem(404, f"no task has the number or id {shown(ref)}, or it ended too long ago")
+            raise Problem(404, f"no task has the id or number {shown(ref)}, or it ended too long ago")
         if len(found) > 1:
-            names = ", ".join(f"{row.scope}/{row.id}" for row in found[:5])
+            names = ", ".join(f"{row.scope}/{row.id} or @{row.number}" for row in found[:5])
             raise Problem(409, f"task id {shown(ref)} is ambiguous: use one of {names}")
         return found[0]
+
+    def _newcomers(self, ref: str) -> list[Row]:
+        """Return the task of an id that has come while the feed rests, if there is one."""
+        authority = self._run.authority
+        if authority is None or authority.last_seq == self._feed.seq:
+            return []
+        with authority.lock, suppress(WhywaitError):
+            task = authority.kernel.find(ref)
+            if isinstance(task, Task):
+                return [picture(task, self._feed.seq)]
+        return []
 
     def _streams(self, row: Row) -> dict[str, int]:
         """Return how many chunks the streams of a living task have had."""
@@ -214,29 +236,31 @@ class Reads:
         feed = self._feed
         feed.catch_up()
         if "text/event-stream" in request.headers.get("accept", ""):
-            return self._stream(request, query["since"])
+            return self._stream(request, query["since"], snapshots=query["snapshots"] == "yes")
         since = query["since"] or 0
         events = feed.since(since, query["limit"] or 500)
-        return JSONResponse(
+        return Json(
             {
-                "events": [event.to_dict() for event in events],
+                "events": [Event.of(event).to_dict() for event in events],
                 "seq": feed.seq,
-                "next": events[-1].seq if events else max(since, feed.seq),
+                "next": events[-1][0] if events else max(since, feed.seq),
                 "skipped": max(0, feed.first - 1 - since),
             }
         )
 
-    def _stream(self, request: Request, since: int | None) -> Response:
+    def _stream(self, request: Request, since: int | None, *, snapshots: bool) -> Response:
         if self._feed.viewers >= MAX_VIEWERS:
             raise Problem(503, f"{MAX_VIEWERS} viewers are connected already: close one")
         last = request.headers.get("last-event-id")
         if last is not None:
             since = check_value(_LAST_ID, last)
-        return StreamingResponse(self._pieces(since or 0), media_type="text/event-stream")
+        return StreamingResponse(self._pieces(since or 0, snapshots=snapshots), media_type="text/event-stream")
 
-    async def _pieces(self, seq: int) -> AsyncIterator[bytes]:
+    async def _pieces(self, seq: int, *, snapshots: bool) -> AsyncIterator[bytes]:
         feed = self._feed
         feed.viewers += 1
+        pause_ns = SNAPSHOT_NS if snapshots else KEEP_ALIVE_NS
+        due_ns = 0 if snapshots else monotonic_ns() + pause_ns
         try:
             yield b"retry: 1000\n\n"
             while True:
@@ -244,11 +268,15 @@ class Reads:
                 if piece is not None:
                     seq = piece.seq
                     yield piece.data
+                    await asyncio.sleep(0)  # sending does not wait as long as there is room: others have their turn
+                elif monotonic_ns() >= due_ns:
+                    due_ns = monotonic_ns() + pause_ns
+                    yield self._cached("snapshot frame", self._snapshot_frame) if snapshots else b": still here\n\n"
                 elif feed.finished:
                     yield frame(None, {"seq": seq}, "finished")
                     return
-                elif not await feed.news():
-                    yield b": still here\n\n"
+                else:
+                    await feed.news()
         finally:
             feed.viewers -= 1
 

@@ -17,6 +17,7 @@ _AMOUNTS: Final[Schema] = {"type": "object", "additionalProperties": _INT}
 _NUMBERS: Final[Schema] = {"type": "array", "items": _INT}
 
 MAX_PAGE: Final = 1_000
+NOTHING: Final = "nothing"  # was done, and that is no error: the task has ended already (X4)
 STATES: Final = ("QUEUED", "READY", "RUNNING", "PAUSED", "DISPOSING", "DISPOSED")
 OUTCOMES: Final = ("SUCCESS", "ERROR", "TIMEOUT", "ABORTED", "REJECTED", "UNSEEN")
 
@@ -201,10 +202,15 @@ class RouteSpec:
     control: bool = False
 
 
-_REF: Final = Param("ref", {"type": "string", "minLength": 1}, "number, id or scope/id of a task", "path")
+_REF: Final = Param("ref", {"type": "string", "minLength": 1}, "id, scope/id, number or @number of a task", "path")
 _KEY: Final = Param("key", {"type": "string", "minLength": 1}, "key of a scope", "path")
 _PERIODIC: Final = Param("id", {"type": "string", "minLength": 1}, "runtime_id of a periodic (scope/id)", "path")
 _SINCE: Final = Param("since", {"type": "integer", "minimum": 0}, "seq of the last event that is known")
+
+
+_SNAPSHOTS: Final = Param(
+    "snapshots", {"type": "string", "enum": ["no", "yes"]}, "whether a stream tells the snapshot too, once a second"
+)
 
 
 def _limit(default: int) -> Param:
@@ -271,7 +277,7 @@ ROUTES: Final = (
         "events",
         "Events after a seq, as JSON; as an endless stream if text/event-stream is accepted (Last-Event-ID resumes).",
         _object({"events": _list(_ref("Event")), "seq": _INT, "next": _INT, "skipped": _INT}),
-        params=(_SINCE, _limit(500)),
+        params=(_SINCE, _limit(500), _SNAPSHOTS),
         media=("application/json", "text/event-stream"),
         errors=(400, 503),
     ),
@@ -281,8 +287,8 @@ ROUTES: Final = (
             errors=(401, 404, 409), control=True,
         )
         for verb, text in (
-            ("cancel", "End a pending task, ask a running one to abort."),
-            ("pause", "Pause a task; a running one parks at its next checkpoint."),
+            ("cancel", "End a pending task, ask a running one to abort; one that has ended stays as it is."),
+            ("pause", "Pause a task; a running one parks at its next checkpoint, one that has ended stays as it is."),
             ("resume", "Bring a paused task back."),
         )
     ),

@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
@@ -23,6 +24,7 @@ from starlette.routing import Route
 from whywait.devtools.answers import Problem, not_found_answer, problem_answer
 from whywait.devtools.beacon import light, put_out
 from whywait.devtools.control import Control
+from whywait.devtools.feed import Feed
 from whywait.devtools.guard import Guard
 from whywait.devtools.protocol import MAX_HEAD_BYTES, ImpatientProtocol
 from whywait.devtools.reads import Reads
@@ -41,6 +43,21 @@ EXPOSED: Final = (
     "DevTools listens on {host}, not only on this machine: whoever reaches port {port} can read the names and states "
     "of all tasks, and whoever has the token can cancel them; nothing is encrypted"
 )
+
+
+class _Name(Convertor[str]):
+    """A name in a path: any text, slashes and line ends too, which starlette's own kinds leave out."""
+
+    regex = r"[\s\S]+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("name", _Name())
 
 
 class DevTools:
@@ -86,6 +103,7 @@ class DevTools:
         self._ready = threading.Event()
         self._closing: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._feed: Feed | None = None
         self._thread = threading.Thread(target=self._serve, name="whywait-devtools", daemon=True)
         self._thread.start()
         if not self._ready.wait(STARTS_WITHIN_S) or self._failure is not None:
@@ -111,6 +129,12 @@ class DevTools:
         if self._beacon is not None:
             put_out(self._beacon)
             self._beacon = None
+
+    def finish(self) -> None:
+        """Tell the viewers that the run is over, and serve on what there was to see."""
+        loop, feed = self._loop, self._feed
+        if loop is not None and feed is not None and self._thread.is_alive():
+            loop.call_soon_threadsafe(feed.finish)
 
     def wait(self) -> None:
         """Serve until closed from another thread, or interrupted."""
@@ -187,7 +211,7 @@ class DevTools:
             if owner is not None:
                 path = spec.path
                 for param in spec.params:
-                    path = path.replace(f"{{{param.name}}}", f"{{{param.name}:path}}")
+                    path = path.replace(f"{{{param.name}}}", f"{{{param.name}:name}}")
                 routes.append(Route(path, getattr(owner, spec.name), methods=[spec.method]))
         handlers: dict[Any, Any] = {404: _not_found, HTTPException: problem_answer}
         return Starlette(routes=routes, exception_handlers=handlers)

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from whywait.kernel.events import Event, Kind
-from whywait.kernel.model import Task, generated_id, name_splits
+from whywait.kernel.events import SUCCESS_DETAILS, Kind, RawEvent, details_of
+from whywait.kernel.model import GENERATED_ID_PREFIX, Task, generated_id, name_splits
 from whywait.kernel.state import Outcome, TaskState, Wait
 
 KEPT_FINISHED: Final = 20_000
+_SUBMITTED: Final = frozenset({"state", "priority", "after", "after_ended", "attempt"})  # details that are fields
 UNSEEN: Final = "UNSEEN"  # the outcome of a task that ended while events were missed
+_NOTHING: Final[dict[str, int]] = {}  # shared by all rows: what is in a row is replaced, never changed
 _PICTURED: Final = ("state", "demand", "attempt", "after", "after_ended", "ready_ns", "started_ns", "waits", "seq")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Row:
     """One attempt of one task."""
 
@@ -29,27 +31,37 @@ class Row:
     id: str
     scope: str
     state: str
-    priority: int = 50
-    demand: dict[str, int] = field(default_factory=dict)
-    attempt: int = 1
-    of: int | None = None  # the attempt before
-    retried_as: int | None = None
-    after: list[int] = field(default_factory=list)  # whose success it awaited
-    after_ended: list[int] = field(default_factory=list)  # whose end it awaited
-    periodic: str | None = None
-    held_by: str | None = None  # what keeps it from READY: dependency, backoff, overlap, paused
-    submitted_ns: int | None = None
-    ready_ns: int | None = None
-    started_ns: int | None = None
-    ended_ns: int | None = None
-    paused_from: str | None = None
-    outcome: str | None = None
-    cause: str | None = None
-    root: str | None = None
-    waits: dict[str, int] = field(default_factory=dict)
-    starved_ns: int = 0
-    place: dict[str, Any] | None = None  # where it runs, if its engine leaves that to a cluster
-    seq: int = 0  # of the latest event in it
+    priority: int
+    demand: dict[str, int]
+    attempt: int
+    of: int | None  # the attempt before
+    retried_as: int | None
+    after: tuple[int, ...]  # whose success it awaited
+    after_ended: tuple[int, ...]  # whose end it awaited
+    periodic: str | None
+    held_by: str | None  # what keeps it from READY: dependency, backoff, overlap, paused
+    submitted_ns: int | None
+    ready_ns: int | None
+    started_ns: int | None
+    ended_ns: int | None
+    paused_from: str | None
+    outcome: str | None
+    cause: str | None
+    root: str | None
+    waits: dict[str, int]
+    starved_ns: int
+    place: dict[str, Any] | None  # where it runs, if its engine leaves that to a cluster
+    seq: int  # of the latest event in it
+
+    def __init__(self, number: int, ident: str, scope: str, state: str, submitted_ns: int | None) -> None:
+        """Start with what the first event tells; by hand, because a thousand a second are made."""
+        self.number, self.id, self.scope, self.state, self.submitted_ns = number, ident, scope, state, submitted_ns
+        self.priority, self.attempt, self.starved_ns, self.seq = 50, 1, 0, 0
+        self.demand = self.waits = _NOTHING
+        self.after = self.after_ended = ()
+        self.of = self.retried_as = self.ready_ns = self.started_ns = self.ended_ns = None
+        self.periodic = self.held_by = self.paused_from = self.outcome = self.cause = self.root = None
+        self.place = None
 
     @property
     def alive(self) -> bool:
@@ -73,37 +85,48 @@ class TaskTable:
         self._kept_finished = kept_finished
         self._finished: deque[int] = deque()
         self._named: dict[tuple[str, str], int] = {}
+        self._successors: dict[int, list[int]] = {}
         self._tick: tuple[int, str] | None = None  # seq and name of the latest tick: its task comes next
 
-    def apply(self, event: Event) -> None:
-        """Take one event in."""
-        if event.kind == Kind.PERIODIC_TICK and event.name is not None:
-            self._tick = (event.seq, event.name)
-            return
-        if event.number is None:
-            return
-        step = _STEPS.get(event.kind)
-        row = self.rows.get(event.number)
+    def apply(self, event: RawEvent) -> Row | None:
+        """Take one event in; return the row that it changed."""
+        seq, time_ns, kind, _, number, name, _, _ = event
+        if number is None:
+            if kind == Kind.PERIODIC_TICK and name is not None:
+                self._tick = (seq, name)
+            return None
+        row = self.rows.get(number)
         if row is None:
-            if event.kind not in (Kind.TASK_SUBMITTED, Kind.TASK_RETRIED):
-                return  # it came before the first event we have seen, and is gone
+            if kind not in (Kind.TASK_SUBMITTED, Kind.TASK_RETRIED):
+                return None  # it came before the first event we have seen, and is gone
             row = self._add(event)
-        row.seq = event.seq
+        row.seq = seq
+        step = _STEPS.get(kind)
         if step is not None:
-            step(row, event, dict(event.details or ()))
-        if row.outcome is not None and row.ended_ns == event.time_ns:
-            self._ended(row)
+            step(row, event)
+            if step is _submitted:
+                self._link(row)
+            if row.outcome is not None and row.ended_ns == time_ns:
+                self._ended(row)
+        return row
 
     def living(self) -> Iterator[Row]:
         """Yield the rows of tasks that have not ended."""
         return (row for row in self.rows.values() if row.alive)
 
     def find(self, ref: str) -> list[Row]:
-        """Return the rows that a number, an id or ``scope/id`` can mean; several if the id is ambiguous."""
-        if ref.isascii() and ref.isdigit() and len(ref) < 20 and int(ref) in self.rows:  # noqa: PLR2004 - digits
-            return [self.rows[int(ref)]]
+        """Return the rows that an id, ``scope/id``, ``@number`` or number can mean; several if it is ambiguous.
+
+        ``@`` and a number is never ambiguous: no task is given an id that begins so.
+        """
+        digits = ref.removeprefix(GENERATED_ID_PREFIX)
+        number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None  # noqa: PLR2004
+        if number in self.rows and digits != ref:
+            return [self.rows[number]]
         found = {number for (_, known), number in self._named.items() if known == ref}
         found.update(self._named[split] for split in name_splits(ref) if split in self._named)
+        if not found and number is not None:
+            found.add(number)
         return [self.rows[number] for number in sorted(found) if number in self.rows]
 
     def attempts(self, row: Row) -> list[Row]:
@@ -115,6 +138,11 @@ class TaskTable:
             row = self.rows[row.retried_as]
             chain.append(row)
         return chain
+
+    def awaited_by(self, attempts: list[Row]) -> list[Row]:
+        """Return the rows of the tasks that await one of these."""
+        numbers = {number for row in attempts for number in self._successors.get(row.number, ())}
+        return [self.rows[number] for number in sorted(numbers) if number in self.rows]
 
     def latest(self, number: int) -> Row | None:
         """Return the newest attempt of the task that once had this number."""
@@ -128,6 +156,7 @@ class TaskTable:
             if known is None:
                 self.rows[picture.number] = picture
                 self._named[picture.scope, picture.id] = picture.number
+                self._link(picture)
                 continue
             for name in _PICTURED:
                 setattr(known, name, getattr(picture, name) or getattr(known, name))
@@ -136,90 +165,103 @@ class TaskTable:
             row.state, row.outcome, row.cause = TaskState.DISPOSED, UNSEEN, "its end was not seen"
             self._ended(row)
 
-    def _add(self, event: Event) -> Row:
-        assert event.number is not None, "an event of a task has its number"
-        details = dict(event.details or ())
-        name = event.name if event.name is not None else generated_id(event.number)
-        row = Row(event.number, name, event.scope, details.get("state", TaskState.READY), submitted_ns=event.time_ns)
-        old = self.rows.get(details.get("of", -1))
-        if old is not None:
-            row.priority, row.demand, row.after, row.after_ended = old.priority, old.demand, old.after, old.after_ended
-            row.periodic = old.periodic
-            row.of, old.retried_as = old.number, row.number
-        if self._tick is not None and event.cause == self._tick[0]:
+    def _add(self, event: RawEvent) -> Row:
+        _, time_ns, kind, scope, number, name, cause, _ = event
+        assert number is not None, "an event of a task has its number"
+        row = Row(number, name if name is not None else generated_id(number), scope, TaskState.READY, time_ns)
+        if kind == Kind.TASK_RETRIED:
+            old = self.rows.get(_details(event).get("of", -1))
+            if old is not None:
+                row.priority, row.demand, row.periodic = old.priority, old.demand, old.periodic
+                row.after, row.after_ended = old.after, old.after_ended
+                row.of, old.retried_as = old.number, row.number
+        if self._tick is not None and cause == self._tick[0]:
             row.periodic = self._tick[1]
         self.rows[row.number] = row
         self._named[row.scope, row.id] = row.number
         return row
 
+    def _link(self, row: Row) -> None:
+        for number in (*row.after, *row.after_ended):
+            self._successors.setdefault(number, []).append(row.number)
+
     def _ended(self, row: Row) -> None:
         self._finished.append(row.number)
         while len(self._finished) > self._kept_finished:
-            gone = self.rows.pop(self._finished.popleft(), None)
+            number = self._finished.popleft()
+            self._successors.pop(number, None)
+            gone = self.rows.pop(number, None)
             if gone is not None and self._named.get((gone.scope, gone.id)) == gone.number:
                 del self._named[gone.scope, gone.id]
 
 
-def _submitted(row: Row, event: Event, details: dict[str, Any]) -> None:
-    row.priority = details.get("priority", row.priority)
-    row.demand = dict(details.get("demand", row.demand))
-    row.after = list(details.get("after", row.after))
-    row.after_ended = list(details.get("after_ended", row.after_ended))
-    row.attempt = details.get("attempt", row.attempt)
+def _details(event: RawEvent) -> dict[str, Any]:
+    return dict(details_of(event) or ())
+
+
+def _submitted(row: Row, event: RawEvent) -> None:
+    for name, value in details_of(event) or ():
+        if name == "demand":
+            row.demand = dict(value)
+        elif name in _SUBMITTED:
+            setattr(row, name, value)
     if row.state == TaskState.READY:
-        row.ready_ns = event.time_ns
-    elif event.kind == Kind.TASK_RETRIED:
+        row.ready_ns = event[1]
+    elif event[2] == Kind.TASK_RETRIED:
         row.held_by = Wait.BACKOFF
     else:
         row.held_by = Wait.OVERLAP if row.periodic is not None else Wait.DEPENDENCY
 
 
-def _ready(row: Row, event: Event, _: dict[str, Any]) -> None:
-    row.state, row.ready_ns, row.held_by = TaskState.READY, event.time_ns, None
+def _ready(row: Row, event: RawEvent) -> None:
+    row.state, row.ready_ns, row.held_by = TaskState.READY, event[1], None
 
 
-def _started(row: Row, event: Event, details: dict[str, Any]) -> None:
-    row.state, row.started_ns, row.held_by = TaskState.RUNNING, event.time_ns, None
-    row.waits = dict(details.get("waits") or {})
+def _started(row: Row, event: RawEvent) -> None:
+    row.state, row.started_ns, row.held_by = TaskState.RUNNING, event[1], None
+    waits = event[7]
+    row.waits = _NOTHING if not waits else waits if isinstance(waits, dict) else {waits[0]: waits[1]}
 
 
-def _paused(row: Row, _: Event, details: dict[str, Any]) -> None:
-    row.state, row.paused_from = TaskState.PAUSED, details.get("from")
+def _paused(row: Row, event: RawEvent) -> None:
+    row.state, row.paused_from = TaskState.PAUSED, _details(event).get("from")
     if row.paused_from != TaskState.RUNNING:
         row.held_by = Wait.PAUSED
 
 
-def _resumed(row: Row, event: Event, details: dict[str, Any]) -> None:
-    row.state, row.paused_from = details.get("to", TaskState.READY), None
+def _resumed(row: Row, event: RawEvent) -> None:
+    row.state, row.paused_from = _details(event).get("to", TaskState.READY), None
     row.held_by = Wait.DEPENDENCY if row.state == TaskState.QUEUED else None
     if row.state == TaskState.READY:
-        row.ready_ns = event.time_ns
+        row.ready_ns = event[1]
 
 
-def _abort_asked(row: Row, _: Event, details: dict[str, Any]) -> None:
-    row.state, row.cause = TaskState.DISPOSING, details.get("cause")
+def _abort_asked(row: Row, event: RawEvent) -> None:
+    row.state, row.cause = TaskState.DISPOSING, _details(event).get("cause")
 
 
-def _starved(row: Row, _: Event, details: dict[str, Any]) -> None:
-    row.starved_ns = details.get("starved_ns", 0)
+def _starved(row: Row, event: RawEvent) -> None:
+    row.starved_ns = _details(event).get("starved_ns", 0)
 
 
-def _placed(row: Row, _: Event, details: dict[str, Any]) -> None:
-    row.place = details
+def _placed(row: Row, event: RawEvent) -> None:
+    row.place = _details(event)
 
 
-def _over(default: str) -> Callable[[Row, Event, dict[str, Any]], None]:
-    def over(row: Row, event: Event, details: dict[str, Any]) -> None:
-        row.state, row.ended_ns, row.held_by = TaskState.DISPOSED, event.time_ns, None
-        row.outcome = details.get("outcome", default)
-        row.cause = details.get("cause")
-        row.root = details.get("root")
-        row.waits = dict(details.get("waits") or row.waits)
+def _over(default: str) -> Callable[[Row, RawEvent], None]:
+    def over(row: Row, event: RawEvent) -> None:
+        row.state, row.ended_ns, row.held_by = TaskState.DISPOSED, event[1], None
+        row.outcome, row.cause, row.root = default, None, None
+        if event[7] is not SUCCESS_DETAILS:
+            details = _details(event)
+            row.outcome = details.get("outcome", default)
+            row.cause, row.root = details.get("cause"), details.get("root")
+            row.waits = details.get("waits") or row.waits
 
     return over
 
 
-_STEPS: Final[dict[str, Callable[[Row, Event, dict[str, Any]], None]]] = {
+_STEPS: Final[dict[str, Callable[[Row, RawEvent], None]]] = {
     Kind.TASK_SUBMITTED: _submitted,
     Kind.TASK_RETRIED: _submitted,
     Kind.TASK_READY: _ready,
@@ -237,12 +279,13 @@ _STEPS: Final[dict[str, Callable[[Row, Event, dict[str, Any]], None]]] = {
 
 def picture(task: Task, seq: int) -> Row:
     """Return the row of a living task as the kernel knows it; to be called under the kernel's lock."""
-    row = Row(task.number, task.id, task.scope.key, task.state, task.priority, dict(task.demand), task.attempt, seq=seq)
-    row.after = [other.number for other in task.after or ()]
-    row.after_ended = [other.number for other in task.after_ended or ()]
+    waits = dict(task.waits or {})
+    row = Row(task.number, task.id, task.scope.key, task.state, task.since - sum(waits.values()))
+    row.priority, row.demand, row.attempt, row.seq = task.priority, dict(task.demand), task.attempt, seq
+    row.after = tuple(other.number for other in task.after or ())
+    row.after_ended = tuple(other.number for other in task.after_ended or ())
     row.periodic = task.periodic.name if task.periodic is not None else None
-    row.paused_from, row.waits = task.paused_from, dict(task.waits or {})
-    row.submitted_ns = task.since - sum(row.waits.values())
+    row.paused_from, row.waits = task.paused_from, waits
     if task.state == TaskState.READY:
         row.ready_ns = task.since
     elif task.pending:

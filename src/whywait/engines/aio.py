@@ -40,7 +40,8 @@ class AsyncioEngine(Engine):
         self._inbox: deque[Handle[Any]] = deque()
         self._woken = False  # the loop will look into the inbox
         self._tasks: dict[Handle[Any], asyncio.Task[None]] = {}  # those that have begun
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finaliser may submit while the loop is found
+        self._is_finding = False
 
     def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run coroutines on this loop from now on; its thread is the caller's."""
@@ -49,7 +50,8 @@ class AsyncioEngine(Engine):
 
     def start(self, handle: Handle[Any]) -> None:
         """Make a task of the coroutine, on the loop."""
-        self._see_to_loop()
+        if (self._loop is None or self._loop.is_closed()) and not self._has_loop([handle]):
+            return
         if threading.get_ident() == self._loop_thread:
             self._begin(handle)
             return
@@ -59,7 +61,8 @@ class AsyncioEngine(Engine):
 
     def start_all(self, handles: list[Handle[Any]]) -> None:
         """Make tasks of the coroutines; from another thread, the inbox takes them over in one undivided step."""
-        self._see_to_loop()
+        if not self._has_loop(handles):
+            return
         if threading.get_ident() == self._loop_thread:
             super().start_all(handles)
             return
@@ -94,23 +97,49 @@ class AsyncioEngine(Engine):
         if handle in self._tasks:
             self.kill(handle)
 
-    def _see_to_loop(self) -> None:
+    def _has_loop(self, handles: list[Handle[Any]]) -> bool:
+        """See to it that there is a loop; if there can be none, the tasks fail."""
         if self._loop is None or self._loop.is_closed():
-            self._find_loop()
+            try:
+                self._find_loop()
+            except (OSError, RuntimeError) as error:  # the system gives no thread, or no files for the loop
+                while handles:
+                    handle = handles.pop(0)
+                    handle._error = error
+                    self.authority.ended(handle, NEVER_RAN)
+                return False
+        return True
 
     def _find_loop(self) -> None:
         with self._lock:
-            if self._loop is not None and not self._loop.is_closed():
+            if self._is_finding:  # it is found by this very thread, further down: what is put into the inbox is seen
                 return
-            running = running_loop()
-            if running is not None:
-                self.use_loop(running)
-                return
-            loop = asyncio.new_event_loop()
-            self._own_thread = threading.Thread(target=self._run_own, args=(loop,), name="whywait-loop", daemon=True)
-            self._own_thread.start()
-            self._loop_thread = self._own_thread.ident or 0
-            self._loop = loop
+            self._is_finding = True
+            try:
+                if self._loop is None or self._loop.is_closed():
+                    self._loop, self._loop_thread = None, 0
+                    self._use_loop_here()
+            finally:
+                self._is_finding = False
+        if self._inbox:
+            self.look_again(len(self._inbox))
+
+    def _use_loop_here(self) -> None:
+        """Use the loop that runs here, or a new one."""
+        running = running_loop()
+        if running is not None:
+            self.use_loop(running)
+            return
+        self._loop = loop = asyncio.new_event_loop()  # before its thread runs: a finaliser there needs no other one
+        thread = threading.Thread(target=self._run_own, args=(loop,), name="whywait-loop", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            self._loop = None
+            loop.close()
+            raise
+        self._own_thread = thread
+        self._loop_thread = thread.ident or 0
 
     def _run_own(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from whywait.kernel.reasons import Placement
 from whywait.kernel.state import Cause, Outcome
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
     from whywait.authority import Authority
     from whywait.handle import Handle
+    from whywait.kernel.reasons import Placement
 
 
 Ended = tuple[str, str | None, bool]  # outcome, cause, may be retried

@@ -46,18 +46,22 @@ class ProcessEngine(Engine):
         if sys.platform == "win32":
             raise ConfigError("the process engine needs the pipes and process groups of POSIX: use another engine")
         require_cloudpickle()
-        self._pump = Pump("whywait-process", self._begin, self._serve, self._tell, self._retire_idle)
+        self._pump = Pump("whywait-process", self._begin, self._serve, self._tell, self._rest)
         self._functions = Functions()
         self._workers: set[WorkerProcess] = set()
         self._idle: deque[WorkerProcess] = deque()
 
     def start(self, handle: Handle[Any]) -> None:
         """Have the pump send the task to a worker."""
-        self._pump.post(handle)
+        self.start_all([handle])
 
     def start_all(self, handles: list[Handle[Any]]) -> None:
         """Have the pump send the tasks to workers."""
-        self._pump.post_all(handles)
+        try:
+            self._pump.post_all(handles)
+        except (OSError, RuntimeError) as error:  # the system gives no thread or no pipe
+            for handle in self._pump.take_back():
+                self.authority.ended(handle, failed(handle, f"nobody could send it to a worker process: {error}", error))
 
     def look_again(self, count: int) -> None:  # noqa: ARG002 - it looks for all
         """Have the pump look for tasks."""
@@ -205,7 +209,12 @@ class ProcessEngine(Engine):
         self._workers.discard(worker)
         return worker.bury()
 
-    def _retire_idle(self, idle_s: float = IDLE_S) -> None:
+    def _rest(self) -> bool:
+        """End the workers that nobody needed for a while; return whether none is left."""
+        self._retire_idle(IDLE_S)
+        return not self._workers
+
+    def _retire_idle(self, idle_s: float) -> None:
         """End the workers that had nothing to do for so long."""
         retiring = []
         before = monotonic() - idle_s

@@ -14,7 +14,7 @@ import select
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from io import FileIO
 from time import monotonic
@@ -44,11 +44,12 @@ Step = Callable[[Any], Served | None]
 class _Turn:
     """The time that one thread leads; ``fd`` is what its present step serves."""
 
-    __slots__ = ("fd", "is_busy", "poll", "steps", "thread")
+    __slots__ = ("fd", "is_busy", "may_end", "poll", "steps", "thread")
 
     def __init__(self) -> None:
         self.fd = -1
         self.is_busy = False
+        self.may_end = False
         self.poll = select.poll()
         self.steps = 0
         self.thread: threading.Thread
@@ -72,9 +73,12 @@ class Pump:
     """
 
     def __init__(
-        self, name: str, begin: Step, serve: Step, tell: Callable[[Any], object], rest: Callable[[], object]
+        self, name: str, begin: Step, serve: Step, tell: Callable[[Any], object], rest: Callable[[], bool | None]
     ) -> None:
-        """Start without a thread; ``rest`` is called whenever nothing has happened for :data:`NAP_S`."""
+        """Start without a thread; ``rest`` is called whenever nothing has happened for :data:`NAP_S`.
+
+        If it returns True, and nothing is watched, the threads end until something is posted again.
+        """
         self._name = name
         self._begin = begin
         self._serve = serve
@@ -86,12 +90,13 @@ class Pump:
         self._inbox: deque[Any] = deque()
         self._lock = threading.Lock()  # decides who leads
         self._turn: _Turn | None = None
+        self._understudy: threading.Thread | None = None
         self._watched: dict[int, Served] = {}  # belongs to who leads
         self._is_asleep = False  # who leads waits, or is about to
         self._understudy_sleeps = False
         self._bell = threading.Event()  # wakes the understudy
-        self._wake_out: FileIO
-        self._wake_in: FileIO  # an object, not a number: once closed it cannot be mistaken for another file
+        self._wake_out: FileIO | None = None
+        self._wake_in: FileIO | None = None  # an object, not a number: once closed it is not mistaken for another file
         self._is_closed = False
 
     def post(self, item: Any) -> None:  # noqa: ANN401 - whatever ``begin`` takes
@@ -115,13 +120,21 @@ class Pump:
         elif self._turn is None:
             self._start()
 
+    def take_back(self) -> Iterator[Any]:
+        """Return what was posted and nobody has begun, one after the other."""
+        with suppress(IndexError):
+            while True:
+                yield self._inbox.popleft()
+
     def close(self) -> None:
         """End the threads; one that is held up ends after its step."""
         with self._lock:
             self._is_closed = True
             turn = self._turn
         self._bell.set()
-        if turn is not None:
+        if turn is None:
+            self._close_pipe()
+        else:
             self._wake()
             if turn.thread is not threading.current_thread():
                 turn.thread.join(JOIN_S)
@@ -130,18 +143,32 @@ class Pump:
         with self._lock:
             if self._turn is not None or self._is_closed:
                 return
-            reading, writing = os.pipe()
-            os.set_blocking(writing, False)
-            self._wake_out, self._wake_in = FileIO(reading), FileIO(writing, "w")
+            if self._wake_out is None:
+                reading, writing = os.pipe()
+                os.set_blocking(writing, False)
+                self._wake_out, self._wake_in = FileIO(reading), FileIO(writing, "w")
             turn = self._turn = _Turn()
             turn.thread = threading.Thread(target=self._lead, args=(turn,), name=self._name, daemon=True)
-        turn.thread.start()
+        try:
+            turn.thread.start()  # without the lock: a finaliser in its first steps may want it
+        except BaseException:
+            if not turn.thread.is_alive():  # the next who posts tries again
+                self._turn = None
+            raise
         self._call_understudy()
 
     def _wake(self) -> None:
         self._is_asleep = False
-        with suppress(ValueError):  # it has ended this moment; one that was woken often enough already takes no more
-            self._wake_in.write(b"w")
+        if self._wake_in is not None:
+            with suppress(ValueError):  # it has ended this moment; one that was woken often enough takes no more
+                self._wake_in.write(b"w")
+
+    def _close_pipe(self) -> None:
+        for end in (self._wake_in, self._wake_out):
+            if end is not None:
+                end.close()
+
+    __del__ = _close_pipe
 
     def _lead(self, turn: _Turn) -> None:
         inbox, later, watched, serve = self._inbox, self.later, self._watched, self._serve
@@ -164,14 +191,13 @@ class Pump:
                 elif not self._step(turn, fd, serve, served):
                     return
         self._tell_all()
-        self._wake_in.close()
-        self._wake_out.close()
+        self._close_pipe()
 
     def _sleep(self, turn: _Turn, limit_s: float) -> list[tuple[int, int]]:
         """Wait until something is to do; return what is readable."""
         self._is_asleep = True
         if self._inbox:  # posted before the line above: nobody wakes us
-            self._is_asleep = False
+            self._get_up()
             return []
         began_s = monotonic()
         events: list[tuple[int, int]] = []
@@ -179,17 +205,21 @@ class Pump:
             while not events and monotonic() - began_s < SPIN_S:
                 events = turn.poll.poll(0)
         events = events or turn.poll.poll(limit_s * 1000)
-        self._is_asleep = False
+        self._get_up()
         self._is_swift = bool(events) and monotonic() - began_s < SWIFT_S
-        if self._understudy_sleeps:
-            self._bell.set()
         if not events and limit_s == NAP_S:
             self._inbox.append(_REST)
         return events
 
+    def _get_up(self) -> None:
+        self._is_asleep = False
+        if self._understudy_sleeps:  # it may have seen that we sleep
+            self._bell.set()
+
     def _begin_turn(self, turn: _Turn) -> None:
         if signal.getsignal(signal.SIGPIPE) == signal.SIG_DFL:  # a write to who is gone must not end the program
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
+        assert self._wake_out is not None, "it is made with the first turn"
         turn.poll.register(self._wake_out, select.POLLIN)
         for fd in self._watched:
             turn.poll.register(fd, select.POLLIN)
@@ -201,13 +231,30 @@ class Pump:
             item = inbox.popleft()
             if item.__class__ is _Watch:
                 self._watch(turn, item.served)
-            elif not self._step(turn, -1, self._take_rest if item is _REST else self._begin, item):
+            elif item is _REST:
+                if not self._step(turn, -1, self._take_rest, turn):
+                    return False
+            elif not self._step(turn, -1, self._begin, item):
                 return False
             del item  # nothing here keeps a task alive
-        return True
+        return not (turn.may_end and self._end_turn(turn))
 
-    def _take_rest(self, _: object) -> None:
-        self._rest()
+    def _take_rest(self, turn: _Turn) -> None:
+        turn.may_end = bool(self._rest())
+
+    def _end_turn(self, turn: _Turn) -> bool:
+        """Let nobody lead until something is posted, if there is nothing to do; return whether that is so."""
+        turn.may_end = False
+        if self._watched or self.later:
+            return False
+        with self._lock:
+            if self._is_closed:
+                return False
+            self._turn = None
+        self._bell.set()
+        if self._inbox:  # posted before the turn had ended: nobody starts another one
+            self._start()
+        return True
 
     def _tell_all(self, _: object = None) -> None:
         self.is_urgent = False
@@ -248,12 +295,16 @@ class Pump:
             turn.poll.register(fd, select.POLLIN)
 
     def _call_understudy(self) -> None:
-        threading.Thread(target=self._stand_by, name=f"{self._name}-understudy", daemon=True).start()
+        self._understudy = threading.Thread(target=self._stand_by, name=f"{self._name}-understudy", daemon=True)
+        try:
+            self._understudy.start()
+        except RuntimeError as error:  # the system gives no more threads; who leads goes on leading
+            log.warning("%s has no understudy: a slow callback may hold up other tasks: %s", self._name, error)
 
     def _stand_by(self) -> None:
         """Look after whoever leads; lead when it is held up."""
         seen, steps = self._turn, -1
-        while not self._is_closed:
+        while not self._is_closed and self._understudy is threading.current_thread():
             self._bell.clear()
             self._understudy_sleeps = True
             if self._is_asleep:  # it sees that we sleep as soon as it wakes
@@ -263,7 +314,8 @@ class Pump:
             self._bell.wait(PATIENCE_S)
             with self._lock:
                 turn = self._turn
-                assert turn is not None, "somebody leads"
+                if turn is None:
+                    return
                 if turn is seen and turn.steps == steps and turn.is_busy and not self._is_closed:
                     self._turn = mine = _Turn()
                     mine.thread = threading.current_thread()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Final
 
@@ -195,6 +194,8 @@ class Admission:
         return next(known, there[0] if there else (None, name))
 
     def _unknown(self, request: Submission, dependency: str, scope: Scope, batch: Batch | None) -> UnknownDependency:
+        from difflib import get_close_matches
+
         prefix = f"{scope.key}/" if "/" in dependency else ""
         names = [prefix + name for name in (*scope.ids, *(name for _, name in batch or ()))]
         near = get_close_matches(dependency, names, 1) if len(names) <= _MANY_NAMES else []

@@ -72,6 +72,12 @@ class Event(NamedTuple):
         """Return a raw event with names."""
         return cls(*raw[:7], details_of(raw))
 
+    def to_raw(self) -> RawEvent:
+        """Return the event as the kernel told it; the opposite of :meth:`of`."""
+        if self.kind == Kind.TASK_STARTED and self.details:
+            return (*self[:7], dict(self.details)["waits"])
+        return (*self[:7], self.details)
+
     @property
     def id(self) -> str | None:
         """The id of the task it is about: the name that the user gave, or the generated one."""

@@ -9,11 +9,11 @@ completions, :meth:`Kernel.fire`, submissions, other commands, :meth:`Kernel.dis
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from whywait.errors import ConfigError, InvalidTransition, QueueFull, Rejected, UnknownTask
 from whywait.kernel import limits as limits_of
-from whywait.kernel import scopes, snapshot, why
+from whywait.kernel import scopes
 from whywait.kernel.events import Details, Kind, RawEvent, outcome_details
 from whywait.kernel.lanes import Aging, Order
 from whywait.kernel.life import BACKOFF, PAUSE, Life
@@ -33,11 +33,13 @@ from whywait.kernel.periodic import Periodic
 from whywait.kernel.periodics import TICK
 from whywait.kernel.repair import repair
 from whywait.kernel.shortcuts import Shortcuts
-from whywait.kernel.snapshot import Snapshot
 from whywait.kernel.starvation import STARVE
 from whywait.kernel.state import Cause, Outcome, ScopeState, TaskState, Wait, task_step
 from whywait.kernel.timers import RUN_TIMEOUT
-from whywait.kernel.why import Why
+
+if TYPE_CHECKING:
+    from whywait.kernel.snapshot import Snapshot
+    from whywait.kernel.why import Why
 
 CANCELLED_DETAILS: Final = (("cause", Cause.CANCELLED),)
 _DEFAULT_LIMITS = Limits()
@@ -474,11 +476,15 @@ class Kernel:
 
     def why(self, now: int, task: Task, earlier: Sequence[Task] = ()) -> Why:
         """Return why a task waits, or what it does, or how its wait divided; ``earlier``: the attempts before it."""
-        return why.explain(self._life, now, task, earlier)
+        from whywait.kernel.why import explain
+
+        return explain(self._life, now, task, earlier)
 
     def snapshot(self, now: int, scope: Scope | None = None) -> Snapshot:
         """Return an immutable picture of everything, or of one scope and what is below it."""
-        return snapshot.take(self._life, now, scope or self.root)
+        from whywait.kernel.snapshot import take
+
+        return take(self._life, now, scope or self.root)
 
     def find(self, name: str, scope: Scope | None = None) -> Task | str:
         """Return the living task of a name, or the outcome of a finished one; ``scope/name`` finds it anywhere."""

@@ -21,6 +21,7 @@ Demand = tuple[tuple[str, int], ...]
 
 LOWEST: Final = 0
 HIGHEST: Final = 100
+LONGEST_S: Final = 10 * 365 * 86_400  # ten years: a duration that is longer is a slip of the keyboard
 GENERATED_ID_PREFIX: Final = "@"
 _NUMBER_OF_GENERATED_ID: Final = re.compile(r"[@#]([0-9]{1,20})\Z")  # of a task without a name, of an iteration
 _WELL_KNOWN: Final = ("cpu", "ram", "vram")

@@ -19,7 +19,6 @@ from whywait.workflow.expand import as_word
 Schema = dict[str, Any]
 Plain = str | int | float | bool
 
-LONGEST_S: Final = 10 * 365 * 86_400  # ten years: what is longer is a slip
 _LARGEST: Final = 1 << 62
 _MOST_SLOTS: Final = 1_000_000
 _NAME: Final = re.compile(r"\w[\w .+-]{0,99}")
@@ -45,23 +44,15 @@ def task_name(value: object) -> str:
     raise ConfigError(f"{shown(value)} is no name: expected letters, digits and the signs . _ + - within, up to 100")
 
 
-def duration_ns(value: object) -> int:
-    """Check for a duration of at most ten years."""
-    ns = parse_duration_ns(value)
-    if ns > LONGEST_S * NS_PER_S:
-        raise ConfigError(f"{shown(value)} is not allowed: expected at most ten years")
-    return ns
-
-
 def _above_zero_ns(value: object) -> int:
-    ns = duration_ns(value)
+    ns = parse_duration_ns(value)
     if ns <= 0:
         raise ConfigError(f"{shown(value)} is not allowed: expected a duration above 0")
     return ns
 
 
 def _tick_ns(value: object) -> int:
-    ns = duration_ns(value)
+    ns = parse_duration_ns(value)
     if ns < NS_PER_S // 1000:
         raise ConfigError(f"{shown(value)} is not allowed: expected 1 ms or more")
     return ns
@@ -187,7 +178,7 @@ def _retry(value: object) -> Retry:
 
 
 def _seconds(value: object) -> float:
-    return duration_ns(value) / NS_PER_S
+    return parse_duration_ns(value) / NS_PER_S
 
 
 def _cpu(value: object) -> int:
@@ -250,7 +241,7 @@ _RETRY_FIELD: Final = Field(
 _POLICY: Final[Fields] = {
     "timeout": Field(optional(_above_zero_ns), _none_or(_DURATION), "how long a task may run"),
     "retry": _RETRY_FIELD,
-    "max_wait": Field(optional(duration_ns), _none_or(_DURATION), "how long a task may be ready without starting"),
+    "max_wait": Field(optional(parse_duration_ns), _none_or(_DURATION), "how long it may be ready without starting"),
 }
 _DEMAND: Final[Fields] = {
     "cpu": Field(_cpu, {"anyOf": [_whole_schema(0, _MOST_SLOTS), _PLACEHOLDER]}, "processors it uses"),
@@ -337,7 +328,7 @@ SCOPE: Final[Fields] = {
     "max_spawn": Field(optional(whole(0)), _LIMIT, "how many tasks it accepts in its life"),
     **_LIMITS,
     **_POLICY,
-    "grace": Field(duration_ns, _DURATION, "how long a task that is asked to end may take"),
+    "grace": Field(parse_duration_ns, _DURATION, "how long a task that is asked to end may take"),
 }
 SCHEDULER: Final[Fields] = {
     "order": _choice("aging", "strict"),
@@ -348,8 +339,8 @@ SCHEDULER: Final[Fields] = {
     **_LIMITS,
     **_POLICY,
     "starvation_timeout": Field(_above_zero_ns, _DURATION, "when starvation is reported"),
-    "pause_timeout": Field(duration_ns, _DURATION, "how long a running task may take to park"),
-    "grace": Field(duration_ns, _DURATION, "how long a task that is asked to end may take"),
+    "pause_timeout": Field(parse_duration_ns, _DURATION, "how long a running task may take to park"),
+    "grace": Field(parse_duration_ns, _DURATION, "how long a task that is asked to end may take"),
 }
 BUDGET: Final[Fields] = {
     "cpu": Field(optional(_cpu), _none_or(_whole_schema(0, _MOST_SLOTS)), "processors"),

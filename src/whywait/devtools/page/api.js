@@ -51,13 +51,20 @@ export class Connection {
       this.info = info;
       await (info.mode === "saved" ? this.#readEvents() : this.#readTasks());
       if (this.#stopped) return;
-      if (info.mode === "saved") this.changed("saved");
-      else this.#follow();
+      if (info.mode === "saved") {
+        this.#takeLimits(await get("/api/snapshot"));
+        this.changed("saved");
+      } else this.#follow();
     } catch (error) {
       if (this.#stopped) return;
       this.changed("disconnected", error);
       setTimeout(() => this.open(), 1000);
     }
+  }
+
+  /** Of a saved run the picture tells the limits, if they are known, and nothing else. */
+  #takeLimits(snapshot) {
+    if (snapshot.slots.limit !== null || snapshot.budget.length) this.store.setSnapshot(snapshot);
   }
 
   close() {
@@ -77,7 +84,8 @@ export class Connection {
     this.store.seq = Math.max(this.store.seq, 0);
     this.since = Math.min(seq, this.store.events.at(-1)?.seq ?? seq);
     await this.refresh();
-    if (!this.store.events.length) await this.#readEvents(Math.max(0, seq - 5000), seq); // notes, lanes, scopes
+    if (this.store.events.length) return;
+    await this.#readEvents(this.info.finished ? 0 : Math.max(0, seq - 5000), seq); // notes, lanes, scopes
   }
 
   async #readEvents(since = 0, until = Infinity) {
@@ -94,10 +102,11 @@ export class Connection {
   }
 
   #follow() {
-    const source = new EventSource(`/api/events?since=${this.store.seq || this.since}`);
+    const source = new EventSource(`/api/events?snapshots=yes&since=${this.store.seq || this.since}`);
     this.#source = source;
     source.onopen = () => this.changed("live");
     source.onmessage = (message) => this.store.apply(JSON.parse(message.data));
+    source.addEventListener("snapshot", (message) => this.store.setSnapshot(JSON.parse(message.data)));
     source.addEventListener("skipped", (message) => {
       const { skipped, to } = JSON.parse(message.data);
       this.store.skipped += skipped;

@@ -65,7 +65,7 @@ const REASONS = {
 export const reasonText = (cause) => REASONS[cause] ?? cause;
 
 const SHORT = {
-  slot: "slot", slot_higher: "slot ↑", scope_slots: "scope slots", scope_state: "suspended", held_back: "held back",
+  slot: "slot", slot_higher: "higher priority", scope_slots: "scope slots", scope_state: "suspended", held_back: "held back",
   dependency: "dependency", backoff: "backoff", overlap: "overlap", paused: "paused",
 };
 

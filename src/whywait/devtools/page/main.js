@@ -17,7 +17,7 @@ import * as timeline from "./view-timeline.js";
 
 const VIEWS = [["lanes", "Lanes", lanes], ["timeline", "Timeline", timeline], ["graph", "Graph", graph], ["budget", "Budget", budget], ["periodics", "Periodics", periodics], ["failures", "Failures", failures], ["scopes", "Scopes", scopes]];
 const RENDER_MS = 250;
-const SNAPSHOT_MS = 1000;
+const RENDER_SHARE = 0.05; // of the time: who shows a lot shows it less often, and moves as smoothly
 const DETAIL_MS = 1000;
 const THEME = "whywait-theme";
 const DARK = matchMedia("(prefers-color-scheme: dark)");
@@ -26,12 +26,10 @@ const at = (id) => document.getElementById(id);
 const store = new Store();
 const state = {
   view: "lanes", selected: null, detail: null, detailAt: 0, failure: null, status: "connecting", frozenNs: null,
-  text: "", active: 0, notice: null, token: takeToken(), rendered: -1, renderedAt: 0,
+  text: "", active: 0, notice: null, token: takeToken(), rendered: -1, restUntil: 0,
 };
 let connection = new Connection(store, (status) => {
   state.status = status;
-  if (status === "disconnected") state.lostAt ??= performance.now();
-  else state.lostAt = null;
   draw(true);
 });
 
@@ -56,12 +54,13 @@ function context() {
 function draw(force = false) {
   if (state.frozenNs !== null && !force) return;
   const moving = state.status === "live";
-  if (!force && !moving && state.rendered === store.version) return;
+  const began = performance.now();
+  if (!force && (began < state.restUntil || (!moving && state.rendered === store.version))) return;
   state.rendered = store.version;
-  state.renderedAt = performance.now();
   const all = context();
   show(at("bar"), bar(all));
   show(at("tabs"), tabs());
+  document.title = connection.info?.name ? `${connection.info.name} · whywait` : "whywait";
   show(at("notice"), notice());
   const main = at("main");
   const [, , view] = VIEWS.find(([name]) => name === state.view);
@@ -75,6 +74,7 @@ function draw(force = false) {
     view.after?.(main, all);
   }
   drawPanel(all);
+  state.restUntil = began + (performance.now() - began) / RENDER_SHARE;
 }
 
 function drawPanel(all) {
@@ -160,7 +160,7 @@ async function refreshDetail() {
   if (state.selected === null || state.status !== "live" || state.frozenNs !== null) return;
   state.detailAt = performance.now();
   try {
-    state.detail = await get(`/api/tasks/${state.selected}`);
+    state.detail = await get(`/api/tasks/@${state.selected}`);
     for (const row of [state.detail.task, ...state.detail.attempts, ...state.detail.awaits, ...state.detail.awaited_by]) store.addRow(row);
   } catch {
     state.detail = null; // it ended too long ago: what this page has seen of it stays
@@ -183,8 +183,10 @@ async function change(what) {
 
 function toView(name) {
   state.view = name;
+  history.replaceState(null, "", `#${name}`);
   draw(true);
-  at("main").scrollTo?.(0, 0);
+  window.scrollTo(0, 0);
+  at("tabs").querySelector("[aria-current]").scrollIntoView({ block: "nearest", inline: "center" });
 }
 
 async function openFile(file) {
@@ -250,7 +252,7 @@ document.addEventListener("click", (event) => {
   }
   const { dataset } = target;
   if (dataset.do) DOINGS[dataset.do]();
-  else if (dataset.act) change(() => act("POST", `/api/tasks/${dataset.number}/${dataset.act}`));
+  else if (dataset.act) change(() => act("POST", `/api/tasks/@${dataset.number}/${dataset.act}`));
   else if (dataset.verb) {
     if (dataset.verb !== "dispose" || confirm(`Dispose of scope ${dataset.scope}? Everything inside it ends.`)) change(() => act("POST", `/api/scopes/${encodeURIComponent(dataset.scope)}/${dataset.verb}`));
   } else if (dataset.periodic) change(() => act("PUT", `/api/periodics/${encodeURIComponent(dataset.periodic)}`, { enabled: dataset.enabled !== "true" }));
@@ -287,7 +289,8 @@ document.addEventListener("keydown", (event) => {
   if (event.target.id === "search") return searchKey(event);
   if (event.target.closest("input, textarea")) return;
   const index = Number(event.key) - 1;
-  if (VIEWS[index] && event.target.nodeName !== "CANVAS") toView(VIEWS[index][0]);
+  if (VIEWS[index]) toView(VIEWS[index][0]);
+  else if (state.view === "timeline" && timeline.press(event.key)) event.preventDefault();
   else if (event.key === "/") {
     event.preventDefault();
     at("search").focus();
@@ -336,6 +339,7 @@ document.addEventListener("drop", (event) => {
 // Beginning
 
 setTheme();
+if (VIEWS.some(([name]) => `#${name}` === location.hash)) state.view = location.hash.slice(1);
 DARK.addEventListener("change", setTheme);
 draw(true);
 connection.open();
@@ -344,7 +348,6 @@ setInterval(() => {
 }, RENDER_MS);
 setInterval(() => {
   if (document.hidden || state.status !== "live" || state.frozenNs !== null) return;
-  connection.refresh().catch(() => {}); // the stream notices too, and says so
   if (performance.now() - state.detailAt > DETAIL_MS - 50) refreshDetail();
-}, SNAPSHOT_MS);
-window.whywait = { store, state }; // for whoever looks with the browser's own tools
+}, DETAIL_MS);
+window.whywait = { store, state, choose }; // for whoever looks with the browser's own tools

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { amount, count, demand, placeName, priorityName, reasonName, reasonText, reasonVar, time } from "./format.js";
-import { priorityBadge, reasonChip, stack, statePill, taskLink } from "./parts.js";
+import { priorityBadge, reasonChip, statePill, taskLink, waitDivision } from "./parts.js";
 import { holdsSlot } from "./store.js";
 
 /** `detail` is the server's answer for this task, null while it is not there or if there is no server. */
@@ -21,7 +21,7 @@ export function render({ store, now, control, detail, failure }, task) {
       failure ? h("p", { class: "bad", role: "alert" }, failure) : null),
     whySection(store, task, why, now),
     waitSection(store, task, why, now),
-    neighbours("Waits for", store.awaits(task), "nothing: it has no dependencies"),
+    neighbours("Depends on", store.awaits(task), "nothing"),
     neighbours("Awaited by", store.awaitedBy(task)),
     attempts(store, task, now),
     streams(detail?.story ?? store.story(task), detail?.streams, now),
@@ -132,21 +132,18 @@ function ended(task) {
 function blockedBy(store, task) {
   const behind = [];
   for (const other of store.tasks.values()) {
-    const reason = other.outcome ? null : store.reason(other);
-    if (reason && reason !== "slot" && store.holders(other, reason).includes(task)) behind.push(other);
+    const reason = store.reason(other);
+    if (store.tellsWho(reason) && store.holders(other, reason).includes(task)) behind.push(other);
     if (behind.length > 50) break;
   }
-  return behind.length ? h("p", null, `${behind.length > 50 ? "more than 50" : count(behind.length)} wait for what it holds: `, links(behind, 5)) : null;
+  return behind.length ? h("p", null, `${behind.length > 50 ? "more than 50" : count(behind.length)} ${behind.length === 1 ? "waits" : "wait"} for what it holds: `, links(behind, 5)) : null;
 }
 
 function waitSection(store, task, why, now) {
-  const waits = Object.entries(why?.breakdown ?? task.waits).filter(([, ns]) => ns > 0).sort((a, b) => b[1] - a[1]);
+  const waits = Object.entries(why?.breakdown ?? task.waits).filter(([, ns]) => ns > 0);
   if (!waits.length) return task.started_ns === null ? null : h("section", null, h("h3", null, "Its wait"), h("p", { class: "quiet" }, "It did not wait."));
   const total = waits.reduce((sum, [, ns]) => sum + ns, 0);
-  return h("section", null, h("h3", null, `Its wait: ${time(total)}`),
-    stack(waits.map(([cause, ns]) => [ns, reasonVar(cause), `${time(ns)} ${reasonName(cause)}`])),
-    h("ul", { class: "parts" }, waits.map(([cause, ns]) => h("li", null, reasonChip(cause), h("span", { class: "num" }, time(ns)),
-      h("span", { class: "quiet" }, `${Math.round((100 * ns) / total)} %`)))));
+  return h("section", null, h("h3", null, `Its wait: ${time(total)}`), waitDivision(waits));
 }
 
 function neighbours(title, tasks, none) {

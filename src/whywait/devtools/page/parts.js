@@ -1,7 +1,7 @@
 // Small pieces that several views share.
 
 import { h } from "./dom.js";
-import { priorityName, reasonName, reasonText, reasonVar, stateName, stateVar } from "./format.js";
+import { priorityName, reasonName, reasonText, reasonVar, stateName, stateVar, time } from "./format.js";
 
 /** A coloured chip that says what is waited for, and for whom. */
 export function reasonChip(reason, holders = []) {
@@ -48,6 +48,36 @@ export function stack(parts, total = parts.reduce((sum, [value]) => sum + value,
     ),
   );
 }
+
+/** How waiting divides by cause: [[cause, ns], ...]. */
+export function waitDivision(waits) {
+  const sorted = [...waits].sort((a, b) => b[1] - a[1]);
+  const total = sorted.reduce((sum, [, ns]) => sum + ns, 0);
+  return [
+    stack(sorted.map(([cause, ns]) => [ns, reasonVar(cause), `${time(ns)} ${reasonName(cause)}`])),
+    h("ul", { class: "parts" }, sorted.map(([cause, ns]) => h("li", { "data-key": cause }, reasonChip(cause), h("span", { class: "num" }, time(ns)),
+      h("span", { class: "quiet share" }, `${Math.round((100 * ns) / total)} %`)))),
+  ];
+}
+
+/** What colours mean: [[text, CSS variable, title], ...]. */
+export const legend = (about, keys) =>
+  h("span", { class: "legend" }, h("span", { class: "quiet" }, about), keys.map(([text, colour, title]) =>
+    h("span", { class: "key", "data-key": text, title }, h("span", { class: "dot", style: { "--chip": `var(${colour})` } }), text)));
+
+/** What the colours of tasks mean, for the states that there are. */
+export function stateLegend(tasks) {
+  const states = new Map();
+  for (const task of tasks) states.set(stateVar(task), stateName(task));
+  return legend("tasks", [...states].map(([colour, text]) => [text, colour]).sort());
+}
+
+/** The head of a table; the columns from `first` to `last` hold numbers. */
+export const columnHeads = (texts, first, last) =>
+  h("thead", null, h("tr", null, texts.map((text, index) => h("th", { scope: "col", class: index >= first && index <= last ? "num" : null }, text))));
+
+/** A number in a table; where there is no room for columns its label stands before it. */
+export const cell = (label, value, props) => h("td", { class: "num", "data-label": label, ...props }, value);
 
 /** What a view shows that has nothing to show. */
 export const empty = (title, text) => h("div", { class: "empty" }, h("strong", null, title), h("p", null, text));

@@ -1,9 +1,12 @@
 // A saved run: events as JSON Lines, or a JSON document with a list of events.
 
+const RECORD = '{"whywait record"';
+
 /** Return the events in the text of a file; throws an Error that says what is wrong with it. */
 export function parseEvents(text) {
   const trimmed = text.trimStart();
   if (!trimmed) throw new Error("the file is empty");
+  if (trimmed.startsWith(RECORD)) throw new Error("it is a record, from which the events have to be made again: `whywait serve FILE` does so and opens it here");
   const whole = trimmed.startsWith("[") || isOneDocument(trimmed) ? JSON.parse(trimmed) : null;
   const rows = whole === null ? parseLines(trimmed) : Array.isArray(whole) ? whole : whole.events;
   if (!Array.isArray(rows)) throw new Error("the file holds no list of events");

@@ -8,6 +8,9 @@ const KEPT_NOTES = 500;
 export const laneKey = (priority, scope, demand) =>
   `${priority}|${scope}|${JSON.stringify(Object.entries(demand ?? {}).sort())}`;
 
+/** The lane of a task, which it never changes: found once. */
+export const laneOf = (task) => (task.lane ??= laneKey(task.priority, task.scope, task.demand));
+
 /** Generated ids, as the kernel makes them. */
 const generatedId = (number) => `@${String(number).padStart(10, "0")}`;
 
@@ -115,11 +118,11 @@ export class Store {
   }
 
   #scope(event, details) {
+    if (!event.scope) return; // the authority's own, which holds all others
     const scope = this.scopes.get(event.scope) ?? { key: event.scope, parent: null };
     if (event.kind === "SCOPE_CREATED") scope.parent = details.parent ?? null;
     const state = event.kind.slice(6);
     scope.state = { CREATED: "INIT", RESUMED: "RUNNING" }[state] ?? state;
-    scope.since_ns = event.time_ns;
     this.scopes.set(event.scope, scope);
   }
 
@@ -172,7 +175,7 @@ export class Store {
   reason(task) {
     if (task.outcome || holdsSlot(task)) return null;
     if (task.state !== "READY") return task.held_by ?? "dependency";
-    return this.laneCauses.get(laneKey(task.priority, task.scope, task.demand))?.cause ?? "slot";
+    return this.laneCauses.get(laneOf(task))?.cause ?? "slot";
   }
 
   /** The newest attempt of a task that once had this number. */
@@ -199,14 +202,19 @@ export class Store {
   /** Who holds what a waiting task waits for: running tasks, or unmet dependencies. */
   holders(task, reason = this.reason(task)) {
     if (reason === "dependency") return this.awaits(task).filter((other) => !other.outcome);
-    if (reason === "overlap") return this.running().filter((other) => other.periodic && other.periodic === task.periodic);
-    if (reason === "slot") return this.running();
-    if (reason === "slot_higher") return this.running().filter((other) => other.priority > task.priority);
-    if (reason === "scope_slots") {
-      const lane = this.laneCauses.get(laneKey(task.priority, task.scope, task.demand));
-      return this.running().filter((other) => this.#inScope(other.scope, lane?.of ?? task.scope));
-    }
-    return this.running().filter((other) => other.demand[reason]);
+    const running = this.running();
+    if (reason === "overlap") return running.filter((other) => other.periodic && other.periodic === task.periodic);
+    if (reason === "slot") return running;
+    const key = `${reason} ${laneOf(task)}`; // the same for all tasks of a lane
+    if (!this.holdersNow.has(key)) this.holdersNow.set(key, running.filter(this.#holds(task, reason)));
+    return this.holdersNow.get(key);
+  }
+
+  #holds(task, reason) {
+    if (reason === "slot_higher") return (other) => other.priority > task.priority;
+    if (reason !== "scope_slots") return (other) => other.demand[reason];
+    const scope = this.laneCauses.get(laneOf(task))?.of ?? task.scope;
+    return (other) => this.#inScope(other.scope, scope);
   }
 
   #inScope(key, wanted) {
@@ -214,10 +222,16 @@ export class Store {
     return false;
   }
 
+  /** Whether a task that waits for this can be told who holds it up: every runner has a slot, that tells nothing. */
+  tellsWho(reason) {
+    return reason !== null && reason !== "slot" && reason !== "slot_higher";
+  }
+
   /** Tasks that hold a slot, in start order. */
   running() {
     if (this.runningAt !== this.version) {
       this.runningAt = this.version;
+      this.holdersNow = new Map();
       this.runningNow = [];
       for (const task of this.tasks.values()) if (!task.outcome && holdsSlot(task)) this.runningNow.push(task);
       this.runningNow.sort((a, b) => a.started_ns - b.started_ns);

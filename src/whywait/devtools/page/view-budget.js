@@ -19,10 +19,10 @@ function gatesOf(store) {
   const picture = store.snapshot;
   const gates = picture ? [{ ...picture.slots, name: "slots" }, ...picture.budget] : [];
   if (!picture) {
-    gates.push({ name: "slots", limit: null, soft: false });
+    gates.push({ name: "slots", limit: null, soft: false, unknown: true });
     const names = new Set();
     for (const task of store.tasks.values()) for (const name of Object.keys(task.demand)) names.add(name);
-    gates.push(...[...names].sort().map((name) => ({ name, limit: null, soft: name === "ram" || name === "vram" })));
+    gates.push(...[...names].sort().map((name) => ({ name, limit: null, soft: name === "ram" || name === "vram", unknown: true })));
   }
   return gates.filter((gate) => gate.name === "slots" || gate.limit !== null || !picture);
 }
@@ -40,7 +40,7 @@ function gauge(store, gate, running, now) {
   const show = (value) => amount(gate.name, value, limit);
   return h("article", { class: "gauge", "data-key": gate.name },
     h("header", null, h("strong", { class: "name" }, gate.name),
-      h("span", { class: "tag" }, gate.limit === null ? "no limit" : gate.soft ? "soft" : "hard"),
+      h("span", { class: "tag" }, gate.limit === null ? (gate.unknown ? "limit not known" : "no limit") : gate.soft ? "soft" : "hard"),
       h("span", { class: "num" }, gate.limit === null ? `${show(used)} in use` : `${show(used)} of ${show(gate.limit)}`)),
     h("div", { class: used > limit ? "meter over" : "meter", role: "meter", "aria-label": gate.name, "aria-valuemin": 0, "aria-valuemax": limit, "aria-valuenow": used },
       holders.slice(0, 40).map(([task, need], index) =>

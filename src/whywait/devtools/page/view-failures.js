@@ -42,9 +42,10 @@ export function render({ store, now, selected }) {
   const known = new Set(roots.map((task) => task.id));
   for (const [root, tasks] of taken) if (!known.has(root)) roots.push(...tasks);
   if (!roots.length && !store.notes.length) return [empty("No failures, no drops", "Whatever goes wrong shows up here with its root cause.")];
+  const fallen = roots.reduce((sum, task) => sum + (taken.get(task.id)?.length ?? 0), 0);
   roots.sort((a, b) => b.ended_ns - a.ended_ns);
   return [
-    roots.length ? h("section", { "data-key": "failures" }, heading("Failures and drops", count(roots.length)),
+    roots.length ? h("section", { "data-key": "failures" }, heading("Failures and drops", count(roots.length), fallen ? h("span", { class: "hint" }, `took down ${count(fallen)} that depended on them`) : null),
       h("ul", { class: "rows" }, roots.slice(0, SHOWN).map((task) => failure(store, task, taken.get(task.id) ?? [], now, selected))),
       roots.length > SHOWN ? h("p", { class: "quiet" }, `and ${count(roots.length - SHOWN)} more`) : null) : null,
     store.notes.length ? h("section", { "data-key": "notes" }, heading("Refused and skipped", count(store.notes.length)),
@@ -86,7 +87,7 @@ function failure(store, task, victims, now, selected) {
 
 function note({ key, event, times, cause }, now) {
   const what = { TASK_DROPPED: "dropped at submit", TASK_REJECTED: "rejected at submit", PERIODIC_SKIPPED: "tick skipped", PERIODIC_DISABLED: "periodic off" }[event.kind];
-  return h("li", { "data-key": key, class: "line" }, h("span", { class: "state" }, what),
+  return h("li", { "data-key": key, class: "line note" }, h("span", { class: "state" }, what),
     h("span", { class: "name" }, event.name ?? "(unnamed)"), times > 1 ? h("b", null, `×${count(times)}`) : null,
     h("span", { class: "quiet" }, event.scope), h("code", null, cause),
     h("span", { class: "quiet grow" }, TEXTS[cause] ?? ""), h("span", { class: "num" }, `${time(now - event.time_ns)} ago`));

@@ -2,7 +2,7 @@
 
 import { h, s } from "./dom.js";
 import { count, stateName, stateVar } from "./format.js";
-import { empty, heading } from "./parts.js";
+import { empty, heading, stateLegend } from "./parts.js";
 
 const FOLD_ABOVE = 60;
 const FAMILY = 3;
@@ -32,7 +32,7 @@ export function render({ store, selected }) {
   return [h("section", null,
     heading("Graph", `${count(tasks.length)} tasks`, h("span", { class: "hint" }, near
       ? `${count(near.up.size)} upstream, ${count(near.down.size)} downstream of ${chosen.label}` : "choose a task to see what it needs and what needs it"),
-    opened.size ? h("button", { type: "button", "data-fold": "*" }, "fold all") : null),
+    stateLegend(tasks), opened.size ? h("button", { type: "button", "data-fold": "*" }, "fold all") : null),
     h("div", { class: "graph" },
       s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Dependency graph" },
         s("g", { class: "edges" }, edges.filter(([a, b]) => a.placed && b.placed).map(([a, b, kind]) => edge(a, b, kind, near, chosen))),
@@ -168,7 +168,7 @@ function box(node, near, chosen) {
   });
   const text = one ? `${one.id}: ${stateName(one)}` : `${node.label} ${node.tasks.length} tasks, press to unfold`;
   return s("g", {
-    class: `node ${side}`, transform: `translate(${node.x},${node.y})`, tabindex: 0, role: "button", "aria-label": text,
+    class: `node item ${side}`, transform: `translate(${node.x},${node.y})`, tabindex: 0, role: "button", "aria-label": text,
     "data-key": node.key, "data-task": one ? one.number : null, "data-fold": one ? null : node.family,
   },
     s("title", null, text), s("rect", { class: "box", width: BOX.w, height: BOX.h, rx: 6 }),

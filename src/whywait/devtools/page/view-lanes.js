@@ -2,22 +2,21 @@
 
 import { h } from "./dom.js";
 import { count, demand, placeName, reasonText, reasonVar, time } from "./format.js";
-import { empty, heading, names, priorityBadge, reasonChip, stack, statePill } from "./parts.js";
-import { holdsSlot, laneKey } from "./store.js";
+import { empty, heading, names, priorityBadge, reasonChip, stack, statePill, waitDivision } from "./parts.js";
+import { holdsSlot, laneKey, laneOf } from "./store.js";
 
 const SHOWN_LANES = 60;
 const SHOWN_IN_LANE = 10; // as many as the snapshot tells the effective priority of
 const SHOWN_NOT_READY = 60;
 const SHOWN_RUNNING = 48;
+const SHOWN_LONGEST = 15;
 
 export function render({ store, now, selected }) {
   const waiting = [];
   for (const task of store.tasks.values()) if (!task.outcome && !holdsSlot(task)) waiting.push(task);
   const running = store.running();
   if (!running.length && !waiting.length) {
-    return [store.tasks.size
-      ? empty("Nothing runs and nothing waits", "Everything submitted so far has ended. The other views tell how it went.")
-      : empty("No tasks yet", "As soon as one is submitted it shows up here.")];
+    return store.tasks.size ? lookBack(store, selected) : [empty("No tasks yet", "As soon as one is submitted it shows up here.")];
   }
   const reasons = new Map(waiting.map((task) => [task, store.reason(task)]));
   return [
@@ -28,12 +27,36 @@ export function render({ store, now, selected }) {
   ];
 }
 
+/** When nothing runs and nothing waits: where the waiting went, and who waited longest. */
+function lookBack(store, selected) {
+  const causes = new Map();
+  const waiters = [];
+  for (const task of store.tasks.values()) {
+    const waited = Object.values(task.waits).reduce((sum, ns) => sum + ns, 0);
+    if (waited > 0) waiters.push([task, waited]);
+    for (const [cause, ns] of Object.entries(task.waits)) causes.set(cause, (causes.get(cause) ?? 0) + ns);
+  }
+  if (!waiters.length) return [empty("Nothing runs and nothing waits", "Everything submitted so far has ended, and nothing had to wait.")];
+  waiters.sort((a, b) => b[1] - a[1]);
+  const all = waiters.reduce((sum, [, ns]) => sum + ns, 0);
+  return [
+    h("section", { "data-key": "over" }, heading("Where the waiting went", time(all), h("span", { class: "hint" }, "nothing runs and nothing waits; all tasks together")),
+      waitDivision([...causes])),
+    h("section", { "data-key": "longest" }, heading("Who waited longest"),
+      h("ul", { class: "rows" }, waiters.slice(0, SHOWN_LONGEST).map(([task, ns]) => h("li", { "data-key": `o${task.number}` }, h("button", {
+        class: "line item", type: "button", "data-task": task.number, "aria-pressed": String(task.number === selected),
+      }, h("span", { class: "name" }, task.id), reasonChip(longest(task)), statePill(task), h("span", { class: "quiet grow" }, task.scope),
+        h("span", { class: "num" }, time(ns))))))),
+  ];
+}
+
+const longest = (task) => Object.entries(task.waits).reduce((a, b) => (b[1] > a[1] ? b : a))[0];
+
 function runningSection(store, running, reasons, now, selected) {
   const slots = store.snapshot?.slots.limit;
   const blocks = new Map();
   for (const [task, reason] of reasons) {
-    if (reason === "slot" || reason === "slot_higher") continue; // every runner holds a slot: that tells nothing
-    for (const holder of store.holders(task, reason)) blocks.set(holder, (blocks.get(holder) ?? 0) + 1);
+    if (store.tellsWho(reason)) for (const holder of store.holders(task, reason)) blocks.set(holder, (blocks.get(holder) ?? 0) + 1);
   }
   return h("section", { "data-key": "running" },
     heading("Running", slots ? `${count(running.length)} of ${count(slots)} slots` : count(running.length)),
@@ -48,7 +71,7 @@ function runningSection(store, running, reasons, now, selected) {
         h("span", { class: "row sub" }, priorityBadge(task.priority), h("span", { class: "scope" }, task.scope),
           Object.keys(task.demand).length ? h("span", { class: "holds" }, demand(task.demand)) : null),
         task.place ? h("span", { class: "sub quiet" }, `on ${placeName(task.place)}`) : null,
-        blocks.has(task) ? h("span", { class: "blocks sub" }, `${count(blocks.get(task))} wait for what it holds`) : null))),
+        blocks.has(task) ? h("span", { class: "blocks sub" }, `${count(blocks.get(task))} ${blocks.get(task) === 1 ? "waits" : "wait"} for what it holds`) : null))),
     running.length > SHOWN_RUNNING ? h("p", { class: "quiet" }, `and ${count(running.length - SHOWN_RUNNING)} more`) : null);
 }
 
@@ -86,7 +109,7 @@ function lanesSection(store, ready, now, selected) {
   const pictured = new Map((store.snapshot?.lanes ?? []).map((lane) => [laneKey(lane.priority, lane.scope, lane.demand), lane]));
   const lanes = new Map();
   for (const task of ready) {
-    const key = laneKey(task.priority, task.scope, task.demand);
+    const key = laneOf(task);
     const lane = lanes.get(key) ?? { key, priority: task.priority, scope: task.scope, demand: task.demand, tasks: [] };
     lane.tasks.push(task);
     lanes.set(key, lane);
@@ -94,7 +117,7 @@ function lanesSection(store, ready, now, selected) {
   const sorted = [...lanes.values()].sort((a, b) => b.priority - a.priority || a.scope.localeCompare(b.scope));
   if (!sorted.length) return null;
   return h("section", { "data-key": "lanes" },
-    heading("Lanes", `${count(sorted.length)}`, h("span", { class: "hint" }, "READY tasks in the order in which they will start")),
+    heading("Lanes", `${count(sorted.length)}`, h("span", { class: "hint" }, "READY tasks; each lane starts in this order")),
     sorted.slice(0, SHOWN_LANES).map((lane) => laneRow(store, lane, pictured.get(lane.key), now, selected)),
     sorted.length > SHOWN_LANES ? h("p", { class: "quiet" }, `and ${count(sorted.length - SHOWN_LANES)} more lanes`) : null);
 }

@@ -2,7 +2,9 @@
 
 import { h } from "./dom.js";
 import { count, time } from "./format.js";
-import { empty, heading } from "./parts.js";
+import { cell, columnHeads, empty, heading } from "./parts.js";
+
+const COLUMNS = ["Periodic", "On", "Every", "Next run", "Last run", "Runs", "Skipped", "Failures in a row", "Lately"];
 
 export function render({ store, now, control, live }) {
   const told = new Map([...store.periodics.values()].map((periodic) => [periodic.runtime_id, periodic]));
@@ -12,8 +14,7 @@ export function render({ store, now, control, live }) {
   if (!list.length) return [empty("No periodic tasks", "scope.periodic(fn, every=...) adds one.")];
   return [h("section", null, heading("Periodic tasks", count(list.length)), h("div", { class: "wide" },
     h("table", null,
-      h("thead", null, h("tr", null, ["Periodic", "On", "Every", "Next run", "Last run", "Runs", "Skipped", "Failures in a row", "Lately"]
-        .map((text, index) => h("th", { scope: "col", class: index > 1 && index < 8 ? "num" : null }, text)))),
+      columnHeads(COLUMNS, 2, 7),
       h("tbody", null, list.map((periodic) => row(periodic, now, control)))))),
   ];
 }
@@ -28,18 +29,18 @@ function fromTasks(store, periodic) {
 function row(periodic, now, control) {
   const failing = periodic.consecutive_failures > 0;
   return h("tr", { "data-key": periodic.runtime_id },
-    h("td", null, h("span", { class: "name" }, periodic.runtime_id), periodic.overlap ? h("span", { class: "quiet" }, ` ${periodic.overlap}`) : null),
+    h("td", null, h("span", { class: "name" }, periodic.runtime_id), periodic.overlap ? h("span", { class: "quiet", title: "what happens to a tick while an iteration is there" }, ` overlap: ${periodic.overlap}`) : null),
     h("td", null, h("button", {
       type: "button", class: "switch", role: "switch", "aria-checked": String(periodic.enabled), disabled: !control,
       "aria-label": `${periodic.runtime_id} is ${periodic.enabled ? "on" : "off"}`,
       "data-periodic": periodic.runtime_id, "data-enabled": String(periodic.enabled),
     }, periodic.enabled ? "on" : "off")),
-    h("td", { class: "num" }, time((periodic.interval_ms ?? 0) * 1e6)),
-    h("td", { class: "num" }, periodic.next_run_at ? `in ${time(Math.max(0, periodic.next_run_at - now))}` : "–"),
-    h("td", { class: "num" }, periodic.last_run_at ? `${time(now - periodic.last_run_at)} ago` : "never"),
-    h("td", { class: "num" }, count(periodic.run_count)),
-    h("td", { class: "num", title: periodic.last_skip ?? null }, count(periodic.skipped ?? 0)),
-    h("td", { class: failing ? "num bad" : "num", title: periodic.last_error ?? null },
-      failing ? `${periodic.consecutive_failures} (${periodic.last_error ?? "?"})` : "0"),
-    h("td", null, h("span", { class: "ticks" }, (periodic.ticks ?? []).slice(-24).map(([, kind]) => h("span", { class: kind, title: kind })))));
+    cell("Every", time((periodic.interval_ms ?? 0) * 1e6)),
+    cell("Next run", periodic.next_run_at ? `in ${time(Math.max(0, periodic.next_run_at - now))}` : "–"),
+    cell("Last run", periodic.last_run_at ? `${time(now - periodic.last_run_at)} ago` : "never"),
+    cell("Runs", count(periodic.run_count)),
+    cell("Skipped", count(periodic.skipped ?? 0), { title: periodic.last_skip ?? null }),
+    cell("Failures in a row", failing ? `${periodic.consecutive_failures} (${periodic.last_error ?? "?"})` : "0",
+      { class: failing ? "num bad" : "num", title: periodic.last_error ?? null }),
+    h("td", { "data-label": "Lately" }, h("span", { class: "ticks" }, (periodic.ticks ?? []).slice(-24).map(([, kind]) => h("span", { class: kind, title: kind })))));
 }

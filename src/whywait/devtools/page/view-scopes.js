@@ -2,14 +2,17 @@
 
 import { h } from "./dom.js";
 import { count } from "./format.js";
-import { empty, heading } from "./parts.js";
+import { cell, columnHeads, empty, heading } from "./parts.js";
 import { holdsSlot } from "./store.js";
+
+const COLUMNS = ["Scope", "State", "Slots", "Running", "Waiting", "Ended", "Failed", ""];
 
 export function render({ store, control }) {
   const scopes = [...store.scopes.values()];
   if (!scopes.length) return [empty("No scopes yet", "A scope appears when it is opened.")];
   const counts = new Map();
   for (const task of store.tasks.values()) {
+    if (task.retried_as !== null) continue; // its last attempt counts
     const row = counts.get(task.scope) ?? { running: 0, waiting: 0, ended: 0, failed: 0 };
     if (task.outcome) row.ended += 1;
     else if (holdsSlot(task)) row.running += 1;
@@ -22,8 +25,7 @@ export function render({ store, control }) {
   const roots = scopes.filter((scope) => !scope.parent || !known.has(scope.parent));
   return [h("section", null, heading("Scopes", count(scopes.length)), h("div", { class: "wide" },
     h("table", null,
-      h("thead", null, h("tr", null, ["Scope", "State", "Slots", "Running", "Waiting", "Ended", "Failed", ""].map((text, index) =>
-        h("th", { class: index > 1 && index < 7 ? "num" : null, scope: "col" }, text)))),
+      columnHeads(COLUMNS, 2, 6),
       h("tbody", null, roots.flatMap((scope) => rows(scope, 0, children, counts, control))))))];
 }
 
@@ -42,8 +44,8 @@ function rows(scope, depth, children, counts, control) {
   const line = h("tr", { "data-key": scope.key },
     h("td", null, h("span", { class: "tree", style: { "--depth": depth } }), h("span", { class: "name" }, scope.key)),
     h("td", null, h("span", { class: `state scope-${scope.state.toLowerCase()}` }, scope.state.toLowerCase())),
-    h("td", { class: "num" }, used),
-    [row.running, row.waiting, row.ended, row.failed].map((value) => h("td", { class: "num" }, count(value))),
+    cell("Slots", used),
+    ["running", "waiting", "ended", "failed"].map((name, index) => cell(COLUMNS[3 + index], count(row[name]))),
     h("td", { class: "verbs" }, verbs.filter(Boolean).map((verb) =>
       h("button", { type: "button", class: verb === "dispose" ? "danger" : null, "data-scope": scope.key, "data-verb": verb }, verb))));
   return [line, ...(children.get(scope.key) ?? []).flatMap((child) => rows(child, depth + 1, children, counts, control))];

@@ -2,8 +2,9 @@
 // for what. Drawn on a canvas, only what is in view, so that ten thousand tasks move smoothly.
 
 import { h } from "./dom.js";
-import { count, demand, placeName, reasonName, reasonVar, stateName, stateVar, time } from "./format.js";
-import { empty } from "./parts.js";
+import { count, demand, placeName, reasonName, reasonText, reasonVar, stateName, stateVar, time } from "./format.js";
+import { empty, legend, stateLegend } from "./parts.js";
+import { endOf, firstAfter, layOut, waitingIn } from "./timeline-model.js";
 import { waitParts } from "./waits.js";
 
 const AXIS = 22;
@@ -11,28 +12,25 @@ const WAITING = 84;
 const GAP = 10;
 const LABELS = 34;
 const ROWS = 256;
+const CHOSEN = 34; // the height of the chosen task, below all slots
 const MIN_SPAN = 1e4; // ns
+const LAYOUT_SHARE = 0.05; // of the time
 
 const view = { from: null, to: null, follow: true, hover: null };
 let drawing = null; // what is on the canvas now
+let layout = null; // of the run, good for many frames
 
-export function render({ store }) {
-  if (![...store.tasks.values()].some((task) => task.started_ns !== null)) {
-    return [empty("Nothing has run yet", "Each task that starts gets a bar in the lane of its slot.")];
-  }
-  const causes = new Set();
-  for (const task of store.tasks.values()) {
-    for (const cause of Object.keys(task.waits)) causes.add(cause);
-    const reason = store.reason(task);
-    if (reason) causes.add(reason);
-  }
+export function render(context) {
+  layout = layoutFor(context);
+  if (!layout.tasks.length) return [empty("Nothing has run yet", "Each task that starts gets a bar in the lane of its slot.")];
   return [
     h("div", { class: "tools", "data-key": "tools" },
       [["in", "+", "zoom in"], ["out", "−", "zoom out"], ["fit", "all", "show the whole run"], ["follow", "follow", "keep the present in view"]].map(([verb, text, title]) =>
         h("button", { type: "button", "data-zoom": verb, title, "aria-pressed": verb === "follow" ? String(view.follow) : null }, text)),
-      h("span", { class: "legend" }, [...causes].sort().map((cause) =>
-        h("span", { class: "key", "data-key": cause }, h("span", { class: "dot", style: { "--chip": `var(${reasonVar(cause)})` } }), reasonName(cause)))),
       h("span", { class: "quiet grow" }, "drag to pan, wheel to zoom, click a bar")),
+    h("div", { class: "tools legends", "data-key": "legends" },
+      stateLegend(layout.tasks),
+      layout.curves.length ? legend("waits for", layout.curves.map(({ cause }) => [reasonName(cause), reasonVar(cause), `waits for ${reasonText(cause)}`])) : null),
     h("div", { class: "timeline", "data-key": "timeline", "data-keep": "" },
       h("canvas", { tabindex: 0, role: "img", "aria-label": "Timeline of tasks by slot" }),
       h("div", { class: "tip", hidden: true })),
@@ -48,7 +46,7 @@ export function after(root, context) {
     canvas.dataset.ready = "yes";
     listen(canvas, box);
   }
-  drawing = { ...prepare(context), context, canvas, box };
+  drawing = { context, canvas, box };
   draw();
 }
 
@@ -61,51 +59,12 @@ export function zoom(verb) {
   draw();
 }
 
-function prepare({ store, now }) {
-  const tasks = [];
-  for (const task of store.tasks.values()) if (task.started_ns !== null && task.started_ns <= now) tasks.push(task);
-  tasks.sort((a, b) => a.started_ns - b.started_ns || a.number - b.number);
-  const slots = [];
-  const free = []; // sorted: the lowest first
-  const busy = []; // heap by end
-  for (const task of tasks) {
-    while (busy.length && busy[0][0] <= task.started_ns) insert(free, pop(busy)[1]);
-    const slot = free.length ? free.shift() : slots.push([]) - 1;
-    slots[slot].push(task);
-    push(busy, [task.ended_ns ?? Infinity, slot]);
-  }
-  return { slots, tasks };
-}
-
-function insert(list, value) {
-  let at = list.length;
-  while (at && list[at - 1] > value) at -= 1;
-  list.splice(at, 0, value);
-}
-
-function push(heap, item) {
-  heap.push(item);
-  for (let at = heap.length - 1; at; ) {
-    const parent = (at - 1) >> 1;
-    if (heap[parent][0] <= heap[at][0]) return;
-    [heap[parent], heap[at]] = [heap[at], heap[parent]];
-    at = parent;
-  }
-}
-
-function pop(heap) {
-  const first = heap[0];
-  const last = heap.pop();
-  if (!heap.length) return first;
-  heap[0] = last;
-  for (let at = 0; ; ) {
-    const left = 2 * at + 1;
-    if (left >= heap.length) return first;
-    const least = left + 1 < heap.length && heap[left + 1][0] < heap[left][0] ? left + 1 : left;
-    if (heap[at][0] <= heap[least][0]) return first;
-    [heap[least], heap[at]] = [heap[at], heap[least]];
-    at = least;
-  }
+/** The layout of the run, made anew when there is news; the longer that takes, the less often. */
+function layoutFor({ store, now }) {
+  const began = performance.now();
+  if (layout?.store === store && (layout.version === store.version || began < layout.goodUntil)) return layout;
+  const made = { ...layOut(store, now), store, version: store.version };
+  return { ...made, goodUntil: began + (performance.now() - began) / LAYOUT_SHARE };
 }
 
 function range() {
@@ -121,14 +80,18 @@ function range() {
   return [view.from, view.to];
 }
 
-function draw() {
-  const { canvas, box, context, slots } = drawing;
+/** Draw a frame; bench/frames.py times it. */
+export function draw() {
+  const { canvas, box, context } = drawing;
+  const { slots } = layout;
   const { store, now, selected } = context;
   const width = box.clientWidth;
   if (!width) return;
   const rows = Math.min(slots.length, ROWS);
   const rowHeight = rows <= 8 ? 40 : rows <= 16 ? 30 : rows <= 40 ? 20 : 11;
-  const height = AXIS + WAITING + GAP + rows * rowHeight + 6;
+  const chosen = store.tasks.get(selected);
+  const bottom = AXIS + WAITING + GAP + rows * rowHeight + 6;
+  const height = bottom + (chosen ? CHOSEN : 0);
   const ratio = window.devicePixelRatio || 1;
   if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
     canvas.width = Math.round(width * ratio);
@@ -151,14 +114,18 @@ function draw() {
   pen.font = "11px system-ui, sans-serif";
   pen.textBaseline = "middle";
   axis(pen, colour, from, to, x, width, height, store.firstNs ?? from);
-  waitingChart(pen, colour, drawing, now, x);
-  for (let slot = 0; slot < rows; slot += 1) lane(pen, colour, slot, x, width, now, store, selected);
+  waitingChart(pen, colour, layout.curves, now, width, from, scale);
+  const looked = [];
+  for (let slot = 0; slot < rows; slot += 1) looked.push(lane(pen, colour, slot, x, width, now));
+  for (const task of new Set([chosen, view.hover])) if (task) mark(pen, colour, task, x, width, now);
+  if (chosen) wholeTask(pen, colour, chosen, bottom, x, width, now, store.reason(chosen));
   if (now >= from && now <= to) {
     pen.fillStyle = colour("--accent");
     pen.fillRect(x(now), AXIS, 1, height - AXIS);
   }
-  canvas.setAttribute("aria-label", `Timeline: ${count(drawing.tasks.length)} tasks in ${slots.length} slots over ${time(to - from)}`);
-  canvas.dataset.drawn = String(drawing.tasks.length);
+  canvas.setAttribute("aria-label", `Timeline: ${count(layout.tasks.length)} tasks in ${slots.length} slots over ${time(to - from)}`);
+  canvas.dataset.drawn = String(layout.tasks.length);
+  canvas.dataset.looked = looked.join(" "); // at so many tasks of each slot: bounded by the width, not by their number
 }
 
 function axis(pen, colour, from, to, x, width, height, origin) {
@@ -179,34 +146,21 @@ function axis(pen, colour, from, to, x, width, height, origin) {
   }
 }
 
-function waitingChart(pen, colour, { tasks, context, width }, now, x) {
-  const { store } = context;
-  const columns = Math.max(1, Math.ceil((width - LABELS) / 2));
-  const causes = new Map();
-  const add = (task) => {
-    for (const [start, end, cause] of waitParts(task, store.reason(task), now)) {
-      const first = Math.max(0, Math.floor((x(start) - LABELS) / 2));
-      const last = Math.min(columns, Math.ceil((x(Math.min(end, now)) - LABELS) / 2));
-      if (last <= 0 || first >= columns || last <= first) continue;
-      let line = causes.get(cause);
-      if (!line) causes.set(cause, (line = new Float64Array(columns + 1)));
-      line[first] += 1;
-      line[last] -= 1;
-    }
-  };
-  for (const task of tasks) add(task);
-  for (const task of store.tasks.values()) if (task.started_ns === null && task.submitted_ns <= now) add(task);
+function waitingChart(pen, colour, curves, now, width, from, scale) {
+  const present = LABELS + (now - from) * scale;
+  const columns = Math.max(0, Math.min(Math.ceil((width - LABELS) / 2), Math.ceil((present - LABELS) / 2)));
   const below = new Float64Array(columns);
-  const lines = [...causes].sort((a, b) => (a[0] < b[0] ? -1 : 1));
+  const lines = [];
   let highest = 0;
-  for (const [, line] of lines) {
-    let value = 0;
+  for (const curve of curves) {
+    const line = new Float64Array(columns);
     for (let column = 0; column < columns; column += 1) {
-      value += line[column];
-      line[column] = value;
-      below[column] += value;
+      const at = from + (column * 2) / scale;
+      line[column] = waitingIn(curve, at, at + 2 / scale);
+      below[column] += line[column];
       highest = Math.max(highest, below[column]);
     }
+    lines.push([curve.cause, line]);
   }
   const top = AXIS + 4;
   const floor = AXIS + WAITING;
@@ -236,23 +190,23 @@ function waitingChart(pen, colour, { tasks, context, width }, now, x) {
   pen.fillRect(LABELS, floor, width - LABELS, 1);
 }
 
-function lane(pen, colour, slot, x, width, now, store, selected) {
-  const { slots, rowHeight, top, from, to } = drawing;
-  const tasks = slots[slot];
-  const y = top + slot * rowHeight;
-  const strip = rowHeight >= 30 ? 6 : rowHeight >= 20 ? 4 : 2;
-  const tall = rowHeight - strip - (rowHeight >= 20 ? 6 : 3);
+/** Draw the tasks of a slot; those that fall into the same half pixel are drawn as one. Return how many were looked at. */
+function lane(pen, colour, slot, x, width, now) {
+  const { rowHeight, top, from, to, scale } = drawing;
+  const tasks = layout.slots[slot];
+  const { y, tall, strip } = row(slot);
   pen.fillStyle = colour("--quiet");
   if (rowHeight >= 20 || slot % 4 === 0) pen.fillText(String(slot + 1), 6, y + tall / 2 + 1);
   pen.fillStyle = colour("--lane");
   pen.fillRect(LABELS, y, width - LABELS, tall);
-  let at = firstVisible(tasks, from);
-  let drawnTo = -1;
+  let at = firstAfter(tasks, from);
   let before = at > 0 ? tasks[at - 1].started_ns : -Infinity;
-  for (; at < tasks.length && tasks[at].started_ns <= to; at += 1) {
+  let looked = 0;
+  while (at < tasks.length && tasks[at].started_ns <= to) {
     const task = tasks[at];
+    looked += 1;
     const left = Math.max(LABELS, x(task.started_ns));
-    const right = Math.min(width, x(Math.min(task.ended_ns ?? now, now)));
+    const right = Math.min(width, x(Math.min(endOf(task), now)));
     for (const [start, end, cause] of waitParts(task, null, now)) {
       const a = Math.max(LABELS, x(Math.max(start, before)));
       const b = Math.min(width, x(end));
@@ -261,18 +215,49 @@ function lane(pen, colour, slot, x, width, now, store, selected) {
       pen.fillRect(a, y + tall + 1, b - a, strip);
     }
     before = task.started_ns;
-    if (right < drawnTo + 0.5 && task.number !== selected) continue;
-    pen.fillStyle = colour(stateVar(task));
     const wide = Math.max(right - left, 1);
+    pen.fillStyle = colour(stateVar(task));
     pen.fillRect(left, y, wide > 3 ? wide - 1 : wide, tall);
-    drawnTo = right;
     if (wide > 30 && tall >= 12) label(pen, colour, task.id, left, y, wide, tall);
-    if (task.number === selected || task === view.hover) {
-      pen.strokeStyle = colour("--text");
-      pen.lineWidth = 2;
-      pen.strokeRect(left, y, Math.max(wide - 1, 2), tall);
-      pen.lineWidth = 1;
-    }
+    at = firstAfter(tasks, endOf(task) + 0.5 / scale, at + 1);
+  }
+  return looked;
+}
+
+/** Where a slot is drawn: its bars from `y`, so `tall`, and below them the strip of waits. */
+function row(slot) {
+  const { rowHeight, top } = drawing;
+  const strip = rowHeight >= 30 ? 6 : rowHeight >= 20 ? 4 : 2;
+  return { y: top + slot * rowHeight, strip, tall: rowHeight - strip - (rowHeight >= 20 ? 6 : 3) };
+}
+
+/** Draw a frame around a task, however small it is. */
+function mark(pen, colour, task, x, width, now) {
+  const slot = layout.slots.findIndex((tasks) => tasks[firstAfter(tasks, endOf(task))] === task);
+  const left = Math.max(LABELS, x(task.started_ns));
+  const right = Math.min(width, x(Math.min(endOf(task), now)));
+  if (slot === -1 || slot >= ROWS || right < LABELS || left > width) return;
+  const { y, tall } = row(slot);
+  pen.strokeStyle = colour("--text");
+  pen.lineWidth = 2;
+  pen.strokeRect(left, y, Math.max(right - left - 1, 2), tall);
+  pen.lineWidth = 1;
+}
+
+/** Draw the chosen task below all slots: its wait by cause, then its run. */
+function wholeTask(pen, colour, task, y, x, width, now, reason) {
+  const tall = CHOSEN - 12;
+  pen.fillStyle = colour("--quiet");
+  pen.fillText("→", 6, y + tall / 2 + 1);
+  const parts = waitParts(task, reason, now).map(([from, to, cause]) => [from, to, reasonVar(cause), reasonName(cause)]);
+  if (task.started_ns !== null) parts.push([task.started_ns, Math.min(endOf(task), now), stateVar(task), task.id]);
+  for (const [from, to, name, text] of parts) {
+    const left = Math.max(LABELS, x(from));
+    const wide = Math.min(width, x(to)) - left;
+    if (wide <= 0) continue;
+    pen.fillStyle = colour(name);
+    pen.fillRect(left, y, Math.max(wide, 1), tall);
+    if (wide > 30) label(pen, colour, text, left, y, wide, tall);
   }
 }
 
@@ -284,17 +269,6 @@ function label(pen, colour, text, left, y, wide, tall) {
   pen.fillStyle = colour("--on-bar");
   pen.fillText(text.length > 60 ? `${text.slice(0, 60)}…` : text, left + 5, y + tall / 2 + 0.5);
   pen.restore();
-}
-
-function firstVisible(tasks, from) {
-  let low = 0;
-  let high = tasks.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if ((tasks[middle].ended_ns ?? Infinity) < from) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }
 
 function listen(canvas, box) {
@@ -328,15 +302,17 @@ function listen(canvas, box) {
     else zoomAt(Math.exp(event.deltaY / 400), (event.offsetX - LABELS) / (drawing.width - LABELS));
     requestDraw();
   }, { passive: false });
-  canvas.addEventListener("keydown", (event) => {
-    const acts = { ArrowLeft: () => pan(-0.15), ArrowRight: () => pan(0.15), "+": () => zoomAt(0.6, 0.5), "=": () => zoomAt(0.6, 0.5), "-": () => zoomAt(1 / 0.6, 0.5), 0: () => zoom("fit") };
-    if (!acts[event.key]) return;
-    event.preventDefault();
-    event.stopPropagation();
-    acts[event.key]();
-    requestDraw();
-  });
   new ResizeObserver(requestDraw).observe(box);
+}
+
+const KEYS = { ArrowLeft: () => pan(-0.15), ArrowRight: () => pan(0.15), "+": () => zoom("in"), "=": () => zoom("in"), "-": () => zoom("out"), 0: () => zoom("fit") };
+
+/** Act on a key; return whether it means something here. */
+export function press(key) {
+  if (!drawing || !KEYS[key]) return false;
+  KEYS[key]();
+  requestDraw();
+  return true;
 }
 
 let asked = false;
@@ -364,15 +340,15 @@ function zoomAt(factor, share) {
 }
 
 function taskAt(event) {
-  const { rowHeight, top, slots, from, scale } = drawing;
+  const { rowHeight, top, from, scale } = drawing;
+  const { slots } = layout;
   const slot = Math.floor((event.offsetY - top) / rowHeight);
   if (slot < 0 || slot >= Math.min(slots.length, ROWS)) return null;
   const ns = from + (event.offsetX - LABELS) / scale;
   const slack = 2 / scale;
-  const { now } = drawing.context;
   const tasks = slots[slot];
-  for (let at = firstVisible(tasks, ns - slack); at < tasks.length && tasks[at].started_ns <= ns + slack; at += 1) {
-    if ((tasks[at].ended_ns ?? now) >= ns - slack) return tasks[at];
+  for (let at = firstAfter(tasks, ns - slack); at < tasks.length && tasks[at].started_ns <= ns + slack; at += 1) {
+    if (endOf(tasks[at]) >= ns - slack) return tasks[at];
   }
   return null;
 }

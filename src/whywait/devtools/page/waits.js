@@ -1,9 +1,19 @@
 // How a task's wait divides over time, for drawing. The parts are exact; their order within a wait is the usual one.
 
 const FIRST = ["dependency", "backoff", "overlap"];
+const settled = new WeakMap(); // the parts of tasks whose wait is over: they change no more
 
 /** The parts of a task's wait: [[from ns, to ns, cause], ...]. */
 export function waitParts(task, reason, now) {
+  if (task.started_ns === null && task.ended_ns === null) return divide(task, reason, now);
+  const known = settled.get(task);
+  if (known?.seq === task.seq) return known.parts;
+  const parts = divide(task, reason, now);
+  settled.set(task, { seq: task.seq, parts });
+  return parts;
+}
+
+function divide(task, reason, now) {
   const from = task.submitted_ns;
   const to = task.started_ns ?? task.ended_ns ?? now;
   if (from === null || to <= from) return [];

@@ -7,22 +7,12 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 import weakref
 
 import pytest
 
+from patience import PATIENCE_S, until
 from whywait import Executor
-
-PATIENCE_S = 30  # how long anything may take on a loaded machine
-
-
-def until(condition, timeout_s=PATIENCE_S):
-    """Wait for something that comes about in another thread."""
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.001)
 
 
 def run_program(program):

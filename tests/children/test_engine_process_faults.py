@@ -11,39 +11,15 @@ from pathlib import Path
 import pytest
 
 import process_bodies as bodies
-from process_bodies import is_alive, marked, no_process_left, read, run_script, until
-from whywait import Authority, PauseTimeout, TaskAborted, TaskFailed, TaskTimeout
+from patience import PATIENCE_S, until
+from process_bodies import is_alive, is_free, marked, read, run_script
+from whywait import PauseTimeout, TaskAborted, TaskFailed, TaskTimeout
 
-MARK = f"whywait-test-{uuid.uuid4()}"
-WAIT_S = 30.0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_orphans():
-    """O5: whatever the tests of this file did, no process is left after them."""
-    with no_process_left(MARK):
-        yield
-
-
-@pytest.fixture
-def make():
-    made = []
-
-    def make_authority(**options):
-        made.append(Authority(**{"engine": "process", "slots": 1, "grace": 0.1, **options}))
-        return made[-1]
-
-    yield make_authority
-    for authority in made:
-        authority.dispose()
+OPTIONS = {"engine": "process", "slots": 1, "grace": 0.1}
 
 
 def pid_in(path):
     return int(until(lambda: read(path), "the body's start"))
-
-
-def is_free(authority):
-    return authority.submit(bodies.add, 1, 1).result(WAIT_S) == 2 and authority.stats()["active"] <= 1
 
 
 # A worker dies
@@ -57,12 +33,12 @@ def test_worker_dies_while_running(make, tmp_path, how, says):
     pid_in(tmp_path / "other")
     lost = authority.submit(bodies.die, how, cpu=1)
     with pytest.raises(TaskFailed, match=says):
-        lost.result(WAIT_S)
+        lost.result(PATIENCE_S)
     assert (lost.outcome, lost.cause) == ("ERROR", "worker_lost")
-    assert authority.submit(bodies.add, 2, 2, cpu=1).result(WAIT_S) == 4
+    assert authority.submit(bodies.add, 2, 2, cpu=1).result(PATIENCE_S) == 4
     assert not other.done()
     (tmp_path / "end").touch()
-    assert other.result(WAIT_S) > 0
+    assert other.result(PATIENCE_S) > 0
 
 
 def test_worker_loss_can_be_retried(make, tmp_path):
@@ -77,23 +53,23 @@ def test_worker_loss_can_be_retried(make, tmp_path):
             os._exit(9)
         return "survived"
 
-    assert authority.submit(die_once, retry=1).result(WAIT_S) == "survived"
+    assert authority.submit(die_once, retry=1).result(PATIENCE_S) == "survived"
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_worker_dies_while_idle(make, number):
     """T4: a worker that dies between tasks is nobody's error; the next task gets another one."""
     authority = make()
-    first = authority.submit(bodies.pid).result(WAIT_S)
+    first = authority.submit(bodies.pid).result(PATIENCE_S)
     os.kill(first, number)
     until(lambda: not is_alive(first), "the worker's end")
-    assert authority.submit(bodies.pid).result(WAIT_S) != first
+    assert authority.submit(bodies.pid).result(PATIENCE_S) != first
 
 
 def test_worker_dies_while_receiving(make):
     """T2: a worker that dies with half of the task received is a lost worker."""
     authority = make()
-    first = authority.submit(bodies.pid).result(WAIT_S)
+    first = authority.submit(bodies.pid).result(PATIENCE_S)
     os.kill(first, signal.SIGSTOP)
     handle = authority.submit(bodies.echo, bytes(8 << 20))
     until(lambda: handle.state == "RUNNING")
@@ -101,7 +77,7 @@ def test_worker_dies_while_receiving(make):
         handle.result(0.2)  # it hangs in the middle: the pipe is full
     os.kill(first, signal.SIGKILL)
     with pytest.raises(TaskFailed, match="SIGKILL"):
-        handle.result(WAIT_S)
+        handle.result(PATIENCE_S)
     assert handle.cause == "worker_lost"
     assert is_free(authority)
 
@@ -116,7 +92,7 @@ def test_worker_dies_while_unpickling_and_while_answering(make):
     ):
         handle = authority.submit(fn, *args)
         with pytest.raises(TaskFailed, match="was lost"):
-            handle.result(WAIT_S)
+            handle.result(PATIENCE_S)
         assert handle.cause == "worker_lost"
         assert is_free(authority)
 
@@ -130,7 +106,7 @@ def test_workers_killed_at_random(make):
     for handle in handles:
         handle.add_done_callback(ended.append)
     for number, handle in enumerate(handles):
-        error = handle.exception(WAIT_S)
+        error = handle.exception(PATIENCE_S)
         if error is None:
             pids.add(handle.result())
         else:
@@ -155,9 +131,9 @@ def test_cancel_reaches_the_body(make, tmp_path):
     pid = pid_in(tmp_path / "body")
     handle.cancel()
     with pytest.raises(TaskAborted):
-        handle.result(WAIT_S)
+        handle.result(PATIENCE_S)
     assert read(tmp_path / "body.reason") == "cancelled"
-    assert authority.submit(bodies.pid).result(WAIT_S) == pid
+    assert authority.submit(bodies.pid).result(PATIENCE_S) == pid
 
 
 def test_cancel_before_the_worker_is_up(make):
@@ -166,7 +142,7 @@ def test_cancel_before_the_worker_is_up(make):
     for _ in range(3):
         handle = authority.submit(bodies.obedient, "/dev/null/never")
         handle.cancel()
-        assert isinstance(handle.exception(WAIT_S), TaskAborted)
+        assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
     assert is_free(authority)
 
 
@@ -177,8 +153,8 @@ def test_cancel_ends_a_coroutine(make, tmp_path):
     pid = pid_in(tmp_path / "body")
     handle.cancel()
     with pytest.raises(TaskAborted):
-        handle.result(WAIT_S)
-    assert authority.submit(bodies.pid).result(WAIT_S) == pid
+        handle.result(PATIENCE_S)
+    assert authority.submit(bodies.pid).result(PATIENCE_S) == pid
 
 
 def test_deaf_body_is_killed_and_the_worker_replaced(make, tmp_path):
@@ -188,7 +164,7 @@ def test_deaf_body_is_killed_and_the_worker_replaced(make, tmp_path):
     waiting = authority.submit(bodies.pid)
     pid = pid_in(tmp_path / "body")
     handle.cancel()
-    assert waiting.result(WAIT_S) != pid
+    assert waiting.result(PATIENCE_S) != pid
     assert not is_alive(pid)
     assert handle.outcome == "ABORTED"
 
@@ -198,18 +174,18 @@ def test_deaf_body_times_out(make, tmp_path):
     authority = make()
     handle = authority.submit(bodies.deaf, str(tmp_path / "body"), timeout=0.2)
     with pytest.raises(TaskTimeout):
-        handle.result(WAIT_S)
+        handle.result(PATIENCE_S)
     assert is_free(authority)
 
 
-def test_kill_takes_what_the_body_started(make, tmp_path):
+def test_kill_takes_what_the_body_started(make, tmp_path, no_orphans):
     """O5: a program that a killed body has started ends with it; so does a process that it forked."""
     authority = make(slots=2)
     helper = authority.submit(bodies.start_helper, str(tmp_path / "body"))
     forked = authority.submit(bodies.fork_and_wait, str(tmp_path / "fork"))
     worker = pid_in(tmp_path / "fork")
     started = pid_in(tmp_path / "body.helper")
-    copies = until(lambda: [pid for pid in marked(MARK) if _parent(pid) == worker], "the fork")
+    copies = until(lambda: [pid for pid in marked(no_orphans) if _parent(pid) == worker], "the fork")
     authority.get_scope("default").dispose()
     assert {helper.outcome, forked.outcome} == {"ABORTED"}
     until(lambda: not any(map(is_alive, [started, *copies])), "the end of all")
@@ -249,30 +225,30 @@ def test_pause_parks_and_resume_goes_on(make, tmp_path):
         handle.resume()
         until(lambda before=count: read(tmp_path / "body.count") not in {before, ""}, "the next step")
     (tmp_path / "end").touch()
-    assert handle.result(WAIT_S) > 3
+    assert handle.result(PATIENCE_S) > 3
 
 
 def test_pauses_in_quick_succession(make, tmp_path):
     """X2: however fast pauses and resumes follow each other, each pause parks the body and each resume lets it go."""
-    authority = make(pause_timeout=WAIT_S)
+    authority = make(pause_timeout=PATIENCE_S)
     handle = authority.submit(bodies.stepping, str(tmp_path / "body"), str(tmp_path / "end"))
     for _ in range(300):
         handle.pause()
         assert handle.state == "PAUSED"
         handle.resume()
     (tmp_path / "end").touch()
-    assert handle.result(WAIT_S) >= 0
+    assert handle.result(PATIENCE_S) >= 0
 
 
 def test_pause_before_the_worker_is_up(make, tmp_path):
     """X1: a pause that comes while the worker still starts is not lost."""
-    authority = make(pause_timeout=WAIT_S)
+    authority = make(pause_timeout=PATIENCE_S)
     handle = authority.submit(bodies.stepping, str(tmp_path / "body"), str(tmp_path / "end"))
     handle.pause()
     assert handle.state == "PAUSED"
     (tmp_path / "end").touch()
     handle.resume()
-    assert handle.result(WAIT_S) < 100
+    assert handle.result(PATIENCE_S) < 100
 
 
 def test_pause_of_a_coroutine(make, tmp_path):
@@ -284,7 +260,7 @@ def test_pause_of_a_coroutine(make, tmp_path):
     assert handle.state == "PAUSED"
     (tmp_path / "end").write_text("x", encoding="utf-8")
     handle.resume()
-    assert handle.result(WAIT_S) == handle.ref
+    assert handle.result(PATIENCE_S) == handle.ref
 
 
 def test_cancel_of_a_parked_body(make, tmp_path):
@@ -295,7 +271,7 @@ def test_cancel_of_a_parked_body(make, tmp_path):
     handle.pause()
     handle.cancel()
     with pytest.raises(TaskAborted):
-        handle.result(WAIT_S)
+        handle.result(PATIENCE_S)
 
 
 def test_pause_that_no_checkpoint_answers(make, tmp_path):
@@ -305,7 +281,7 @@ def test_pause_that_no_checkpoint_answers(make, tmp_path):
     pid = pid_in(tmp_path / "body")
     with pytest.raises(PauseTimeout):
         handle.pause()
-    assert handle.exception(WAIT_S) is not None
+    assert handle.exception(PATIENCE_S) is not None
     assert (handle.outcome, handle.cause) == ("ABORTED", "pause_timeout")
     assert not is_alive(pid)
 
@@ -316,14 +292,14 @@ def test_pause_that_no_checkpoint_answers(make, tmp_path):
 def test_fork_in_a_body_does_not_confuse(make):
     """T4: a body that forks ends once; the copy that returns too is not heard."""
     authority = make()
-    assert [authority.submit(bodies.fork_and_fall_through).result(WAIT_S) for _ in range(3)] == ["worker"] * 3
+    assert [authority.submit(bodies.fork_and_fall_through).result(PATIENCE_S) for _ in range(3)] == ["worker"] * 3
     assert is_free(authority)
 
 
 def test_idle_workers_end_with_close(make):
     """O5: after the authority is disposed, its worker processes are gone."""
     authority = make(slots=3)
-    pids = {authority.submit(bodies.pid).result(WAIT_S) for _ in range(20)}
+    pids = {authority.submit(bodies.pid).result(PATIENCE_S) for _ in range(20)}
     authority.dispose()
     assert not any(map(is_alive, pids))
 
@@ -417,11 +393,11 @@ def test_callback_may_wait_for_another_task(make):
     done = threading.Event()
 
     def wait_for_another(_):
-        results.append(authority.submit(bodies.add, 20, 22).result(WAIT_S))
+        results.append(authority.submit(bodies.add, 20, 22).result(PATIENCE_S))
         done.set()
 
     authority.submit(bodies.add, 1).add_done_callback(wait_for_another)
-    assert done.wait(WAIT_S)
+    assert done.wait(PATIENCE_S)
     assert results == [42]
     assert is_free(authority)
 
@@ -429,13 +405,13 @@ def test_callback_may_wait_for_another_task(make):
 def test_slow_pickling_holds_up_nobody(make, tmp_path):
     """T4: while the arguments of one task take their time to be pickled, others start and end."""
     authority = make(slots=2)
-    authority.submit(bodies.pid).result(WAIT_S)
+    authority.submit(bodies.pid).result(PATIENCE_S)
     slow = authority.submit(bodies.echo, bodies.SlowToPickle(str(tmp_path / "go")))
-    assert [authority.submit(bodies.add, i).result(WAIT_S) for i in range(50)] == [*range(50)]
+    assert [authority.submit(bodies.add, i).result(PATIENCE_S) for i in range(50)] == [*range(50)]
     assert not slow.done()
     (tmp_path / "go").touch()
-    assert slow.result(WAIT_S) == "slow"
-    assert [authority.submit(bodies.add, i).result(WAIT_S) for i in range(50)] == [*range(50)]
+    assert slow.result(PATIENCE_S) == "slow"
+    assert [authority.submit(bodies.add, i).result(PATIENCE_S) for i in range(50)] == [*range(50)]
 
 
 def _parent(pid):

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from process_bodies import is_alive, marked, no_process_left, read, run_script, until
+from patience import PATIENCE_S, until
+from process_bodies import is_alive, marked, read, run_script
 from whywait import (
-    Authority,
     Command,
     CommandFailed,
     CommandResult,
@@ -23,32 +23,11 @@ from whywait import (
     WhywaitError,
 )
 
-MARK = f"whywait-test-{uuid.uuid4()}"
-WAIT_S = 30.0
+OPTIONS = {"slots": 2, "grace": 0.1}
 
 DEAF = "trap '' TERM; echo $$ > {0}; while :; do sleep 0.02; done"
 OBEDIENT = "trap 'echo term > {0}.said; exit 0' TERM; echo $$ > {0}; while :; do sleep 0.02; done"
 COUNTING = "echo $$ > {0}; while [ ! -e {1} ]; do echo x >> {0}.count; sleep 0.01; done"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_orphans():
-    """O5: whatever the tests of this file did, no process is left after them."""
-    with no_process_left(MARK):
-        yield
-
-
-@pytest.fixture
-def make():
-    made = []
-
-    def make_authority(**options):
-        made.append(Authority(**{"slots": 2, "grace": 0.1, **options}))
-        return made[-1]
-
-    yield make_authority
-    for authority in made:
-        authority.dispose()
 
 
 @pytest.fixture
@@ -65,22 +44,22 @@ def pid_in(path):
 
 def test_command_chooses_its_engine(authority):
     """T4: a Command is carried out by the command engine without being asked for it; a shell string on request."""
-    assert authority.submit(Command("echo $((1 + 2))")).result(WAIT_S).stdout == "3\n"
-    assert authority.submit("echo hi", engine="command").result(WAIT_S).stdout == "hi\n"
-    assert authority.submit(Command(["echo", "a  b", "$HOME"])).result(WAIT_S).stdout == "a  b $HOME\n"
+    assert authority.submit(Command("echo $((1 + 2))")).result(PATIENCE_S).stdout == "3\n"
+    assert authority.submit("echo hi", engine="command").result(PATIENCE_S).stdout == "hi\n"
+    assert authority.submit(Command(["echo", "a  b", "$HOME"])).result(PATIENCE_S).stdout == "a  b $HOME\n"
 
 
 def test_commands_and_functions_share_slots(make):
     """S1: one budget covers functions and commands."""
     authority = make(slots=1)
     handles = [authority.submit(Command("echo x")), authority.submit(len, "abc"), authority.submit(Command("echo y"))]
-    assert handles[0].result(WAIT_S).stdout + str(handles[1].result(WAIT_S)) == "x\n3"
-    assert handles[2].result(WAIT_S).stdout == "y\n"
+    assert handles[0].result(PATIENCE_S).stdout + str(handles[1].result(PATIENCE_S)) == "x\n3"
+    assert handles[2].result(PATIENCE_S).stdout == "y\n"
 
 
 def test_both_outputs_are_kept_apart(authority):
     """T5: the result carries exit code, stdout and stderr, as text and as bytes."""
-    result = authority.submit(Command("echo out; echo err >&2; printf '\\377' ")).result(WAIT_S)
+    result = authority.submit(Command("echo out; echo err >&2; printf '\\377' ")).result(PATIENCE_S)
     assert isinstance(result, CommandResult)
     assert (result.returncode, result.stdout, result.stderr) == (0, "out\n\\xff", "err\n")
     assert (result.stdout_bytes, result.stdout_dropped, result.stderr_dropped) == (b"out\n\xff", 0, 0)
@@ -89,18 +68,18 @@ def test_both_outputs_are_kept_apart(authority):
 def test_output_beyond_the_limit_keeps_the_tail(authority):
     """T5: the head of what is too long is dropped and counted, for each output by itself."""
     program = "import sys; sys.stdout.write('x' * 3_000_000 + 'end'); sys.stderr.write('e' * 500_000 + 'stop')"
-    result = authority.submit(Command([sys.executable, "-c", program], limit=10)).result(WAIT_S)
+    result = authority.submit(Command([sys.executable, "-c", program], limit=10)).result(PATIENCE_S)
     assert (result.stdout, result.stdout_dropped) == ("xxxxxxxend", 2_999_993)
     assert (result.stderr, result.stderr_dropped) == ("eeeeeestop", 499_994)
-    assert authority.submit(Command("echo abc", limit=0)).result(WAIT_S).stdout_dropped == 4
+    assert authority.submit(Command("echo abc", limit=0)).result(PATIENCE_S).stdout_dropped == 4
 
 
 def test_directory_environment_and_arguments(authority, tmp_path):
     """G4: where and with what a command runs; what is submitted beside it, handles too, becomes its arguments."""
     command = Command('pwd; echo "$GREETING $1"; test -n "$PATH"', cwd=tmp_path, env={"GREETING": "hello"})
-    assert authority.submit(command, "you there").result(WAIT_S).stdout == f"{tmp_path}\nhello you there\n"
+    assert authority.submit(command, "you there").result(PATIENCE_S).stdout == f"{tmp_path}\nhello you there\n"
     number = authority.submit(len, "abcd")
-    assert authority.submit(Command(["expr", "1", "+"]), number).result(WAIT_S).stdout == "5\n"
+    assert authority.submit(Command(["expr", "1", "+"]), number).result(PATIENCE_S).stdout == "5\n"
 
 
 def test_commands_are_checked(authority):
@@ -109,11 +88,11 @@ def test_commands_are_checked(authority):
         with pytest.raises(ConfigError):
             Command(args, **options)
     with pytest.raises(WhywaitError, match="command engine"):
-        authority.submit(Command("ls"), engine="thread").result(WAIT_S)
+        authority.submit(Command("ls"), engine="thread").result(PATIENCE_S)
     with pytest.raises(TaskFailed, match="a Command or a shell string"):
-        authority.submit(len, "x", engine="command").result(WAIT_S)
+        authority.submit(len, "x", engine="command").result(PATIENCE_S)
     with pytest.raises(TaskFailed, match="no keyword arguments"):
-        authority.submit(Command("ls"), kwargs={"a": 1}).result(WAIT_S)
+        authority.submit(Command("ls"), kwargs={"a": 1}).result(PATIENCE_S)
 
 
 # Errors
@@ -123,7 +102,7 @@ def test_exit_code_is_an_error_with_the_tail_of_stderr(authority):
     """T2: ERROR/exit_code; the exception carries the code and what the command said last."""
     handle = authority.submit(Command("echo first >&2; echo it broke >&2; exit 3"))
     with pytest.raises(CommandFailed, match=r"exit code 3: first\nit broke") as caught:
-        handle.result(WAIT_S)
+        handle.result(PATIENCE_S)
     assert (handle.outcome, handle.cause) == ("ERROR", "exit_code")
     assert isinstance(caught.value, TaskFailed)
     assert (caught.value.returncode, caught.value.stderr) == (3, "first\nit broke")
@@ -134,7 +113,7 @@ def test_exit_code_is_an_error_with_the_tail_of_stderr(authority):
 def test_death_by_a_signal_is_told(authority):
     """T2: a command killed by somebody else is an ERROR that names the signal."""
     with pytest.raises(CommandFailed, match="SIGSEGV") as caught:
-        authority.submit(Command("kill -SEGV $$")).result(WAIT_S)
+        authority.submit(Command("kill -SEGV $$")).result(PATIENCE_S)
     assert caught.value.returncode == -signal.SIGSEGV
 
 
@@ -150,7 +129,7 @@ def test_death_by_a_signal_is_told(authority):
 def test_what_cannot_be_started_is_told(authority, command, says, code):
     """T2: a command that is not there, or cannot be executed, is an ERROR with a clear message."""
     with pytest.raises(CommandFailed, match=says) as caught:
-        authority.submit(command).result(WAIT_S)
+        authority.submit(command).result(PATIENCE_S)
     assert caught.value.returncode == code
 
 
@@ -158,7 +137,7 @@ def test_retry_of_a_command(authority, tmp_path):
     """T7: a command that fails is tried again; the handle follows to the last attempt."""
     command = Command("echo x >> tries; test $(wc -l < tries) -ge 3", cwd=tmp_path)
     handle = authority.submit(command, retry=5)
-    handle.result(WAIT_S)
+    handle.result(PATIENCE_S)
     assert len(handle.attempts) == 3
 
 
@@ -172,7 +151,7 @@ def test_cancel_is_sigterm(make, tmp_path):
     pid = pid_in(tmp_path / "pid")
     handle.cancel()
     with pytest.raises(TaskAborted):
-        handle.result(WAIT_S)
+        handle.result(PATIENCE_S)
     assert read(tmp_path / "pid.said") == "term\n"
     assert not is_alive(pid)
 
@@ -183,7 +162,7 @@ def test_sigterm_reaches_the_whole_group(make, tmp_path):
     handle = authority.submit(Command(f"sleep 1000 & echo $! > {tmp_path / 'sleep'}; wait"))
     sleep = pid_in(tmp_path / "sleep")
     handle.cancel()
-    assert isinstance(handle.exception(WAIT_S), TaskAborted)
+    assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
     assert not is_alive(sleep)
 
 
@@ -192,7 +171,7 @@ def test_deaf_command_is_killed(authority, tmp_path):
     handle = authority.submit(Command(DEAF.format(tmp_path / "pid")))
     pid = pid_in(tmp_path / "pid")
     handle.cancel()
-    assert isinstance(handle.exception(WAIT_S), TaskAborted)
+    assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
     assert not is_alive(pid)
 
 
@@ -200,7 +179,7 @@ def test_timeout_of_a_command(authority, tmp_path):
     """T6: a command ends in time; the outcome is TIMEOUT."""
     handle = authority.submit(Command(DEAF.format(tmp_path / "pid")), timeout=0.2)
     with pytest.raises(TaskTimeout):
-        handle.result(WAIT_S)
+        handle.result(PATIENCE_S)
 
 
 def test_kill_takes_those_whom_the_leader_left(authority, tmp_path):
@@ -210,21 +189,21 @@ def test_kill_takes_those_whom_the_leader_left(authority, tmp_path):
     pid = pid_in(tmp_path / "pid")
     assert handle.state == "RUNNING"
     handle.cancel()
-    assert isinstance(handle.exception(WAIT_S), TaskAborted)
+    assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
     assert not is_alive(pid)
 
 
 def test_silent_leftovers_end_with_the_command(authority, tmp_path):
     """O5: what a command leaves in its group without output ends with it."""
     command = Command("sleep 1000 >/dev/null 2>&1 & echo $!")
-    pid = int(authority.submit(command).result(WAIT_S).stdout)
+    pid = int(authority.submit(command).result(PATIENCE_S).stdout)
     assert not is_alive(pid)
 
 
 def test_output_held_from_outside_the_group_ends_nothing(authority, tmp_path):
     """T4: a process that left the group does not hold the task, even if it holds its output."""
     command = Command(f"setsid sh -c 'echo $$ > {tmp_path / 'pid'}; exec sleep 1000' & echo done")
-    result = authority.submit(command).result(WAIT_S)
+    result = authority.submit(command).result(PATIENCE_S)
     pid = pid_in(tmp_path / "pid")
     assert is_alive(pid)
     os.kill(pid, signal.SIGKILL)
@@ -233,7 +212,7 @@ def test_output_held_from_outside_the_group_ends_nothing(authority, tmp_path):
 
 def test_output_of_a_member_is_awaited(authority):
     """T4: the task has not ended while somebody in its group still writes."""
-    result = authority.submit(Command("(sleep 0.2; echo late) & echo early")).result(WAIT_S)
+    result = authority.submit(Command("(sleep 0.2; echo late) & echo early")).result(PATIENCE_S)
     assert result.stdout == "early\nlate\n"
 
 
@@ -250,7 +229,7 @@ def test_pause_stops_and_resume_goes_on(authority, tmp_path):
         handle.resume()
         until(lambda before=count: len(read(f"{path}.count")) > len(before), "the next step")
     end.touch()
-    assert handle.result(WAIT_S).returncode == 0
+    assert handle.result(PATIENCE_S).returncode == 0
 
 
 def test_cancel_of_a_stopped_command(make, tmp_path):
@@ -260,7 +239,7 @@ def test_cancel_of_a_stopped_command(make, tmp_path):
     pid_in(tmp_path / "pid")
     handle.pause()
     handle.cancel()
-    assert isinstance(handle.exception(WAIT_S), TaskAborted)
+    assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
     assert read(tmp_path / "pid.said") == "term\n"
 
 
@@ -357,36 +336,36 @@ def test_who_leaves_the_group_dies_with_the_parent(tmp_path):
             os.kill(each, signal.SIGKILL)
 
 
-def test_a_reaper_that_is_killed_is_replaced(make, tmp_path):
+def test_a_reaper_that_is_killed_is_replaced(make, tmp_path, no_orphans):
     """O5: the watch over commands goes on with another reaper, which knows all that run."""
     authority = make()
     first = authority.submit(Command(DEAF.format(tmp_path / "pid")))
     pid_in(tmp_path / "pid")
-    reaper = until(_reapers, "the reaper")[0]
+    reaper = until(lambda: _reapers(no_orphans), "the reaper")[0]
     os.kill(reaper, signal.SIGKILL)
     until(lambda: not is_alive(reaper), "its end")
-    authority.submit(Command("true")).result(WAIT_S)
-    assert until(_reapers, "another reaper") != [reaper]
+    authority.submit(Command("true")).result(PATIENCE_S)
+    assert until(lambda: _reapers(no_orphans), "another reaper") != [reaper]
     first.cancel()
-    assert isinstance(first.exception(WAIT_S), TaskAborted)
+    assert isinstance(first.exception(PATIENCE_S), TaskAborted)
 
 
-def test_the_reaper_ends_with_close(make):
+def test_the_reaper_ends_with_close(make, no_orphans):
     """O5: after the authority is disposed, nothing of the engine is left."""
     authority = make()
-    authority.submit(Command("true")).result(WAIT_S)
+    authority.submit(Command("true")).result(PATIENCE_S)
     authority.dispose()
-    assert _reapers() == []
+    assert _reapers(no_orphans) == []
 
 
 def _state(pid):
     return (read(f"/proc/{pid}/stat") or ") X").rpartition(")")[2].split()[0]
 
 
-def _reapers():
+def _reapers(mark):
     return [
         pid
-        for pid in marked(MARK)
+        for pid in marked(mark)
         if b"engines/reaper.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
         and int((read(f"/proc/{pid}/stat") or ") X 0").rpartition(")")[2].split()[1]) == os.getpid()
     ]

@@ -20,44 +20,15 @@ from concurrent.futures import (
 
 import pytest
 
+from patience import PATIENCE_S
 from whywait import Executor
 from whywait.handle import Handle
 
-PATIENCE_S = 30  # how long anything may take on a loaded machine
-
 
 @pytest.fixture
-def gate():
-    """An event that tasks wait for; executors that are fixtures open it before they wait for their tasks."""
-    return threading.Event()
-
-
-@pytest.fixture
-def executor(gate):
-    with Executor(4) as each:
-        yield each
-        gate.set()
-
-
-@pytest.fixture
-def one(gate):
-    with Executor(1) as each:
-        yield each
-        gate.set()
-
-
-@pytest.fixture
-def running(one, gate):
+def running(one, block):
     """The future of a task that runs until the gate opens, on the only worker there is."""
-    started = threading.Event()
-
-    def body():
-        started.set()
-        return gate.wait(PATIENCE_S)
-
-    future = one.submit(body)
-    assert started.wait(PATIENCE_S)
-    return future
+    return block(one)
 
 
 def fail(error):

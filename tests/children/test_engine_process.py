@@ -9,33 +9,13 @@ from pathlib import Path
 import pytest
 
 import process_bodies as bodies
-from process_bodies import is_alive, no_process_left, run_script
+from patience import PATIENCE_S
+from process_bodies import is_alive, is_free, run_script
 from whywait import Authority, ConfigError, Retry, TaskFailed
 from whywait.engines import pickling
 from whywait.engines.answers import RemoteTraceback
 
-MARK = f"whywait-test-{uuid.uuid4()}"
-WAIT_S = 30.0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_orphans():
-    """O5: whatever the tests of this file did, no process is left after them."""
-    with no_process_left(MARK):
-        yield
-
-
-@pytest.fixture
-def make():
-    made = []
-
-    def make_authority(**options):
-        made.append(Authority(**{"engine": "process", "slots": 1, "grace": 0.1, **options}))
-        return made[-1]
-
-    yield make_authority
-    for authority in made:
-        authority.dispose()
+OPTIONS = {"engine": "process", "slots": 1, "grace": 0.1}
 
 
 @pytest.fixture(scope="module")
@@ -45,18 +25,14 @@ def shared():
         yield authority
 
 
-def is_free(authority):
-    return authority.submit(bodies.add, 1, 1).result(WAIT_S) == 2 and authority.stats()["active"] <= 1
-
-
 # What travels
 
 
 def test_function_runs_in_another_process(shared):
     """T4: the body runs, in a process that is not this one."""
-    assert shared.submit(bodies.add, 1, kwargs={"b": 2}).result(WAIT_S) == 3
-    assert shared.submit(bodies.pid).result(WAIT_S) != os.getpid()
-    assert shared.submit(bodies.echo, None).result(WAIT_S) is None
+    assert shared.submit(bodies.add, 1, kwargs={"b": 2}).result(PATIENCE_S) == 3
+    assert shared.submit(bodies.pid).result(PATIENCE_S) != os.getpid()
+    assert shared.submit(bodies.echo, None).result(PATIENCE_S) is None
 
 
 def test_closures_and_lambdas_travel_as_they_are_now(shared):
@@ -67,10 +43,10 @@ def test_closures_and_lambdas_travel_as_they_are_now(shared):
         counts.append(1)
         return len(counts)
 
-    assert shared.submit(read_closure).result(WAIT_S) == 2
+    assert shared.submit(read_closure).result(PATIENCE_S) == 2
     counts.append(0)
-    assert shared.submit(read_closure).result(WAIT_S) == 3
-    assert shared.submit(lambda x: x * 2, 21).result(WAIT_S) == 42
+    assert shared.submit(read_closure).result(PATIENCE_S) == 3
+    assert shared.submit(lambda x: x * 2, 21).result(PATIENCE_S) == 42
 
 
 def test_functions_of_main_see_the_globals_of_the_moment():
@@ -103,7 +79,7 @@ def test_functions_of_main_see_the_globals_of_the_moment():
             except Oops as error: print(error)
     """
     process = run_script(program, stdout=-1, text=True)
-    out, _ = process.communicate(timeout=WAIT_S)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert out.splitlines() == ["top", "10 12", "15", "1 1", "1 1", "True 2", "mine"]
 
 
@@ -131,32 +107,32 @@ def test_more_functions_than_a_worker_keeps(shared):
     """T4: a worker that keeps as many functions as it may forgets them and goes on."""
     made = [eval(f"lambda: {i}") for i in range(pickling.KEPT_AT_MOST + 20)]
     handles = [shared.submit(fn) for fn in made + made[:5]]
-    assert [handle.result(WAIT_S) for handle in handles] == [*range(len(made)), *range(5)]
+    assert [handle.result(PATIENCE_S) for handle in handles] == [*range(len(made)), *range(5)]
 
 
 def test_handles_as_arguments(shared):
     """G4: a handle among the arguments is replaced by its result before the call travels."""
     one = shared.submit(bodies.add, 1)
-    assert shared.submit(bodies.add, one, kwargs={"b": one}).result(WAIT_S) == 2
+    assert shared.submit(bodies.add, one, kwargs={"b": one}).result(PATIENCE_S) == 2
 
 
 def test_payloads_larger_than_a_pipe(shared):
     """T4: tens of megabytes travel both ways."""
     data = os.urandom(1 << 20) * 24
-    assert shared.submit(bodies.echo, data).result(WAIT_S) == data
+    assert shared.submit(bodies.echo, data).result(PATIENCE_S) == data
 
 
 def test_sys_path_follows_and_directory_is_the_same(shared, tmp_path):
     """T4: a module that became importable here after the worker started is importable there too."""
-    assert shared.submit(os.getcwd).result(WAIT_S) == str(Path.cwd())
+    assert shared.submit(os.getcwd).result(PATIENCE_S) == str(Path.cwd())
     name = f"late_{uuid.uuid4().hex}"
     (tmp_path / f"{name}.py").write_text("def where(): return __name__\n", encoding="utf-8")
-    shared.submit(bodies.echo, 1).result(WAIT_S)
+    shared.submit(bodies.echo, 1).result(PATIENCE_S)
     sys.path.append(str(tmp_path))
     try:
         where = __import__(name).where
-        assert shared.submit(bodies.echo, where).result(WAIT_S) is where
-        assert shared.submit(where).result(WAIT_S) == name
+        assert shared.submit(bodies.echo, where).result(PATIENCE_S) is where
+        assert shared.submit(where).result(PATIENCE_S) == name
     finally:
         sys.path.remove(str(tmp_path))
 
@@ -176,9 +152,9 @@ def test_function_that_did_not_arrive_is_sent_again(make, tmp_path, monkeypatch)
     authority = make()
     for _ in range(2):
         with pytest.raises(TaskFailed, match=r"function could not be unpickled.*not yet"):
-            authority.submit(where).result(WAIT_S)
+            authority.submit(where).result(PATIENCE_S)
     flag.touch()
-    assert authority.submit(where).result(WAIT_S) == name
+    assert authority.submit(where).result(PATIENCE_S) == name
 
 
 def test_output_comes_out_before_the_result():
@@ -189,7 +165,7 @@ def test_output_comes_out_before_the_result():
             a.submit(print, "from the worker").result()
             print("from here", flush=True)
     """
-    out, _ = run_script(program, stdout=-1, text=True).communicate(timeout=WAIT_S)
+    out, _ = run_script(program, stdout=-1, text=True).communicate(timeout=PATIENCE_S)
     assert out.splitlines() == ["from the worker", "from here"]
 
 
@@ -207,7 +183,7 @@ def test_exceptions_arrive_as_themselves(shared):
     """T2: ERROR/exception; the body's own exception with its attributes, caused by the traceback of the worker."""
     handle = shared.submit(bodies.fail, "custom")
     with pytest.raises(bodies.CustomError) as caught:
-        handle.result(WAIT_S)
+        handle.result(PATIENCE_S)
     assert caught.value.code == 7
     assert isinstance(caught.value.__cause__, RemoteTraceback)
     assert "raise CustomError" in str(caught.value.__cause__)
@@ -218,7 +194,7 @@ def test_exceptions_arrive_as_themselves(shared):
 def test_exceptions_that_do_not_travel_are_told(shared, kind):
     """T2: an exception that cannot be pickled, or not be unpickled, becomes a TaskFailed that tells of it."""
     with pytest.raises(TaskFailed, match=r"UnpicklableError|OneWayError") as caught:
-        shared.submit(bodies.fail, kind).result(WAIT_S)
+        shared.submit(bodies.fail, kind).result(PATIENCE_S)
     assert "Traceback" in str(caught.value.__cause__)
     assert is_free(shared)
 
@@ -226,10 +202,10 @@ def test_exceptions_that_do_not_travel_are_told(shared, kind):
 def test_retry_by_exception_type(shared, tmp_path):
     """T7: the exception has its own type here, so retries by type work."""
     retry = Retry(3, on=(ConnectionError,))
-    assert shared.submit(bodies.fail_until, str(tmp_path / "tries"), 2, retry=retry).result(WAIT_S) == 3
+    assert shared.submit(bodies.fail_until, str(tmp_path / "tries"), 2, retry=retry).result(PATIENCE_S) == 3
     handle = shared.submit(bodies.fail, "value", retry=retry)
     with pytest.raises(ValueError):
-        handle.result(WAIT_S)
+        handle.result(PATIENCE_S)
     assert len(handle.attempts) == 1
 
 
@@ -250,21 +226,21 @@ def test_what_cannot_travel_fails_its_task_only(shared, fn, args, says):
     handle = shared.submit(fn, *args())
     after = shared.submit(bodies.add, 1, 1)
     with pytest.raises(TaskFailed, match=says) as caught:
-        handle.result(WAIT_S)
+        handle.result(PATIENCE_S)
     assert caught.value.__cause__ is not None
     assert (handle.outcome, handle.cause) == ("ERROR", "exception")
-    assert after.result(WAIT_S) == 2
-    assert is_alive(before.result(WAIT_S))
+    assert after.result(PATIENCE_S) == 2
+    assert is_alive(before.result(PATIENCE_S))
 
 
 def test_many_failures_in_a_row_do_not_pile_up(shared):
     """T4: hundreds of tasks that never reach a worker end one after the other."""
     handles = [shared.submit(bodies.echo, bodies.NoPickle()) for _ in range(1500)]
-    assert all(isinstance(handle.exception(WAIT_S), TaskFailed) for handle in handles)
+    assert all(isinstance(handle.exception(PATIENCE_S), TaskFailed) for handle in handles)
     assert is_free(shared)
 
 
 def test_current_works_in_a_worker(shared):
     """T8, X3: the same calls work inside a worker process, and the ref is the handle's."""
     handle = shared.submit(bodies.check_context, id=f"named-{uuid.uuid4()}")
-    assert handle.result(WAIT_S) == (handle.ref, False, None)
+    assert handle.result(PATIENCE_S) == (handle.ref, False, None)
