@@ -61,7 +61,9 @@ class ProcessEngine(Engine):
             self._pump.post_all(handles)
         except (OSError, RuntimeError) as error:  # the system gives no thread or no pipe
             for handle in self._pump.take_back():
-                self.authority.ended(handle, failed(handle, f"nobody could send it to a worker process: {error}", error))
+                self.authority.ended(
+                    handle, failed(handle, f"nobody could send it to a worker process: {error}", error)
+                )
 
     def look_again(self, count: int) -> None:  # noqa: ARG002 - it looks for all
         """Have the pump look for tasks."""
