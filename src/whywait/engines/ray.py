@@ -242,8 +242,10 @@ class RayEngine(Engine):
         if not packed:
             return
         permitted = len(packed)
-        packed += [each for each in map(partial(self._packed, is_ahead=True), ahead) if each is not None]
-        shipment = self._load([handle for handle, _, _ in packed], permitted)
+        along = [each for each in map(partial(self._packed, is_ahead=True), ahead) if each is not None]
+        with self._lock:  # whose turn has come since is in other hands, and must not be sent twice
+            packed += [each for each in along if not each[0]._task.holds_slot and not self._is_known(each[0])]
+            shipment = self._load([handle for handle, _, _ in packed], permitted)
         self._count(shipment, 1)
         try:
             parcels = [parcel for _, parcel, _ in packed]
