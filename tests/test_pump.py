@@ -3,6 +3,7 @@
 import logging
 import os
 import threading
+import time
 from collections import deque
 
 import pytest
@@ -133,3 +134,22 @@ def test_a_pump_that_watches_something_does_not_end():
     pump.close()
     os.close(reading)
     os.close(writing)
+
+
+def test_the_pipe_is_closed_by_nobody_who_may_still_be_written_to(pump):
+    """O5: who leads ends as soon as it sees that it shall; the pipe stays until who closes has made its last call."""
+    ran = threading.Event()
+    pump.post(ran.set)
+    assert ran.wait(PATIENCE_S)
+    call, stayed = pump._wake, []
+
+    def call_slowly():
+        call()
+        time.sleep(0.05)  # who leads has every chance to be quicker
+        stayed.append(not pump._wake_in.closed)
+        call()
+
+    pump._wake = call_slowly
+    pump.close()
+    assert stayed == [True]
+    until(lambda: pump._wake_in.closed and not threads(), "the end of the pump")

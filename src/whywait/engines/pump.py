@@ -98,6 +98,7 @@ class Pump:
         self._wake_out: FileIO | None = None
         self._wake_in: FileIO | None = None  # an object, not a number: once closed it is not mistaken for another file
         self._is_closed = False
+        self._has_called_last = threading.Event()  # who closes us writes into the pipe no more
 
     def post(self, item: Any) -> None:  # noqa: ANN401 - whatever ``begin`` takes
         """Have ``begin`` called with this soon."""
@@ -134,10 +135,13 @@ class Pump:
         self._bell.set()
         if turn is None:
             self._close_pipe()
-        else:
+            return
+        try:
             self._wake()
-            if turn.thread is not threading.current_thread():
-                turn.thread.join(JOIN_S)
+        finally:
+            self._has_called_last.set()
+        if turn.thread is not threading.current_thread():
+            turn.thread.join(JOIN_S)
 
     def _start(self) -> None:
         with self._lock:
@@ -191,6 +195,7 @@ class Pump:
                 elif not self._step(turn, fd, serve, served):
                     return
         self._tell_all()
+        self._has_called_last.wait()
         self._close_pipe()
 
     def _sleep(self, turn: _Turn, limit_s: float) -> list[tuple[int, int]]:
