@@ -30,7 +30,7 @@ from whywait.engines.ray_outpost import Outpost, Shipment
 from whywait.engines.ray_switchboard import GONE_BACK, KIND_HANDED_BACK, KIND_PLACED
 from whywait.kernel.events import Kind
 from whywait.kernel.reasons import Placement
-from whywait.kernel.state import Cause
+from whywait.kernel.state import Cause, Outcome
 
 if TYPE_CHECKING:
     from whywait.authority import Authority
@@ -208,23 +208,29 @@ class RayEngine(Engine):
 
     def _is_over(self, handle: Handle[Any]) -> bool:
         """Return whether a task that may start need not be sent: it has gone ahead, or shall not run."""
+        if self._take_turn(handle):
+            if handle.attention:
+                self.abort(handle)
+            return True
+        if handle.attention and handle.aborted:
+            self._report(handle, NEVER_RAN)
+            return True
+        return False
+
+    def _take_turn(self, handle: Handle[Any]) -> bool:
+        """Let a task that has gone ahead be one that has started; what it has said is heard now. False: it has not."""
         number = handle._task.number
         with self._lock:
             ended = self._ahead.pop(number, None)
             if ended is not None:
                 self._outposts[number] = ended
             outpost = self._outposts.get(number)
-            kept = outpost.take_turn() if outpost is not None and outpost.is_ahead else None
-        if outpost is not None and kept is not None:
-            self._take_in(outpost, kept)
-            if ended is not None and ended.ended is not None:
-                self._settle(ended, *ended.ended)
-            elif handle.attention:
-                self.abort(handle)
-        elif handle.attention and handle.aborted:
-            self._report(handle, NEVER_RAN)
-        else:
-            return False
+            if outpost is None:
+                return False
+            kept = outpost.take_turn()
+        self._take_in(outpost, kept)
+        if ended is not None and ended.ended is not None:
+            self._settle(ended, *ended.ended)
         return True
 
     def _find_ahead(self, handle: Handle[Any], count: int) -> list[Handle[Any]]:
@@ -283,9 +289,10 @@ class RayEngine(Engine):
         return shipment
 
     def _count(self, shipment: Shipment, change: int) -> None:
-        self._in_flight += change
-        if shipment.is_batch:
-            self._batches.under_way += change
+        with self._lock:
+            self._in_flight += change
+            if shipment.is_batch:
+                self._batches.under_way += change
 
     # In
 
@@ -355,12 +362,6 @@ class RayEngine(Engine):
             if is_here:
                 del self._outposts[outpost.number]
             return is_here
-
-    def _take_turn(self, outpost: Outpost) -> None:
-        """Let a task that has gone ahead be one that has started; what it has said meanwhile is heard now."""
-        with self._lock:
-            kept = outpost.take_turn()
-        self._take_in(outpost, kept)
 
     def _is_here(self, outpost: Outpost) -> bool:
         return self._outposts.get(outpost.number) is outpost
@@ -451,10 +452,11 @@ class RayEngine(Engine):
             return
         if outpost.outlets:
             forget_streams(outpost)
-        if heir is None:
+        if heir is None or (outcome[0] == Outcome.ERROR and not heir_runs):  # an error may end the whole scope
             self._report(outpost.handle, outcome)
         elif self.authority.hand_on(outpost.handle, outcome, heir.handle, heir_runs=heir_runs):
-            self._take_turn(heir)
+            if not self._take_turn(heir.handle):
+                self.start(heir.handle)  # meanwhile another thread found that it had better not gone ahead
         elif heir_runs and heir.handle.done():  # it was cancelled before its turn: nothing of it may go on
             self._end_worker(heir.shipment)
 
