@@ -1,4 +1,4 @@
-"""Who goes ahead in a batch is never forgotten, whatever another thread of the pump does while its turn comes."""
+"""The Ray engine at unlucky moments: what two threads of its pump do at once, what Ray must not be asked."""
 
 from types import SimpleNamespace
 
@@ -71,3 +71,16 @@ def test_one_that_gets_its_slot_in_peace_runs_on(batch):
     engine._end(first, SUCCEEDED, second, heir_runs=True)
     assert (engine.ended, list(engine._inbox), second.is_ahead) == ([], [], False)
     assert engine._outposts == {2: second}
+
+
+def test_what_was_just_sent_is_not_withdrawn_from_ray_at_once(batch, monkeypatch):
+    """X4: Ray may be about to begin it, or to be through; it would take the whole process down."""
+    engine, first, _ = batch
+    delays, cancelled = [], []
+    engine.authority = SimpleNamespace(call_later=lambda delay_s, _: delays.append(delay_s))
+    monkeypatch.setattr(Shipment, "cancel", lambda _: cancelled.append(True))
+    engine._withdraw(first.shipment)
+    assert (len(delays), cancelled) == (1, [])
+    first.sent_s -= 10
+    engine._withdraw(first.shipment)
+    assert (len(delays), cancelled) == (1, [True])

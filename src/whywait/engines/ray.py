@@ -532,8 +532,17 @@ class RayEngine(Engine):
             self._pump.post(partial(self._end_worker, outpost.shipment))
 
     def _withdraw(self, shipment: Shipment) -> None:
-        """Cancel what Ray has not placed; a body that has begun meanwhile does not notice."""
-        if not any(outpost.place is not None for outpost in shipment.outposts):
+        """Cancel what Ray has not placed; a body that has begun meanwhile does not notice.
+
+        Not at once: Ray ends this whole process if a cancellation meets a task that is on its way to a worker or back
+        (ray-project/ray#54846). Who is silent for a while is neither.
+        """
+        if any(outpost.place is not None for outpost in shipment.outposts):
+            return
+        too_early_s = shipment.outposts[0].sent_s + SILENCE_S - monotonic()
+        if too_early_s > 0:
+            self.authority.call_later(too_early_s, lambda: self._pump.post(partial(self._withdraw, shipment)))
+        elif self._living(shipment):
             shipment.cancel()
 
     def _kill(self, shipment: Shipment) -> None:
