@@ -1,7 +1,7 @@
 """Measure the runtime against the executors and task groups of the standard library, in turn, within one run.
 
-Run it with ``make bench``, or ``python bench/runtime.py --quick``. Every row is a ratio of medians; what is better is
-said in the goal.
+Run it with ``make bench-own``, or ``python bench/runtime.py --quick``. Every row is a ratio of medians; what is better
+is said in the goal.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from concurrent.futures import Executor as StandardExecutor
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import pairwise
 
+from contestants.base import time_shutdown
 from whywait import Authority
 
 
@@ -125,16 +126,7 @@ def dispose_ours(pending: int) -> float:
 
 def dispose_theirs(pending: int) -> float:
     """Return the seconds that ThreadPoolExecutor needs to cancel so many."""
-    gate = threading.Event()
-    pool = ThreadPoolExecutor(1)
-    pool.submit(gate.wait)
-    futures = [pool.submit(nothing) for _ in range(pending)]
-    begin = time.perf_counter()
-    pool.shutdown(wait=False, cancel_futures=True)
-    elapsed = time.perf_counter() - begin
-    gate.set()
-    assert futures[-1].cancelled()
-    return elapsed
+    return time_shutdown(ThreadPoolExecutor(1), pending)
 
 
 def latencies(submit: Callable[..., object], tasks: int) -> list[float]:

@@ -200,7 +200,7 @@ class Core(Services):
             self._journal.deliver()
         return go_on
 
-    def ended(  # noqa: C901, PLR0912 - in one piece for speed
+    def ended(  # noqa: PLR0912 - in one piece for speed
         self,
         handle: Handle[Any],
         outcome: Ended,
@@ -218,10 +218,9 @@ class Core(Services):
         take(lock)
         try:
             now = monotonic_ns()
-            if later is None or outcome[0] != Outcome.SUCCESS:  # who reports a success here has tried the short way
+            if later is None or outcome[0] != Outcome.SUCCESS:  # a success without ``later`` has tried the short way
                 retried = kernel.ended(now, task, *outcome)
-                if retried is None and task.outcome == Outcome.ERROR:
-                    self._abort_rest(now, task)
+                self._abort_rest(now, task)
                 started = kernel.dispatch(now)
             else:
                 retried, started = kernel.turn(now, task, *outcome)
@@ -259,8 +258,10 @@ class Core(Services):
         return go_on
 
     def _abort_rest(self, now: int, task: Task) -> None:
-        """Dispose of the scopes that a failed task takes down, before anybody else of them starts in its place."""
-        for kernel_scope in () if task.periodic is not None else task.scope.chain:
+        """Dispose of the scopes that a task takes down if it has failed for good; nobody of them starts any more."""
+        if task.outcome != Outcome.ERROR or task.retried_as is not None or task.periodic is not None:
+            return
+        for kernel_scope in task.scope.chain:
             scope = self.scopes.get(kernel_scope.key)
             if scope is not None and scope.aborts_on_error:
                 self.kernel.dispose(now, kernel_scope)
@@ -277,6 +278,7 @@ class Core(Services):
         def act(now: int) -> bool:
             task = handle._task
             retried, has_started = self.kernel.hand_on(now, task, *outcome, heir._task, heir_runs=heir_runs)
+            self._abort_rest(now, task)
             _follow(handle, task, retried)
             return has_started
 

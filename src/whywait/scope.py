@@ -275,9 +275,6 @@ class Scope:
         if not self.aborts_on_error:
             return False
         self._errors.append(error)
-        if len(self._errors) == 1:
-            kernel = self._authority.kernel
-            self._authority.command(lambda now: kernel.dispose(now, self._kernel_scope))
         return True
 
     def _raise_errors(self, error: BaseException | None) -> None:

@@ -23,6 +23,16 @@ class Promises:
     ends_deaf: bool  # a body that ignores whatever it is told is ended after `grace`
 
 
+ELSEWHERE = Promises(  # in another process, here or on another machine
+    form="plain",
+    crowd=3,
+    has_context=False,
+    shares_memory=False,
+    has_frames=False,
+    interrupts=False,
+    ends_reluctant=True,
+    ends_deaf=True,
+)
 PROMISES: dict[str, Promises] = {
     "thread": Promises(
         form="plain",
@@ -54,26 +64,8 @@ PROMISES: dict[str, Promises] = {
         ends_reluctant=True,
         ends_deaf=False,  # a cancellation can be swallowed, again and again
     ),
-    "process": Promises(
-        form="plain",
-        crowd=3,
-        has_context=False,
-        shares_memory=False,
-        has_frames=False,
-        interrupts=False,
-        ends_reluctant=True,
-        ends_deaf=True,
-    ),
-    "ray": Promises(
-        form="plain",
-        crowd=3,
-        has_context=False,
-        shares_memory=False,
-        has_frames=False,
-        interrupts=False,
-        ends_reluctant=True,
-        ends_deaf=True,
-    ),
+    "process": ELSEWHERE,
+    "ray": ELSEWHERE,
 }
 
 # A cluster takes its time to start: its tests run by themselves (make test-ray).
