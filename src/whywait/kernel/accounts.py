@@ -1,10 +1,12 @@
 """Wait accounting by prefix sums: the exact division of every wait, whatever the queue length.
 
-Nobody walks the queue to charge waiting time. Instead two kinds of shared, immutable records carry running totals:
+Nothing walks the queue to charge waiting time. Instead two kinds of shared, immutable records carry running totals:
 
 * A :class:`Segment` belongs to a priority level. All lanes of the level that dispatch has not got to wait for the
   same thing (``slot``, ``slot_higher`` while a higher priority holds a slot, or ``held_back``), so the level counts
-  it once for all. Whenever that changes, the level starts a new segment with the totals so far.
+  it once for all. The :class:`Ceiling` keeps the time spent under each highest running priority; a level gets a new
+  segment from it when a task looks at the level after a change, so that a change costs the same for any number of
+  levels.
 * An :class:`Epoch` belongs to a lane. Whenever dispatch parks the lane on a gate, or the gate opens for it, the lane
   starts a new epoch with its totals so far.
 
@@ -14,12 +16,17 @@ totals is its wait, cause by cause; it costs O(causes). Records live as long as 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Final
 
+from whywait.kernel.gates import Gate
+from whywait.kernel.limits import HIGHEST
 from whywait.kernel.state import Wait
 
-if TYPE_CHECKING:
-    from whywait.kernel.gates import Gate
+# Globals are found faster than attributes of a class, before Python 3.12.
+_SLOT: Final = Wait.SLOT
+_SLOT_HIGHER: Final = Wait.SLOT_HIGHER
+_HELD_BACK: Final = Wait.HELD_BACK
+_OPEN_CAUSES: Final = (_SLOT, _SLOT_HIGHER, _HELD_BACK)
 
 
 class Segment:
@@ -27,29 +34,88 @@ class Segment:
 
     __slots__ = ("held_back", "higher", "mode", "since", "slot", "slot_higher", "starved")
 
-    def __init__(self, since: int, mode: str, *, higher: bool, before: Segment | None = None) -> None:
-        """Start a segment at ``since``; ``higher``: a task of higher priority holds a slot."""
+    def __init__(self, since: int, mode: str, higher: bool, totals: tuple[int, int, int], starved: int) -> None:  # noqa: FBT001 - see Ceiling
+        """Start a segment at ``since`` with the totals up to then; ``higher``: a higher priority holds a slot."""
         self.since = since
         self.mode = mode
         self.higher = higher
-        if before is None:
-            self.slot = self.slot_higher = self.held_back = self.starved = 0
-        else:
-            self.slot, self.slot_higher, self.held_back = before.totals(since)
-            self.starved = before.starved_at(since)
+        self.slot, self.slot_higher, self.held_back = totals
+        self.starved = starved
 
     def totals(self, at: int) -> tuple[int, int, int]:
         """Return the totals of slot, slot_higher and held_back time at a moment within this segment."""
         more = at - self.since
-        if self.mode == Wait.SLOT:
+        if self.mode == _SLOT:
             return self.slot + more, self.slot_higher, self.held_back
-        if self.mode == Wait.SLOT_HIGHER:
+        if self.mode == _SLOT_HIGHER:
             return self.slot, self.slot_higher + more, self.held_back
         return self.slot, self.slot_higher, self.held_back + more
 
     def starved_at(self, at: int) -> int:
         """Return for how long, in total, a higher priority has held a slot, at a moment within this segment."""
         return self.starved + at - self.since if self.higher else self.starved
+
+
+class Ceiling:
+    """The highest priority that holds a slot, over time, and whether lanes are held back.
+
+    A change is O(1). What the lanes of a level have waited for follows from the times spent under each ceiling.
+    """
+
+    __slots__ = ("_free_ns", "_held_ns", "_whole_free_ns", "_whole_held_ns", "held", "since", "top", "version")
+
+    def __init__(self) -> None:
+        """Start at time 0 with no slot held."""
+        self.top = -1  # the highest priority that holds a slot; -1: none does
+        self.held = False  # backfill="none": a lane holds the others back
+        self.since = 0
+        self.version = 0  # grows with each change: a level's segment of an older version is out of date
+        self._free_ns = [0] * (HIGHEST + 2)  # time under each ceiling while no lane was held back; -1 comes first
+        self._held_ns = [0] * (HIGHEST + 2)  # the same while lanes were held back
+        self._whole_free_ns = self._whole_held_ns = 0  # their sums
+
+    def change(self, now: int, top: int, held: bool) -> None:  # noqa: FBT001 - the hot path
+        """Have another ceiling from ``now`` on."""
+        more = now - self.since
+        if self.held:
+            self._held_ns[self.top + 1] += more
+            self._whole_held_ns += more
+        else:
+            self._free_ns[self.top + 1] += more
+            self._whole_free_ns += more
+        self.since = now
+        self.top = top
+        self.held = held
+        self.version += 1
+
+    def segment(self, priority: int) -> Segment:
+        """Return the stretch of time that a level is in since the last change."""
+        free_ns, held_ns, at = self._whole_free_ns, self._whole_held_ns, priority + 2
+        starved = slot_higher = _above(self._free_ns, free_ns, at)
+        if held_ns:
+            starved += _above(self._held_ns, held_ns, at)
+        higher = self.top > priority
+        mode = wait_mode(higher=higher, held=self.held)
+        return Segment(self.since, mode, higher, (free_ns - slot_higher, slot_higher, held_ns), starved)
+
+    def segment_after(self, before: Segment, priority: int) -> Segment:
+        """Return the stretch of time that a level is in; the one before if nothing has changed for the level since."""
+        new = self.segment(priority)
+        at = self.since
+        same = new.mode == before.mode and new.higher == before.higher and new.starved == before.starved_at(at)
+        return before if same and new.totals(at) == before.totals(at) else new
+
+
+def _above(spent_ns: list[int], whole_ns: int, at: int) -> int:
+    """Return the sum of a list from ``at`` on; ``whole_ns`` is all of it, so that the shorter part is added up."""
+    return sum(spent_ns[at:]) if at > HIGHEST // 2 else whole_ns - sum(spent_ns[:at])
+
+
+def wait_mode(*, higher: bool, held: bool) -> str:
+    """Return what lanes of a level wait for that dispatch has not got to."""
+    if held:
+        return Wait.HELD_BACK
+    return Wait.SLOT_HIGHER if higher else Wait.SLOT
 
 
 class Epoch:
@@ -77,10 +143,9 @@ class Epoch:
         return totals
 
 
-_OPEN_CAUSES = (Wait.SLOT, Wait.SLOT_HIGHER, Wait.HELD_BACK)
-
-
-def ready_wait(since: int, epoch: Epoch, segment: Segment, now: int, lane: Epoch, level: Segment) -> dict[str, int]:
+def ready_wait(
+    since: int, epoch: Epoch | None, segment: Segment, now: int, lane: Epoch, level: Segment
+) -> dict[str, int]:
     """Return how the wait of a READY task from ``since`` to ``now`` divides by cause.
 
     ``epoch`` and ``segment`` are what it entered in, ``lane`` and ``level`` what is current at ``now``.
@@ -90,6 +155,17 @@ def ready_wait(since: int, epoch: Epoch, segment: Segment, now: int, lane: Epoch
             return {lane.gate.name: now - since}
         if segment is level:
             return {level.mode: now - since}
+        slot, slot_higher, held_back = segment.totals(since)
+        slot_now, slot_higher_now, held_back_now = level.totals(now)
+        waits = {}
+        if slot_now != slot:
+            waits[_SLOT] = slot_now - slot
+        if slot_higher_now != slot_higher:
+            waits[_SLOT_HIGHER] = slot_higher_now - slot_higher
+        if held_back_now != held_back:
+            waits[_HELD_BACK] = held_back_now - held_back
+        return waits
+    assert epoch is not None, "a READY task entered in an epoch"
     begin = epoch.totals(since, segment)
     return {
         cause: total - begin.get(cause, 0)

@@ -1,6 +1,6 @@
 """Benches: where lanes wait for a gate, ordered by how much they need.
 
-A bench belongs to one gate and one priority level. It answers "which lane whose need fits into this room has waited
+A bench belongs to one gate and one level. It answers "which lane whose need fits into this room has waited
 longest?" without looking at the lanes that do not fit and without moving those that fit but are not chosen. So a
 release costs the same whether all tasks demand the same amount or every one another.
 
@@ -13,39 +13,42 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final, Generic, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from whywait.kernel.gates import Gate
-    from whywait.kernel.lanes import Lane, Level
+
+class Parked(Protocol):
+    """What a bench keeps in a lane: the key under which it finds the lane again."""
+
+    bench_key: int
+
+
+L = TypeVar("L", bound=Parked)
 
 _BLOCK: Final = 512
 _ENTRY_BITS: Final = 64
 _ENTRY_MASK: Final = (1 << _ENTRY_BITS) - 1
 
 
-class _Block:
+class _Block(Generic[L]):
     """A run of lanes in key order, as three parallel lists."""
 
     __slots__ = ("entries", "keys", "lanes")
 
-    def __init__(self, keys: list[int], entries: list[int], lanes: list[Lane]) -> None:
+    def __init__(self, keys: list[int], entries: list[int], lanes: list[L]) -> None:
         self.keys = keys
         self.entries = entries
         self.lanes = lanes
 
 
-class Bench:
+class Bench(Generic[L]):
     """The lanes of one level that wait for one gate."""
 
-    __slots__ = ("_blocks", "_oldest", "_tops", "gate", "level", "opening")
+    __slots__ = ("_blocks", "_oldest", "_tops", "opening")
 
-    def __init__(self, gate: Gate, level: Level) -> None:
+    def __init__(self) -> None:
         """Make an empty bench."""
-        self.gate = gate
-        self.level = level
-        self.opening = False  # listed in level.opening: some lane may fit now
-        self._blocks: list[_Block] = []
+        self.opening = False  # its level lists the gate as opening: some lane may fit now
+        self._blocks: list[_Block[L]] = []
         self._tops: list[int] = []  # the largest key of each block
         self._oldest: list[int] = []  # the smallest entry of each block
 
@@ -58,7 +61,12 @@ class Bench:
         """The least that any lane here needs."""
         return self._blocks[0].keys[0] >> _ENTRY_BITS
 
-    def add(self, lane: Lane, need: int, entry: int) -> None:
+    @property
+    def oldest_entry(self) -> int:
+        """The entry of the head that has waited longest, whether its lane fits or not; the bench must not be empty."""
+        return min(self._oldest)
+
+    def add(self, lane: L, need: int, entry: int) -> None:
         """Let a lane wait here that needs this much and whose head has this entry."""
         key = lane.bench_key = need << _ENTRY_BITS | entry
         blocks = self._blocks
@@ -78,7 +86,7 @@ class Bench:
         if len(block.keys) > _BLOCK:
             self._split(at)
 
-    def remove(self, lane: Lane) -> None:
+    def remove(self, lane: L) -> None:
         """Take a lane off the bench."""
         key = lane.bench_key
         at = bisect_left(self._tops, key)
@@ -93,7 +101,7 @@ class Bench:
         if entry == self._oldest[at]:
             self._oldest[at] = min(block.entries)
 
-    def first(self, room: int | None) -> Lane | None:
+    def first(self, room: int | None) -> L | None:
         """Return the lane that has waited longest among those whose need fits into ``room`` (None: any)."""
         blocks = self._blocks
         if not blocks:
@@ -115,9 +123,9 @@ class Bench:
         block = blocks[self._oldest.index(best)]
         return block.lanes[block.entries.index(best)]
 
-    def take(self, room: int) -> list[Lane]:
+    def take(self, room: int) -> list[L]:
         """Remove and return all lanes whose need fits into ``room``."""
-        taken: list[Lane] = []
+        taken: list[L] = []
         bound = self._bound(room)
         whole = bisect_left(self._tops, bound)
         for block in self._blocks[:whole]:
@@ -132,11 +140,11 @@ class Bench:
                 self._oldest[0] = min(block.entries)
         return taken
 
-    def lanes(self) -> list[Lane]:
+    def lanes(self) -> list[L]:
         """Return all lanes that wait here, least need first."""
         return list(self.lanes_in_order())
 
-    def lanes_in_order(self) -> Iterator[Lane]:
+    def lanes_in_order(self) -> Iterator[L]:
         """Yield the lanes that wait here, least need first."""
         return (lane for block in self._blocks for lane in block.lanes)
 

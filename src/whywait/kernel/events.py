@@ -1,19 +1,31 @@
 """What happened: the kinds of events and their readable form.
 
-The kernel emits plain tuples (few tracked objects, no work for nobody); :class:`Event` gives them names.
+The kernel emits plain tuples (few tracked objects, no work that nothing asked for); :class:`Event` gives them names.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from whywait.kernel.model import generated_id
+from whywait.kernel.ids import function_shown, generated_id
+from whywait.kernel.state import Outcome
 
 Details = tuple[tuple[str, Any], ...]
+Waits = dict[str, int] | tuple[str, int]  # how a wait divides; one cause alone in short
+
+
+class Started(NamedTuple):
+    """What the start of a task tells if there is more than its wait: the units it got, how long it was starved."""
+
+    waits: Waits | None
+    devices: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    starved_ns: int = 0
+
 
 # (seq, time_ns, kind, scope key, task number, task name, cause seq, details)
-# What comes most often tells its details in short, because building them costs: `details_of` spells them out.
-RawEvent = tuple[int, int, str, str, int | None, str | None, int | None, Any]
+# What comes most often tells its details in short, because building them costs: `details_of` spells them out. In the
+# place of the cause, which only iterations of periodics have, a TASK_SUBMITTED has the name of the task's function.
+RawEvent = tuple[int, int, str, str, int | None, str | None, int | str | None, Any]
 
 
 class Kind:
@@ -33,6 +45,11 @@ class Kind:
     TASK_RETRIED: Final = "TASK_RETRIED"
     TASK_STARVED: Final = "TASK_STARVED"
     TASK_PLACED: Final = "TASK_PLACED"
+    TASK_MEASURED: Final = "TASK_MEASURED"
+    TASK_OVERDRAWN: Final = "TASK_OVERDRAWN"
+    TASK_BLOCKED: Final = "TASK_BLOCKED"
+    TASK_UNBLOCKED: Final = "TASK_UNBLOCKED"
+    TASK_REGAINED: Final = "TASK_REGAINED"
     HANDLER_STARTED: Final = "HANDLER_STARTED"
     HANDLER_ENDED: Final = "HANDLER_ENDED"
     WORKER_STARTED: Final = "WORKER_STARTED"
@@ -70,12 +87,15 @@ class Event(NamedTuple):
     @classmethod
     def of(cls, raw: RawEvent) -> Event:
         """Return a raw event with names."""
-        return cls(*raw[:7], details_of(raw))
+        return cls(*raw[:6], cause_of(raw), details_of(raw))
 
     def to_raw(self) -> RawEvent:
         """Return the event as the kernel told it; the opposite of :meth:`of`."""
         if self.kind == Kind.TASK_STARTED and self.details:
-            return (*self[:7], dict(self.details)["waits"])
+            details = dict(self.details)
+            waits = details.get("waits")
+            start = Started(waits, details.get("devices", ()), details.get("starved_ns", 0))
+            return (*self[:7], start if start.devices or start.starved_ns else waits)
         return (*self[:7], self.details)
 
     @property
@@ -94,8 +114,9 @@ class Event(NamedTuple):
                 data[key] = value
         if self.details:
             data["details"] = details = dict(self.details)
-            if "demand" in details:
-                details["demand"] = dict(details["demand"])
+            for name in _MAPPINGS:
+                if name in details:
+                    details[name] = dict(details[name])
         return data
 
     @classmethod
@@ -104,23 +125,41 @@ class Event(NamedTuple):
         details = data.get("details")
         if details is not None:
             details = {key: tuple(value) if isinstance(value, list) else value for key, value in details.items()}
-            if "demand" in details:
-                details["demand"] = tuple(details["demand"].items())
+            if "outcome" in details:
+                details["outcome"] = Outcome(details["outcome"])
+            for name in _MAPPINGS:
+                if name in details:
+                    pairs = details[name].items()
+                    details[name] = tuple((key, tuple(each) if isinstance(each, list) else each) for key, each in pairs)
             details = tuple(details.items())
         head = (data["seq"], data["time_ns"], data["kind"], data["scope"])
         return cls(*head, data.get("number"), data.get("name"), data.get("cause"), details)
 
 
+def cause_of(raw: RawEvent) -> int | None:
+    """Return the seq of the event that led to a raw event."""
+    return raw[6] if isinstance(raw[6], int) else None
+
+
 def details_of(raw: RawEvent) -> Details | None:
-    """Return the details of a raw event, spelled out: the two kinds that come most often are written in short."""
+    """Return the details of a raw event, spelled out: the kinds that come with most tasks are written in short."""
     kind, details = raw[2], raw[7]
     if details is None:
         return None
-    if kind == Kind.TASK_STARTED:  # the waits, or the one cause and its time
-        return (("waits", details if isinstance(details, dict) else {details[0]: details[1]}),)
-    if kind == Kind.TASK_SUBMITTED and isinstance(details[0][0], tuple):  # all else, and whom it awaits
-        return (*details[0], ("after", details[1:]))
+    if kind == Kind.TASK_STARTED:
+        start = details if isinstance(details, Started) else Started(details)
+        told: Details = () if start.waits is None else (("waits", spelled_out(start.waits)),)
+        if start.devices:
+            told = (*told, ("devices", start.devices))
+        return (*told, ("starved_ns", start.starved_ns)) if start.starved_ns else told
+    if kind == Kind.TASK_SUBMITTED and raw[5] is None and (function := function_shown(raw[6])) is not None:
+        return (*details, ("function", function))
     return details  # type: ignore[no-any-return] # not in short
+
+
+def spelled_out(waits: Waits) -> dict[str, int]:
+    """Return how a wait divides, by cause."""
+    return waits if isinstance(waits, dict) else {waits[0]: waits[1]}
 
 
 def outcome_details(outcome: str, cause: str | None) -> Details:
@@ -132,12 +171,16 @@ def outcome_details(outcome: str, cause: str | None) -> Details:
     return details
 
 
-def submitted_details(state: str, priority: int, demand: tuple[tuple[str, int], ...]) -> Details:
-    """Return what a TASK_SUBMITTED tells of a task."""
+def submitted_details(state: str, priority: int, demand: tuple[tuple[str, int], ...], slot: bool) -> Details:  # noqa: FBT001 - what it tells
+    """Return what a TASK_SUBMITTED tells of a task; that it takes a slot is not said."""
     details: Details = (("state", state), ("priority", priority))
-    return (*details, ("demand", demand)) if demand else details
+    if demand:
+        details = (*details, ("demand", demand))
+    return details if slot else (*details, ("slot", False))
 
 
-SUCCESS_DETAILS: Final = (("outcome", "SUCCESS"),)
+_MAPPINGS: Final = ("demand", "devices", "units")  # details that are pairs here and objects in JSON
 
-_OUTCOMES: dict[tuple[str, str | None], Details] = {("SUCCESS", None): SUCCESS_DETAILS}
+SUCCESS_DETAILS: Final = (("outcome", Outcome.SUCCESS),)
+
+_OUTCOMES: dict[tuple[str, str | None], Details] = {(Outcome.SUCCESS, None): SUCCESS_DETAILS}

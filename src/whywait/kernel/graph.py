@@ -1,7 +1,7 @@
 """Dependencies: edges between tasks, wake-up, and what a failure takes down.
 
-An edge is kept at both ends: ``task.after`` / ``task.after_ended`` (whom it awaits, for explanation) and
-``dependency.successors`` / ``dependency.ended_successors`` (whom it wakes). A retry takes the successor lists over,
+An edge is kept at both ends: ``task.after`` / ``task.after_ended`` (what it awaits, for explanation) and
+``dependency.successors`` / ``dependency.ended_successors`` (what it wakes). A retry takes the successor lists over,
 so dependents follow a task to its final outcome; their own lists find the newest attempt by ``Task.latest``.
 """
 
@@ -9,15 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from whywait.kernel.model import Task
 from whywait.kernel.state import Outcome, TaskState
-
-if TYPE_CHECKING:
-    from whywait.kernel.model import Task
-
-BY_ID: Final = attrgetter("id", "number")  # the order in which tasks are woken; scopes may use the same id
 
 _SLACK: Final = 64
 
@@ -31,9 +26,10 @@ def link(task: Task, after: Iterable[Task], after_ended: Iterable[Task]) -> Task
             if latest.successors is not None and latest.successors[-1] is task:
                 continue  # it awaits two attempts of one task
             latest.successors = _with(latest.successors, task)
+            latest.plain = False
             task.after = _with(task.after, dependency)
             task.unmet += 1
-        elif latest.outcome != Outcome.SUCCESS and failed is None:
+        elif latest.outcome is not Outcome.SUCCESS and failed is None:
             failed = latest
     for dependency in after_ended:
         latest = dependency.latest()
@@ -46,8 +42,10 @@ def link(task: Task, after: Iterable[Task], after_ended: Iterable[Task]) -> Task
 
 
 def hand_over(old: Task, new: Task) -> None:
-    """Let a retry inherit whom the old attempt wakes."""
-    new.successors, old.successors = old.successors, None
+    """Let a retry inherit the successors of the old attempt."""
+    if old.successors is not None:
+        new.successors, old.successors = old.successors, None
+        new.plain = False
     if old.ended_successors is not None:
         new.ended_successors, old.ended_successors = old.ended_successors, None
         new.plain = False
@@ -80,7 +78,7 @@ def unmet(task: Task) -> Iterator[Task]:
 
 
 def down_from(task: Task) -> Iterator[Task]:
-    """Yield whom a task awaits first, whom that one awaits, and so on, as long as dependencies keep them QUEUED."""
+    """Yield the first task that a task awaits, the first that that one awaits, and so on, while they are QUEUED."""
     while task.state == TaskState.QUEUED and task.held_by is None:
         following = next(unmet(task), None)
         if following is None:

@@ -1,62 +1,35 @@
-"""What the kernel keeps: tasks, scopes, refs, and the settings they run under."""
+"""What the kernel keeps: tasks, scopes, the lanes in which tasks wait, and the levels of equal priority."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heapreplace
+from typing import Any, Final, NamedTuple
 
-from whywait.errors import ConfigError
-from whywait.kernel.gates import Gate
-from whywait.kernel.state import RESERVED_NAMES, ScopeState, TaskState
+from whywait.kernel.accounts import Epoch, Segment
+from whywait.kernel.devices import Ask, Assigned
+from whywait.kernel.events import Details, Waits, spelled_out, submitted_details
+from whywait.kernel.fifo import Fifo
+from whywait.kernel.gates import SHUT, Gate
+from whywait.kernel.ids import (
+    GENERATED_ID_PREFIX,
+    function_shown,
+    generated_id,
+    is_generated,
+    label_of,
+    number_of,
+)
+from whywait.kernel.limits import HIGHEST, MEASURED, Budget, Demand, Limits, Policy, Priority
+from whywait.kernel.pool import Pool
+from whywait.kernel.state import OPEN_SCOPE_STATES, Outcome, ScopeState, TaskState
+from whywait.kernel.timers import Timer
 
-if TYPE_CHECKING:
-    from whywait.kernel.accounts import Epoch, Segment
-    from whywait.kernel.lanes import Lane
-    from whywait.kernel.periodic import Periodic
-    from whywait.kernel.timers import Timer
+NEVER: Final = 1 << 500  # later than any time that a simulation can name
+BESIDE: Final = HIGHEST + 1  # see rank_of
 
-Demand = tuple[tuple[str, int], ...]
-
-LOWEST: Final = 0
-HIGHEST: Final = 100
-LONGEST_S: Final = 10 * 365 * 86_400  # ten years: a duration that is longer is a slip of the keyboard
-GENERATED_ID_PREFIX: Final = "@"
-_NUMBER_OF_GENERATED_ID: Final = re.compile(r"[@#]([0-9]{1,20})\Z")  # of a task without a name, of an iteration
-_WELL_KNOWN: Final = ("cpu", "ram", "vram")
-
-
-class Priority:
-    """The five named priorities; any int from 0 to 100 is a priority too."""
-
-    CRITICAL: Final = 100
-    HIGH: Final = 80
-    NORMAL: Final = 50
-    LOW: Final = 20
-    BACKGROUND: Final = 0
-
-    @staticmethod
-    def parse(value: int | str) -> int:
-        """Return the priority that an int from 0 to 100 or a name in any case stands for."""
-        if isinstance(value, str):
-            number = _PRIORITY_NAMES.get(value.lower())
-            if number is None:
-                names = ", ".join(_PRIORITY_NAMES)
-                raise ConfigError(f"priority {value!r} is unknown: use an int from 0 to 100 or one of {names}")
-            return number
-        if isinstance(value, bool) or not isinstance(value, int) or not LOWEST <= value <= HIGHEST:
-            raise ConfigError(f"priority {value!r} is not allowed: use an int from 0 to 100 or a name")
-        return value
-
-
-_PRIORITY_NAMES: Final = {
-    "critical": Priority.CRITICAL,
-    "high": Priority.HIGH,
-    "normal": Priority.NORMAL,
-    "low": Priority.LOW,
-    "background": Priority.BACKGROUND,
-}
+Needs = tuple[tuple[Gate, int], ...]
+LaneKey = tuple[int, Demand]  # under which a scope finds a lane: the rank of its level, and the demand
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -68,132 +41,18 @@ class Ref:
     authority: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """How often, and after which delay, a task that ended in an error is tried again."""
-
-    times: int
-    backoff: float = 0.0
-    factor: float = 2.0
-    max_backoff: float = 60.0
-    jitter: float = 0.0
-    on: tuple[type[BaseException], ...] = (Exception,)
-
-    def __post_init__(self) -> None:
-        """Refuse values that make no sense."""
-        if isinstance(self.times, bool) or not isinstance(self.times, int) or self.times < 0:
-            raise ConfigError(f"retry times {self.times!r} is not allowed: use an int of 0 or more")
-        for name in ("backoff", "factor", "max_backoff"):
-            value = getattr(self, name)
-            if not (isinstance(value, int | float) and 0 <= value < float("inf")):
-                raise ConfigError(f"retry {name} {value!r} is not allowed: use a finite number of 0 or more")
-        if not (isinstance(self.jitter, int | float) and 0 <= self.jitter <= 1):
-            raise ConfigError(f"retry jitter {self.jitter!r} is not allowed: use a number from 0 to 1")
-        kinds = self.on if isinstance(self.on, tuple) else (self.on,)
-        if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
-            raise ConfigError(f"retry on {self.on!r} is not allowed: use an exception class or a tuple of such")
-        object.__setattr__(self, "on", kinds)
-
-    def delay_ns(self, retry_number: int, jitter: float) -> int:
-        """Return the wait before the given retry (1 is the first), with ``jitter`` from -1 to 1 applied."""
-        try:
-            seconds = min(self.backoff * self.factor ** (retry_number - 1), self.max_backoff)
-        except OverflowError:
-            seconds = self.max_backoff
-        return round(seconds * (1 + self.jitter * jitter) * 1_000_000_000)
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What one task runs under: its timeout, its retries, how long it may wait."""
-
-    timeout_ns: int | None = None
-    retry: Retry | None = None
-    max_wait_ns: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a scope, or the whole authority, allows at once."""
-
-    slots: int | None = None
-    queue_limit: int | None = None
-    overflow: str = "reject"
-    when_busy: str = "queue"
-    max_spawn: int | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse values that make no sense."""
-        for name, least in (("slots", 1), ("queue_limit", 0), ("max_spawn", 0)):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-                raise ConfigError(f"{name} {value!r} is not allowed: use an int of {least} or more, or None")
-        _one_of("overflow", self.overflow, ("reject", "displace"))
-        _one_of("when_busy", self.when_busy, ("queue", "reject"))
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """How much of each resource may be in use at once: ``hard`` always, ``soft`` unless nothing else runs."""
-
-    hard: Mapping[str, int] = field(default_factory=dict)
-    soft: Mapping[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Refuse names and amounts that make no sense."""
-        for name in (*self.hard, *self.soft):
-            if not isinstance(name, str) or not name:
-                raise ConfigError(f"a resource cannot be named {name!r}: use a string that is not empty")
-            if name in RESERVED_NAMES:
-                raise ConfigError(f"a resource cannot be named {name!r}: the name is taken by a wait cause")
-            if name in self.hard and name in self.soft:
-                raise ConfigError(f"resource {name!r} is both hard and soft: choose one")
-        for name, amount in (*self.hard.items(), *self.soft.items()):
-            if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
-                raise ConfigError(f"budget {name} {amount!r} is not allowed: use an int of 0 or more")
-
-
-def make_demand(cpu: int = 0, ram: int = 0, vram: int = 0, resources: Mapping[str, int] | None = None) -> Demand:
-    """Return the canonical demand: amounts above 0 only, in the order in which gates are asked."""
-    amounts = {"cpu": cpu, "ram": ram, "vram": vram}
-    for name in sorted(resources or ()):
-        if name in amounts:
-            raise ConfigError(f"demand {name!r} has an argument of its own: do not put it into resources")
-        amounts[name] = (resources or {})[name]
-    for name, amount in amounts.items():
-        if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
-            raise ConfigError(f"demand {name} {amount!r} is not allowed: use an int of 0 or more")
-    return tuple((name, amount) for name, amount in amounts.items() if amount)
-
-
-def name_splits(name: str) -> Iterator[tuple[str, str]]:
-    """Yield what ``scope/name`` may mean as (scope key, name): a slash may be part of either."""
-    at = name.find("/")
-    while at >= 0:
-        yield name[:at], name[at + 1 :]
-        at = name.find("/", at + 1)
-
-
-def gate_order(name: str) -> tuple[int, str]:
-    """Return the sort key of a budget gate: cpu, ram, vram, then by name."""
-    return (_WELL_KNOWN.index(name), "") if name in _WELL_KNOWN else (len(_WELL_KNOWN), name)
-
-
-_QUEUED: Final = TaskState.QUEUED  # a global is found faster than an attribute of a class, before Python 3.12
-
-
 class Task:
     """One execution: one number, one priority, one outcome. A retry is another Task.
 
-    The attributes in ``__slots__`` are set for every task; the rest have class-level defaults and cost memory only
-    where they are set (guarded by ``test_pending_task_memory``).
+    The owner of a kernel may bring tasks of a class of its own, with what it has to know of a task beside ``job``.
+    The attributes in ``__slots__`` are set when the task is taken in; the rest have class-level defaults and cost
+    memory only where they are set (guarded by ``test_pending_task_memory``).
     """
 
     __slots__ = (
         "__dict__",
         "after",
         "cause",
-        "demand",
         "entry",
         "epoch",
         "job",
@@ -203,7 +62,6 @@ class Task:
         "outcome",
         "plain",
         "policy",
-        "priority",
         "scope",
         "segment",
         "since",
@@ -214,71 +72,62 @@ class Task:
         "waited",
     )
 
-    number: int
+    number: int  # in submission order, without gaps
     name: str | None
     scope: Scope
-    priority: int
-    demand: Demand
+    lane: Lane  # where it waits while READY; it never changes, so priority and demand are the lane's
     policy: Policy
-    job: Any  # opaque: belongs to whoever submitted
+    job: Any  # opaque: belongs to whatever submitted the task
     state: str
     since: int  # when the present state was entered; READY: ready_since
     entry: int  # rank of entry into READY; 0 before
-    lane: Lane | None
     segment: Segment | None  # the level's account when the task became READY
     epoch: Epoch | None  # the lane's account when the task became READY
-    outcome: str | None
+    outcome: Outcome | None
     cause: str | None  # the code beside the outcome
-    waited: dict[str, int] | int | None  # see `waits`; a number: ns, all of it for what `epoch` and `segment` say
+    waited: Waits | None  # see `waits`
     after: list[Task] | None  # success is awaited
     successors: list[Task] | None  # tasks that await this one's success
     unmet: int  # how many things keep a QUEUED task from READY
     started_seq: int  # seq of the TASK_STARTED event
-    plain: bool  # none of wait_timer, pause_timer, periodic and ended_successors is set: the hot path asks only this
+    plain: bool  # no timer, timeout, successor, periodic, in a plain lane: the hot path asks only this
 
-    root: str | None = None  # id of the task whose end ended this one
+    called: str | None = None  # the name of its function, as its owner told it
+    devices: Assigned = ()  # the units that it got when it started
+    root: str | None = None  # label of the task whose end ended this one
     attempt: int = 1
     retried_as: Task | None = None
     after_ended: list[Task] | None = None  # any end is awaited
     ended_successors: list[Task] | None = None  # tasks that await this one's end
-    dead_edges: int = 0  # how many of the successors have ended without us
+    dead_edges: int = 0  # how many of the successors have ended without this one
     held_by: str | None = None  # Wait.BACKOFF or Wait.OVERLAP while that keeps it QUEUED
     paused_from: str | None = None
-    abort: tuple[str, str, int] | None = None  # outcome, cause and event seq once an abort has been asked for
+    abort: tuple[Outcome, str, int] | None = None  # outcome, cause and event seq once an abort has been asked for
     abort_since: int | None = None
     parked_since: int | None = None
+    stays_paused: bool = False  # it was paused, or was to be, when its abort was asked for: so is the next attempt
     pause_timer: Timer | None = None
     run_timer: Timer | None = None
     wait_timer: Timer | None = None  # max_wait while READY, backoff while QUEUED
-    periodic: Periodic | None = None
+    periodic: Any = None  # the Periodic whose iteration this is
     starved_ns: int = 0  # from earlier stays in READY
+    starved_before: int = 0  # ns, of the attempts before this one
+    starved_first: int | None = None  # number of the first attempt that was starved, if it is not this one
     starved_told: bool = False
+    blocked_on: Task | None = None  # the task whose end the body blocks for
+    lends: bool = False  # it has given its slots back, since its body blocks or has blocked
+    overdraft: int = 0  # what the budget counts for it beside what it has asked for
+    overdrawn_since: int = 0
+    is_overdrawn: bool = False  # it has used more than it had asked for, and that was told
 
-    def __init__(
-        self,
-        number: int,
-        name: str | None,
-        scope: Scope,
-        priority: int,
-        demand: Demand,
-        policy: Policy,
-        job: Any,  # noqa: ANN401 - opaque
-        now: int,
-    ) -> None:
-        """Make a task that is QUEUED since ``now``."""
-        self.number = number
-        self.name = name
-        self.scope = scope
-        self.priority = priority
-        self.demand = demand
-        self.policy = policy
+    def __init__(self, job: Any = None) -> None:  # noqa: ANN401 - opaque
+        """Make a task that no kernel has taken in yet."""
         self.job = job
-        self.since = now
-        self.state = _QUEUED
-        self.plain = True
-        self.entry = self.unmet = self.started_seq = 0
-        self.lane = self.segment = self.epoch = self.waited = self.after = self.successors = None
-        self.outcome = self.cause = None
+
+    def another(self) -> Task:
+        """Return a new task for the next attempt at the same job."""
+        job, self.job = self.job, None
+        return Task(job)
 
     @property
     def id(self) -> str:
@@ -286,16 +135,60 @@ class Task:
         return self.name if self.name is not None else generated_id(self.number)
 
     @property
+    def function(self) -> str | None:
+        """The name of its function, if the user gave the task no name: it is shown by it."""
+        return function_shown(self.called) if self.name is None else None
+
+    @property
+    def label(self) -> str:
+        """How the task is shown: the name the user gave, or "download@12"."""
+        return label_of(self.id, self.number, self.function)
+
+    @property
+    def priority(self) -> int:
+        """The base priority."""
+        return self.lane.level.priority
+
+    @property
+    def demand(self) -> Demand:
+        """What the task uses of the budget while it runs."""
+        return self.lane.demand
+
+    @property
+    def ends_for_good(self) -> bool:
+        """Whether its end was asked for, and it will not be retried."""
+        return self.abort is not None and self.abort[0] is not Outcome.ERROR
+
+    def held(self, gate: Gate) -> int:
+        """Return how much a slot holder has of a gate: what it asked for, and what it uses beyond that."""
+        asked = self.takes(gate)
+        return asked + self.overdraft if self.overdraft and gate is self.scope.pool.resources[MEASURED] else asked
+
+    def takes(self, gate: Gate) -> int:
+        """Return how much of what it asked for an active task has of a gate: no slot while it lends (S7)."""
+        return 0 if self.lends and gate.is_slots else self.lane.need(gate)
+
+    @property
+    def takes_slot(self) -> bool:
+        """Whether the task takes a slot, of the authority and of its scopes, while it runs (S6)."""
+        return self.lane.takes_slot
+
+    @property
+    def holds_slot(self) -> bool:
+        """Whether an active task has a slot: it takes one and does not lend it (S6, S7)."""
+        return self.lane.takes_slot and not self.lends
+
+    @property
     def pending(self) -> bool:
-        """Whether the task is alive and holds no slot."""
+        """Whether the task is alive and has not started."""
         state = self.state
         if state == TaskState.PAUSED:
             return self.paused_from != TaskState.RUNNING
         return state in (TaskState.READY, TaskState.QUEUED)
 
     @property
-    def holds_slot(self) -> bool:
-        """Whether the task has a slot and its share of the budget."""
+    def active(self) -> bool:
+        """Whether the task has started and its body has not ended: it has its slot and its share of the budget."""
         state = self.state
         if state == TaskState.PAUSED:
             return self.paused_from == TaskState.RUNNING
@@ -311,43 +204,178 @@ class Task:
     @property
     def waits(self) -> dict[str, int]:
         """How the task has waited so far, up to ``since``: wait cause -> ns."""
-        waited = self.waited
-        if not isinstance(waited, int):
-            return dict(waited or ())
-        assert self.epoch is not None, "it has been READY"
-        assert self.segment is not None, "it has been READY"
-        gate = self.epoch.gate
-        return {self.segment.mode if gate is None else gate.name: waited}
+        return dict(spelled_out(self.waited)) if self.waited else {}
 
     def add_wait(self, cause: str, ns: int) -> None:
         """Add waiting time under a cause."""
         if not ns:
             return
         if self.waited is None:
-            self.waited = {cause: ns}
+            self.waited = (cause, ns)
             return
         waits = self.waited = self.waits
         waits[cause] = waits.get(cause, 0) + ns
 
     def __repr__(self) -> str:
         """Show id, scope and state."""
-        return f"<Task {self.scope.key}/{self.id} {self.outcome or self.state}>"
+        return f"<Task {self.scope.key}/{self.label} {self.outcome or self.state}>"
 
 
-def generated_id(number: int) -> str:
-    """Return the id of a task that was given none."""
-    return f"{GENERATED_ID_PREFIX}{number:010d}"
+class Lane(Fifo):
+    """READY tasks of one priority, scope and demand, all with or all without a slot, first in, first out.
+
+    All of them pass or fail the same gates, so only the head matters.
+    """
+
+    __slots__ = (
+        "asks",
+        "bench_key",
+        "demand",
+        "details",
+        "epoch",
+        "feasible",
+        "forgotten",
+        "gated",
+        "key",
+        "level",
+        "needs",
+        "parked_at",
+        "plain",
+        "queued",
+        "queued_details",
+        "scope",
+        "slots",
+        "takes",
+        "takes_slot",
+        "told",
+        "told_cause",
+        "watched",
+    )
+
+    def __init__(
+        self, scope: Scope, level: Level, demand: Demand, needs: Needs, asks: tuple[Ask, ...], slots: Gate, now: int
+    ) -> None:
+        """Make an empty, open lane; ``needs`` are its gates but for devices, of which it ``asks``, in their order."""
+        super().__init__()
+        self.scope = scope
+        self.level = level
+        self.demand = demand
+        self.key: LaneKey = (level.rank, demand)
+        self.takes_slot = takes_slot = level.takes_slot
+        self.asks = asks
+        self.needs: Needs = needs + tuple((ask.door, ask.need) for ask in asks)
+        own = ((slots, 1),) if takes_slot else ()
+        self.takes: Needs = (*own, *((gate, need) for gate, need in needs if need))  # held while running
+        self.slots: Needs = tuple((gate, need) for gate, need in self.takes if gate.is_slots)
+        # Its tasks need nothing done, at a start and an end, but what ``takes`` says.
+        self.plain = takes_slot and not asks and not scope.counted
+        self.gated = any(need for _, need in self.needs)  # else it passes only scopes, which are open unless suspended
+        self.feasible = True  # the budget could meet the demand
+        self.forgotten = False  # the scope has no use for it any more: tasks enter another one like it
+        self.queued: int | None = None  # the key under which the lane stands in its level's heap, None: not there
+        self.parked_at: Gate | None = None  # the gate on whose bench it waits
+        self.bench_key = 0
+        self.epoch = Epoch(now, None, level.segment, {})
+        told = (level.priority, demand, takes_slot)
+        self.details = submitted_details(TaskState.READY, *told)  # of tasks that are READY at once
+        self.queued_details = submitted_details(TaskState.QUEUED, *told)
+        self.told_cause: tuple[Gate | None, bool] = (None, False)  # what the latest LANE_WAITS has said
+        self.told = 0  # starvation has been looked at up to this entry
+        self.watched = not takes_slot  # it stands in the level's starvation watch, or is never starved
+
+    @property
+    def head(self) -> Task | None:
+        """The task at the front."""
+        return self.front[-1] if self.front else None
+
+    def need(self, gate: Gate) -> int:
+        """Return how much a task of this lane needs of a gate; 0 if it does not pass it."""
+        return next((need for other, need in (*self.takes, *self.needs) if other is gate), 0)
+
+    def __iter__(self) -> Iterator[Task]:
+        """Yield all tasks in order."""
+        return self.since_entry(0)
+
+
+class Level:
+    """All lanes of one rank: the open ones in a heap by the entry of their head, the parked ones on benches."""
+
+    __slots__ = (
+        "among",
+        "entered_ns",
+        "first_step_ns",
+        "heap",
+        "opening",
+        "place",
+        "priority",
+        "rank",
+        "segment",
+        "starve_timer",
+        "step_at",
+        "takes_slot",
+        "version",
+        "watch",
+    )
+
+    def __init__(
+        self, rank: int, among: list[tuple[int, int, Level]], first_step_ns: int | None, segment: Segment, version: int
+    ) -> None:
+        """Make an empty level whose account is at ``segment``, of that ``version`` of the ceiling."""
+        self.rank = rank  # see rank_of
+        self.takes_slot = rank < BESIDE
+        self.priority = rank if rank < BESIDE else rank - BESIDE
+        self.among = among  # the heap of the levels that it is compared with
+        self.first_step_ns = first_step_ns  # the wait after which aging lifts a task first; None: it never does
+        self.segment = segment
+        self.version = version
+        # Open lanes by the entry of their head. A key may be too small, never too large: its lane's head has left.
+        self.heap: list[tuple[int, Lane]] = []
+        self.opening: list[Gate] = []  # gates at which a parked lane may fit since the last dispatch
+        self.place: tuple[int, int, Level] | None = None  # where it stands among the levels
+        self.step_at = NEVER  # when the head may be lifted next, no later than it is
+        self.watch: list[tuple[int, int, Lane | Task]] = []  # by the starved total at which to report
+        self.starve_timer: Timer | None = None
+        self.entered_ns = 0  # the sum of what its starved total was when each of its READY tasks entered
+
+    def first(self, no_slot_held: bool) -> Lane | None:  # noqa: FBT001 - the hot path
+        """Return the lane whose head has waited longest among the open and the opening ones."""
+        heap = self.heap
+        lane = None
+        while heap:
+            key, lane = heap[0]
+            if lane.front:
+                entry = lane.front[-1].entry
+                if entry == key:
+                    break
+                lane.queued = entry
+                heapreplace(heap, (entry, lane))
+            else:
+                heappop(heap)
+                lane.queued = None
+            lane = None
+        if self.opening:
+            for gate in self.opening[:]:
+                bench = gate.benches[self.rank]
+                other: Lane | None = bench.first(gate.room(no_slot_held))
+                if other is None:
+                    bench.opening = False
+                    self.opening.remove(gate)
+                elif lane is None or other.head_entry < lane.head_entry:
+                    lane = other
+        return lane
 
 
 class Scope:
     """An execution namespace with a lifecycle; the gate that every task of it passes."""
 
     __slots__ = (
+        "aborting",
         "activated",
         "by_priority",
         "chain",
         "children",
         "counted",
+        "freely_open",
         "gates",
         "ids",
         "key",
@@ -358,45 +386,62 @@ class Scope:
         "pending",
         "periodics",
         "policy",
-        "running",
+        "pool",
         "slot_gate",
         "spawned",
         "state",
         "state_gate",
+        "state_gates",
         "tasks",
         "triggers",
     )
 
-    def __init__(self, key: str, parent: Scope | None, limits: Limits, policy: Policy) -> None:
-        """Make a scope in INIT below ``parent`` (None for the authority's own)."""
+    def __init__(
+        self, key: str, parent: Scope | None, limits: Limits, policy: Policy, budget: Budget | None = None
+    ) -> None:
+        """Make a scope in INIT below ``parent`` (None for the authority's own), with a budget of its own if given."""
         self.key = key
+        # What the demands of its tasks are met from: its own budget, else that of the nearest scope around it.
+        self.pool: Pool = Pool(budget or Budget(), key) if budget is not None or parent is None else parent.pool
         self.parent = parent
         self.limits = limits
         self.policy = policy
         self.state: str = ScopeState.INIT
+        self.freely_open = False  # see note_state
         self.children: dict[str, Scope] = {}
         self.tasks: dict[int, Task] = {}  # alive, in submission order
         self.ids: dict[str, Task | str] = {}  # named tasks: alive, or the outcome of a finished one
-        self.lanes: dict[tuple[int, Demand], Lane] = {}
-        self.periodics: dict[str, Periodic] = {}
+        self.lanes: dict[LaneKey, Lane] = {}
+        self.periodics: dict[str, Any] = {}
         self.triggers = 0  # how many of the own tasks are iterations of periodics
         self.activated = False  # a task of it has started, and neither it nor a parent can be ATTACHED any more
-        self.running = 0  # own tasks that hold a slot
         self.spawned = 0  # accepted in its life, descendants' included
         self.pending = 0  # counted only where queue_limit is set, descendants' included
         self.by_priority: dict[int, list[Task]] = {}  # pending tasks a newcomer may displace, oldest first
         self.chain: tuple[Scope, ...] = (self, *(parent.chain if parent else ()))
-        self.state_gate = Gate("scope_state", "scope_state", scope=self)
+        self.state_gate = Gate("scope_state", "scope_state", scope_key=key)
         kind = "scope_slots" if parent else "slot"
-        self.slot_gate = Gate(kind, kind, scope=self, limit=limits.slots)
+        self.slot_gate = Gate(kind, kind, scope_key=key, limit=limits.slots)
         self.counted = tuple(scope for scope in self.chain if scope.limits.queue_limit is not None)
         self.limited = (  # whether a submission has limits to check
             limits.when_busy == "reject" or any(s.counted or s.limits.max_spawn is not None for s in self.chain)
         )
+        # What an error of a task ends, this scope first (O10).
+        self.aborting = tuple(scope for scope in self.chain if scope.limits.on_error == "abort")
         # What every lane of this scope passes, in the order of V7; the authority's own slots are dispatch's loop.
-        state_gates = tuple((scope.state_gate, 0) for scope in self.chain if scope.parent)
+        self.state_gates: Needs = tuple((scope.state_gate, 0) for scope in self.chain if scope.parent)
         slot_gates = tuple((s.slot_gate, 1) for s in self.chain if s.parent and s.limits.slots is not None)
-        self.gates: tuple[tuple[Gate, int], ...] = state_gates + slot_gates
+        self.gates: Needs = self.state_gates + slot_gates
+
+    def note_state(self) -> None:
+        """Bring up to date what follows from the states of this scope and those around it, here and below.
+
+        ``freely_open``: the scope accepts tasks (O2): it is ATTACHED or RUNNING, and none around it is SUSPENDED.
+        """
+        for scope in self.subtree():
+            suspended = any(each.state == ScopeState.SUSPENDED for each in scope.chain)
+            scope.freely_open = scope.state in OPEN_SCOPE_STATES and not suspended
+            scope.state_gate.free = SHUT if scope.state == ScopeState.SUSPENDED else 0
 
     def subtree(self) -> list[Scope]:
         """Return this scope and all below it, each followed by what is inside it, in the order of creation."""
@@ -408,12 +453,15 @@ class Scope:
         return scopes
 
     def known(self, name: str) -> Task | str | None:
-        """Return the living task of an id, given or generated, or the outcome of a finished one that was given its."""
+        """Return the living task of an id or label, or the outcome of a finished one that was given its."""
         found = self.ids.get(name)
         if found is None:
-            number = _NUMBER_OF_GENERATED_ID.search(name)
-            task = self.tasks.get(int(number[1])) if number else None
-            return task if task is not None and task.id == name else None
+            number = number_of(name)
+            task = self.tasks.get(number) if number is not None else None
+            if task is None or number is None:
+                return None
+            is_meant = name in (task.id, task.label) or (task.name is None and is_generated(name, number))
+            return task if is_meant else None
         return found
 
     def __repr__(self) -> str:
@@ -428,12 +476,31 @@ class Submission(NamedTuple):
     name: str | None = None
     priority: int = Priority.NORMAL
     demand: Demand = ()
-    after: tuple[Task | str, ...] = ()
-    after_ended: tuple[Task | str, ...] = ()
+    after: Sequence[Task | str] = ()
+    after_ended: Sequence[Task | str] = ()
     policy: Policy | None = None
-    job: Any = None
+    slot: bool = True  # whether it takes a slot while it runs (S6)
+    job: Any = None  # opaque, or a Task of the owner's own class
 
 
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ConfigError(f"{name} {value!r} is not allowed: use one of {', '.join(allowed)}")
+def rank_of(priority: int, *, slot: bool) -> int:
+    """Return the rank of the level in which such tasks wait: their priority, or that and BESIDE without a slot.
+
+    Levels of tasks that take no slot are levels of their own: they are asked while all slots are taken, and no task in
+    them is starved, because no holder of a slot has a priority above their rank.
+    """
+    return priority if slot else priority + BESIDE
+
+
+def name_splits(name: str) -> Iterator[tuple[str, str]]:
+    """Yield what ``scope/name`` may mean as (scope key, name): a slash may be part of either."""
+    at = name.find("/")
+    while at >= 0:
+        yield name[:at], name[at + 1 :]
+        at = name.find("/", at + 1)
+
+
+__all__ = [
+    "GENERATED_ID_PREFIX", "Details", "Lane", "LaneKey", "Level", "Needs", "Ref", "Scope", "Submission", "Task",
+    "generated_id", "name_splits", "rank_of",
+]  # fmt: skip

@@ -1,26 +1,25 @@
 """Periodic tasks: ticks on a fixed grid, and what to do when a tick finds the last iteration still there.
 
 A tick that is accepted becomes an ordinary task (a trigger). The numbers behind the decision are ``started`` (how
-many iterations hold a slot) and ``waiting`` (triggers that do not).
+many iterations are active) and ``waiting`` (triggers that have not started).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Literal
 
 from whywait.errors import ConfigError
-from whywait.kernel.model import Demand, Policy, Priority, Scope, Task
-from whywait.kernel.state import Wait
-
-if TYPE_CHECKING:
-    from whywait.kernel.timers import Timer
+from whywait.kernel.limits import Demand, Policy, Priority, one_of
+from whywait.kernel.model import Scope, Task
+from whywait.kernel.state import Cause, Outcome, Wait
+from whywait.kernel.timers import Timer
 
 MS: Final = 1_000_000
 MAX_JITTER: Final = 0.3
 SKIPPED: Final = "SRS-E-RUN-002"
 QUEUE_TAKEN: Final = "SRS-E-RUN-003"
-OVERLAPS: Final = ("skip", "queue", "parallel")
+Overlap = Literal["skip", "queue", "parallel"]
 
 
 class Periodic:
@@ -33,24 +32,26 @@ class Periodic:
         now: int,
         interval_ns: int,
         *,
-        overlap: str = "skip",
+        overlap: Overlap = "skip",
         max_parallel: int = 1,
         jitter: float = 0.0,
         enabled: bool = True,
         priority: int = 50,
         demand: Demand = (),
+        slot: bool = False,
         policy: Policy | None = None,
         disable_after: int | None = None,
-        job: Any = None,  # noqa: ANN401 - opaque: belongs to whoever submitted
-        make_job: Callable[[Task], Any] | None = None,
+        job: Any = None,  # noqa: ANN401 - opaque: belongs to the submitter
+        make_task: Callable[[], Task] | None = None,
     ) -> None:
         """Check the settings; the grid of ticks begins at ``now``.
 
-        Every trigger gets ``job``, or what ``make_job`` gives for it.
+        Every trigger is a task with ``job``, or what ``make_task`` returns.
         """
         _check(interval_ns >= MS, f"interval of {interval_ns / MS:g} ms", "at least 1 ms")
-        _check(overlap in OVERLAPS, f"overlap {overlap!r}", f"one of {', '.join(OVERLAPS)}")
+        one_of("periodic overlap", overlap, Overlap)
         _check(isinstance(enabled, bool), f"enabled {enabled!r}", "True or False")
+        _check(isinstance(slot, bool), f"slot {slot!r}", "True or False")
         _check(_is_count(max_parallel), f"max_parallel {max_parallel!r}", "an int of 1 or more")
         _check(_is_share(jitter), f"jitter {jitter!r}", "a share of the interval from 0 to 0.3")
         no_limit = disable_after is None
@@ -65,20 +66,34 @@ class Periodic:
         self.enabled = enabled
         self.priority = priority
         self.demand = demand
+        self.slot = slot  # whether its triggers take one (R3)
         self.policy = policy
         self.disable_after = disable_after
         self.job = job
-        self.make_job = make_job
+        self.make_task = make_task
         self.planned_ns = now  # the grid point of the tick that is set, or the last one
         self.timer: Timer | None = None
-        self.started = 0
-        self.waiting: list[Task] = []  # triggers without a slot, oldest first
+        self.active: dict[int, int] = {}  # iterations that run: number -> since when
+        self.waiting: list[Task] = []  # triggers that have not started, oldest first
         self.last_run_ns: int | None = None
         self.next_run_ns: int | None = None
         self.run_count = 0
+        self.skipped = 0  # ticks that were dropped
+        self.streak = 0  # how many of them since the last one that was not
+        self.missed_ticks = 0  # ticks that a stall swallowed: each stall made one trigger
         self.consecutive_failures = 0
         self.last_error: str | None = None
         self.last_number: int | None = None
+
+    @property
+    def started(self) -> int:
+        """How many iterations run."""
+        return len(self.active)
+
+    @property
+    def running_since(self) -> int | None:
+        """Since when the oldest iteration runs; None: none does."""
+        return min(self.active.values(), default=None)
 
     def refusal(self) -> str | None:
         """Return the code with which a tick is dropped now, or None if it is accepted."""
@@ -88,6 +103,42 @@ class Periodic:
         if waiting == 0 or (self.overlap == "parallel" and self.started + waiting < self.width):
             return None
         return QUEUE_TAKEN
+
+    def accept(self, task: Task) -> bool:
+        """Count a new trigger; return whether it has to wait behind the overlap gate."""
+        held = self.started + len(self.waiting) >= self.width
+        self.waiting.append(task)
+        self.scope.triggers += 1
+        return held
+
+    def start(self, now: int, task: Task) -> None:
+        """Count an iteration that starts."""
+        self.waiting.remove(task)
+        self.active[task.number] = now
+        self.run_count += 1
+        self.last_run_ns = now
+        self.last_number = task.number
+
+    def retried(self, old: Task, new: Task) -> None:
+        """Let a retry stand for the iteration that failed."""
+        del self.active[old.number]
+        self.waiting.append(new)
+
+    def ended(self, task: Task) -> str | None:
+        """Count an iteration that has ended; return why the periodic is to be switched off, if it is (R6)."""
+        self.scope.triggers -= 1
+        if task.started_seq:
+            del self.active[task.number]
+        else:
+            self.waiting.remove(task)
+        if task.outcome is Outcome.SUCCESS:
+            self.consecutive_failures = 0
+        elif task.outcome in (Outcome.ERROR, Outcome.TIMEOUT):
+            self.consecutive_failures += 1
+            self.last_error = task.cause
+            limit = self.disable_after
+            return "failures" if limit is not None and self.consecutive_failures >= limit else None
+        return task.cause if task.cause == Cause.LOOP_CLOSED else None
 
     def next_allowed(self) -> Task | None:
         """Return the oldest trigger behind the overlap gate if one more iteration may run now."""
@@ -112,13 +163,16 @@ class Periodic:
     def status(self) -> dict[str, Any]:
         """Return the state of this run as a JSON-ready dict."""
         return {
-            "runtime_id": f"{self.scope.key}/{self.name}",
+            "id": f"{self.scope.key}/{self.name}",
             "task_ref": self.last_number,
             "enabled": self.enabled,
             "interval_ms": self.interval_ns / MS,
             "last_run_at": self.last_run_ns,
+            "running_since": self.running_since,
             "next_run_at": self.next_run_ns if self.enabled else None,
             "run_count": self.run_count,
+            "skipped": self.skipped,
+            "missed": self.missed_ticks,
             "consecutive_failures": self.consecutive_failures,
             "last_error": self.last_error,
         }

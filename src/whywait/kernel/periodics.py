@@ -1,187 +1,147 @@
-"""What the kernel does with periodics: ticks, triggers, the overlap gate, switching on and off."""
+"""Periodics: adding them, their ticks and triggers, switching them on and off."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
-from whywait.errors import ConfigError, DuplicateTask, InvalidTransition, Rejected, ScopeClosed
+from whywait.errors import ConfigError, DuplicateTask, InvalidTransition, Rejected, ScopeClosed, UnknownTask
+from whywait.kernel import ending, entering, waiting
+from whywait.kernel.base import Base, Skip
 from whywait.kernel.events import Kind
-from whywait.kernel.model import Submission, Task
+from whywait.kernel.ids import LONGEST_ID
+from whywait.kernel.model import Scope, Submission, Task, name_splits, rank_of
 from whywait.kernel.periodic import Periodic
-from whywait.kernel.state import OPEN_SCOPE_STATES, Cause, Outcome, ScopeState, TaskState, Wait
+from whywait.kernel.state import OPEN_SCOPE_STATES, Cause, ScopeState, Wait
+from whywait.kernel.timers import TICK
 
-if TYPE_CHECKING:
-    from whywait.kernel.life import Life
-    from whywait.kernel.model import Scope
-
-TICK: Final = "tick"
+_LONGEST: Final = LONGEST_ID - 20  # "#" and the number of an iteration follow
 
 
-class Periodics:
-    """The periodics of all scopes of one kernel."""
-
-    def __init__(self, life: Life) -> None:
-        """Act on this state; every time and every end is handed in."""
-        self._life = life
-        self._added = 0
-
-    def add(
-        self,
-        now: int,
-        scope: Scope,
-        interval_ns: int,
-        name: str | None,
-        *,
-        immediately: bool,
-        **settings: Any,  # noqa: ANN401 - those of Periodic
-    ) -> Periodic:
-        """Add a periodic to a scope and set its first tick."""
-        if scope.state not in (*OPEN_SCOPE_STATES, ScopeState.SUSPENDED):
-            raise ScopeClosed(
-                f"scope {scope.key!r} is {scope.state}: it takes no periodics",
-                check="scope state",
-                cause=Cause.SCOPE_STATE,
-            )
-        if name is not None and (not isinstance(name, str) or not name):
-            raise ConfigError(f"periodic id {name!r} is not allowed: use a string that is not empty")
-        self._added += 1
-        name = name if name is not None else f"periodic-{self._added}"
-        if name in scope.periodics:
-            raise DuplicateTask(
-                f"periodic id {name!r} is used in scope {scope.key!r}: choose another id",
-                check="id unused",
-                cause=Cause.DUPLICATE,
-            )
-        periodic = Periodic(scope, name, now, interval_ns, **settings)
-        self._life.admission.check_demand(f"periodic {name!r}", periodic.demand)
-        scope.periodics[name] = periodic
-        self._life.other_event(now, Kind.PERIODIC_ADDED, scope, name, None, (("interval_ns", interval_ns),))
-        if periodic.enabled:
-            self._set_tick(now, periodic, consumed=True)
-            if immediately:
-                self._trigger(now, periodic, missed=0)
-        return periodic
-
-    def set_enabled(self, now: int, periodic: Periodic, *, enabled: bool, immediately: bool) -> None:
-        """Switch a periodic on or off; the grid of its ticks stays."""
-        scope = periodic.scope
-        if scope.state in (ScopeState.DISPOSING, ScopeState.DISPOSED):
-            raise InvalidTransition(f"periodic {periodic.name!r} has ended with its scope, which is {scope.state}")
-        if periodic.enabled == enabled:
-            return
-        if not enabled:
-            self._switch_off(now, periodic, "asked")
-            return
-        periodic.enabled = True
-        self._life.other_event(now, Kind.PERIODIC_ENABLED, periodic.scope, periodic.name)
-        self._set_tick(now, periodic, consumed=False)
+def add(
+    k: Base,
+    now: int,
+    scope: Scope,
+    interval_ns: int,
+    name: str | None = None,
+    *,
+    immediately: bool = False,
+    **settings: Any,  # noqa: ANN401 - those of Periodic
+) -> Periodic:
+    """Add a periodic task to a scope; its first tick is one interval from now, or now if ``immediately``."""
+    if scope.state not in (*OPEN_SCOPE_STATES, ScopeState.SUSPENDED):
+        raise ScopeClosed(
+            f"scope {scope.key!r} is {scope.state}: it takes no periodics",
+            check="scope state",
+            cause=Cause.SCOPE_STATE,
+        )
+    if name is not None and (not isinstance(name, str) or not name):
+        raise ConfigError(f"periodic id {name!r} is not allowed: use a string that is not empty")
+    if name is not None and len(name) > _LONGEST:
+        raise ConfigError(f"a periodic id of {len(name):,} characters is not allowed: use at most {_LONGEST:,}")
+    k.periodics_added += 1
+    name = name if name is not None else f"periodic-{k.periodics_added}"
+    if name in scope.periodics:
+        raise DuplicateTask(
+            f"periodic id {name!r} is used in scope {scope.key!r}: choose another id",
+            check="id unused",
+            cause=Cause.DUPLICATE,
+        )
+    periodic = Periodic(scope, name, now, interval_ns, **settings)
+    entering.check_demand(scope.pool, periodic.demand, f"periodic {name!r}")
+    scope.periodics[name] = periodic
+    k.tell_of(now, Kind.PERIODIC_ADDED, scope, name, None, (("interval_ns", interval_ns),))
+    if periodic.enabled:
+        _set_tick(k, now, periodic, consumed=True)
         if immediately:
-            self._trigger(now, periodic, missed=0)
+            _trigger(k, now, periodic, missed=0)
+    return periodic
 
-    def remove_all(self, scope: Scope) -> None:
-        """Stop the periodics of a scope that ends."""
-        for periodic in scope.periodics.values():
-            periodic.enabled = False
-            self._cancel_tick(periodic)
 
-    def tick(self, now: int, periodic: Periodic) -> None:
-        """Act on a tick that is due, once, however many intervals have passed."""
-        missed = periodic.missed(now)
-        self._set_tick(now, periodic, consumed=True)
-        self._trigger(now, periodic, missed=missed)
+def set_enabled(k: Base, now: int, periodic: Periodic, enabled: bool, *, immediately: bool = False) -> None:  # noqa: FBT001 - the setting itself
+    """Switch a periodic on (from the next tick, or now if ``immediately``) or off; the grid of its ticks stays."""
+    scope = periodic.scope
+    if scope.state in (ScopeState.DISPOSING, ScopeState.DISPOSED):
+        raise InvalidTransition(f"periodic {periodic.name!r} has ended with its scope, which is {scope.state}")
+    if periodic.enabled == enabled:
+        return
+    if not enabled:
+        ending.switch_off(k, now, periodic, "asked")
+        return
+    periodic.enabled = True
+    k.tell_of(now, Kind.PERIODIC_ENABLED, periodic.scope, periodic.name)
+    _set_tick(k, now, periodic, consumed=False)
+    if immediately:
+        _trigger(k, now, periodic, missed=0)
 
-    def started(self, now: int, task: Task, periodic: Periodic) -> None:
-        """Count an iteration that starts."""
-        periodic.waiting.remove(task)
-        periodic.started += 1
-        periodic.run_count += 1
-        periodic.last_run_ns = now
-        periodic.last_number = task.number
 
-    def retried(self, old: Task, new: Task, periodic: Periodic) -> None:
-        """Let a retry stand for the iteration that failed."""
-        periodic.started -= 1
-        periodic.waiting.append(new)
-        new.periodic = old.periodic
-        new.plain = False
+def tick(k: Base, now: int, periodic: Periodic) -> None:
+    """Act on a tick that is due, once, however many intervals have passed."""
+    missed = periodic.missed(now)
+    _set_tick(k, now, periodic, consumed=True)
+    _trigger(k, now, periodic, missed=missed)
 
-    def ended(self, now: int, task: Task, periodic: Periodic) -> None:
-        """Count an iteration that has ended; the next one is let through the overlap gate with its dependents."""
-        periodic.scope.triggers -= 1
-        if task.started_seq:
-            periodic.started -= 1
-        else:
-            periodic.waiting.remove(task)
-        if task.outcome == Outcome.SUCCESS:
-            periodic.consecutive_failures = 0
-        elif task.outcome in (Outcome.ERROR, Outcome.TIMEOUT):
-            periodic.consecutive_failures += 1
-            periodic.last_error = task.cause
-            limit = periodic.disable_after
-            if limit is not None and periodic.enabled and periodic.consecutive_failures >= limit:
-                self._switch_off(now, periodic, "failures")
-        allowed = periodic.next_allowed() if periodic.enabled else None
-        if allowed is not None:
-            allowed.unmet = 0
-            if allowed.state == TaskState.PAUSED:
-                allowed.held_by = None  # it turns READY when it is resumed
-            else:
-                self._life.freed.append(allowed)
 
-    def _set_tick(self, now: int, periodic: Periodic, *, consumed: bool) -> None:
-        life = self._life
-        jitter = life.jitter() if periodic.jitter else 0.0
-        at = periodic.next_tick(now, jitter, consumed=consumed)
-        periodic.timer = life.timers.add(at, TICK, periodic)
+def find(k: Base, name: str) -> Periodic:
+    """Return the periodic of a name; ``scope/name`` where several scopes have one."""
+    for key, rest in name_splits(name):
+        if key in k.scopes and rest in k.scopes[key].periodics:
+            return k.scopes[key].periodics[rest]  # type: ignore[no-any-return] # see Scope.periodics
+    hits = [scope for scope in k.scopes.values() if name in scope.periodics]
+    if len(hits) > 1:
+        keys = ", ".join(f"{scope.key}/{name}" for scope in hits)
+        raise UnknownTask(f"periodic id {name!r} is ambiguous: write one of {keys}")
+    if not hits:
+        known = ", ".join(f"{scope.key}/{each}" for scope in k.scopes.values() for each in scope.periodics)
+        raise UnknownTask(f"no periodic has the id {name!r}; there are {known or 'none'}")
+    return hits[0].periodics[name]  # type: ignore[no-any-return] # see Scope.periodics
 
-    def _cancel_tick(self, periodic: Periodic) -> None:
-        if periodic.timer is not None:
-            self._life.timers.cancel(periodic.timer)
-            periodic.timer = None
 
-    def _trigger(self, now: int, periodic: Periodic, *, missed: int) -> None:
-        """Make a task of a tick, or drop the tick with an event that says why."""
-        life, scope = self._life, periodic.scope
-        code = Cause.SCOPE_STATE if self._suspended(scope) else periodic.refusal()
-        request = Submission(scope, None, periodic.priority, periodic.demand, policy=periodic.policy, job=periodic.job)
-        if code is None:
-            try:
-                found = life.admission.check(request)
-                victims = life.admission.make_room((request,), (found,)) if scope.limited else ()
-            except Rejected as refusal:
-                code = refusal.cause
-        if code is not None:
-            details = (("code", code), ("missed", missed))
-            life.other_event(now, Kind.PERIODIC_SKIPPED, scope, periodic.name, None, details)
-            return
-        seq = life.other_event(now, Kind.PERIODIC_TICK, scope, periodic.name, None, (("missed", missed),))
-        life.displace(now, victims)
-        task = life.register(now, request)
-        task.name = f"{periodic.name}#{task.number}"
-        task.periodic = periodic
-        task.plain = False
-        if periodic.make_job is not None:
-            task.job = periodic.make_job(task)
-        scope.triggers += 1
-        life.stats.iterations += 1
-        held = periodic.started + len(periodic.waiting) >= periodic.width
-        periodic.waiting.append(task)
-        if held:
-            task.held_by = Wait.OVERLAP
-            task.unmet = 1
-        else:
-            life.make_ready(now, task)
-        life.trigger = life.submitted(now, task, seq)
+def _set_tick(k: Base, now: int, periodic: Periodic, *, consumed: bool) -> None:
+    jitter = k.jitter() if periodic.jitter else 0.0
+    at = periodic.next_tick(now, jitter, consumed=consumed)
+    periodic.timer = k.timers.add(at, TICK, periodic)
 
-    def _suspended(self, scope: Scope) -> bool:
-        return any(each.state == ScopeState.SUSPENDED for each in scope.chain)
 
-    def _switch_off(self, now: int, periodic: Periodic, reason: str) -> None:
-        life = self._life
-        periodic.enabled = False
-        self._cancel_tick(periodic)
-        details = (("reason", reason),)
-        seq = life.other_event(now, Kind.PERIODIC_DISABLED, periodic.scope, periodic.name, None, details)
-        for task in list(periodic.waiting):
-            if task.state != TaskState.DISPOSED:
-                life.end_with_dependents(now, task, Outcome.REJECTED, Cause.PERIODIC_OFF, seq)
+def _trigger(k: Base, now: int, periodic: Periodic, *, missed: int) -> None:
+    """Make a task of a tick, or drop the tick with an event that says why."""
+    scope = periodic.scope
+    suspended = any(each.state == ScopeState.SUSPENDED for each in scope.chain)
+    code = Cause.SCOPE_STATE if suspended else periodic.refusal()
+    key = (periodic.priority, periodic.demand)
+    victims: Sequence[Task] = ()
+    if code is None:
+        try:
+            found = entering.check(k, scope, None, key)
+            if scope.limited:
+                victims = entering.make_room((Submission(scope, None, *key, slot=periodic.slot),), (found,))
+        except Rejected as refusal:
+            code = refusal.cause
+    periodic.missed_ticks += missed
+    if code is not None:
+        periodic.skipped += 1
+        periodic.streak += 1
+        if periodic.streak == 1 and code != Cause.SCOPE_STATE:
+            since = periodic.running_since
+            running_ns = None if since is None else now - since
+            k.skipped.append(Skip(scope.key, periodic.name, code, running_ns))
+        details = (("code", code), ("missed", missed))
+        k.tell_of(now, Kind.PERIODIC_SKIPPED, scope, periodic.name, None, details)
+        return
+    periodic.streak = 0
+    seq = k.tell_of(now, Kind.PERIODIC_TICK, scope, periodic.name, None, (("missed", missed),))
+    entering.displace(k, now, victims)
+    task = Task(periodic.job) if periodic.make_task is None else periodic.make_task()
+    rank = rank_of(periodic.priority, slot=periodic.slot)
+    lane = waiting.lane_of(k, now, scope, (rank, periodic.demand))
+    entering.let_in(k, now, task, lane, None, periodic.policy)
+    task.name = f"{periodic.name}#{task.number}"
+    task.periodic = periodic
+    task.plain = False
+    k.stats.iterations += 1
+    if periodic.accept(task):
+        task.held_by = Wait.OVERLAP
+        task.unmet = 1
+    else:
+        waiting.become_ready(k, now, task)
+    k.trigger = entering.tell_submitted(k, now, task, seq)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from whywait.kernel.devices import Assigned
+from whywait.kernel.ids import label_of
+from whywait.kernel.limits import Demand
 from whywait.kernel.state import Wait
-
-if TYPE_CHECKING:
-    from whywait.kernel.model import Demand
 
 
 class ReasonKind:
@@ -21,6 +21,7 @@ class ReasonKind:
     SCOPE_STATE: Final = "scope_state"
     SCOPE_SLOTS: Final = "scope_slots"
     RESOURCE: Final = "resource"
+    DEVICE: Final = "device"
     SLOT: Final = "slot"
     HELD_BACK: Final = "held_back"
     DISPATCH: Final = "dispatch"  # every gate is open: dispatch has not run since
@@ -30,8 +31,9 @@ class ConditionKind:
     """The closed set of things that may have to happen before a task starts."""
 
     FREE: Final = "free"  # so much more of a gate has to be given back
-    ALONE: Final = "alone"  # it is larger than a soft limit: nobody else may hold a slot
-    RAISE: Final = "raise"  # it is larger than a hard limit: somebody has to raise it
+    UNITS: Final = "units"  # units of a device have to be free, or that much memory on them
+    ALONE: Final = "alone"  # it is larger than a soft limit: no other task may hold a slot
+    RAISE: Final = "raise"  # it is larger than a hard limit, or than the devices: more has to come
     RESUME_SCOPE: Final = "resume_scope"
     RESUME_TASK: Final = "resume_task"
     SUCCEED: Final = "succeed"  # another task has to succeed
@@ -51,13 +53,33 @@ class Holder(NamedTuple):
     amount: int
     state: str
     running_ns: int
+    blocked_on: str | None = None  # the task for whose end its body blocks
+    blocked_number: int | None = None  # of that task
+    function: str | None = None  # by which it is shown, if it was given no id
+
+    @property
+    def label(self) -> str:
+        """How it is shown."""
+        return label_of(self.id, self.number, self.function)
+
+
+class UnitStanding(NamedTuple):
+    """One unit of a device: what of it is free, and the tasks on it."""
+
+    name: str
+    size: int  # its memory; 0: none that can be shared
+    free: int
+    whole: bool  # its holder has all of it
+    present: bool  # False: it is gone, and only those on it still hold it
+    holders: tuple[Holder, ...]
+    holders_total: int
 
 
 class Blocking(NamedTuple):
     """Another task that has to do something first, and where it stands itself.
 
-    ``chain`` follows it down to the root: whom it waits for, whom that one waits for, and so on. Of a long chain the
-    first steps and the last are given, and ``left_out`` says how many are missing before the last.
+    ``chain`` follows it down to the root: the task it waits for, the one that one waits for, and so on. Of a long
+    chain the first steps and the last are given, and ``left_out`` says how many are missing before the last.
     """
 
     id: str
@@ -66,11 +88,17 @@ class Blocking(NamedTuple):
     state: str
     running_ns: int | None = None  # since when it holds its slot
     waits_for: str | None = None  # its own wait cause
-    held_by: tuple[str, ...] = ()  # the first who hold of the gate that it waits for
+    held_by: tuple[str, ...] = ()  # the first holders of the gate that it waits for
     end_suffices: bool = False  # any end of it will do
     never: bool = False  # it cannot start any more
     chain: tuple[Blocking, ...] = ()
     left_out: int = 0
+    function: str | None = None  # by which it is shown, if it was given no id
+
+    @property
+    def label(self) -> str:
+        """How it is shown."""
+        return label_of(self.id, self.number, self.function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +116,11 @@ class Reason:
     until_ns: int | None = None
     since_ns: int | None = None
     holders: tuple[Holder, ...] = ()
-    held_by_others: int = 0  # what those hold who are not listed because they are too many
+    held_by_others: int = 0  # what the holders have that are too many to be listed
     tasks: tuple[Blocking, ...] = ()  # the first of ``need``
+    share: int = 0  # memory that it needs on each of ``need`` units of a device; 0: whole units
+    units: tuple[UnitStanding, ...] = ()  # of that device
+    units_left_out: int = 0  # how many more there are
 
 
 class Condition(NamedTuple):
@@ -102,10 +133,11 @@ class Condition(NamedTuple):
     task: str | None = None
     number: int | None = None  # of that task
     until_ns: int | None = None
+    share: int = 0  # memory on each of ``amount`` units of a device
 
 
 class Ahead(NamedTuple):
-    """Tasks of one level that come first in order: how many, and the first of them."""
+    """Tasks of one level that would start before this one and keep it waiting: how many, and the first of them."""
 
     priority: int
     tasks: int
@@ -133,12 +165,13 @@ class Shortage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a permitted task is, if its engine leaves that to somebody else, such as a cluster."""
+    """Where a permitted task is, if its engine leaves that to others, such as a cluster."""
 
     engine: str
     node: str | None = None  # None: it waits for a place
     pid: int | None = None
     missing: tuple[Shortage, ...] = ()
+    lacks: str | None = None  # what the system says why there is no place; it gets the next one that is free
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +187,9 @@ class Why:
     now_ns: int
     waited_ns: int  # all waiting so far, of all attempts
     breakdown: dict[str, int]  # wait cause -> ns; adds up to waited_ns
-    starved_ns: int
+    starved_ns: int  # READY while a higher priority held a slot, of all attempts
+    paused_from: str | None = None  # PAUSED: the state that it goes back to
+    slot: bool = True  # whether it takes a slot while it runs
     starved: bool = False
     starved_by: tuple[Holder, ...] = ()  # slot holders of higher priority, the first of them
     outcome: str | None = None
@@ -162,7 +197,7 @@ class Why:
     root: str | None = None
     attempt: int = 1
     primary: str | None = None  # the wait cause that is charged now
-    lane: tuple[int, str, Demand] | None = None
+    lane: tuple[int, str, Demand] | None = None  # and `slot`
     position: int | None = None  # rank in the lane, 0 is next
     effective_priority: int | None = None
     lifted_in_ns: int | None = None  # until aging lifts it next
@@ -175,14 +210,24 @@ class Why:
     ending_ns: int | None = None  # since it was asked to end
     ending_cause: str | None = None
     holds: Demand = field(default=())
-    blocks: tuple[Blocked, ...] = ()  # who waits for what it holds
+    devices: Assigned = ()  # the units that it has, or had
+    blocks: tuple[Blocked, ...] = ()  # the tasks that wait for what it holds
     awaited_by: int = 0  # how many tasks depend on it directly
     awaiting: tuple[str, ...] = ()  # the first of them
+    blocked_on: Blocking | None = None  # the task for whose end its body blocks
+    lends: bool = False  # it has given its slot back, since its body blocks or has blocked
+    wants_slot: bool = False  # its body blocks no more and waits for the slot to go on
     placement: Placement | None = None  # told by its engine
+    function: str | None = None  # by which it is shown, if it was given no id
+
+    @property
+    def label(self) -> str:
+        """How it is shown."""
+        return label_of(self.id, self.number, self.function)
 
     @property
     def never(self) -> bool:
-        """Whether the task cannot start any more unless somebody changes a limit."""
+        """Whether the task cannot start any more unless a limit is changed."""
         return any(reason.never for reason in self.reasons)
 
     @property
@@ -190,8 +235,8 @@ class Why:
         """The reason that is charged now.
 
         READY: what dispatch last found, that is the first closed gate in the order scope state, scope slots, cpu, ram,
-        vram, others by name, kept until it opens; else held back; else the authority's slots. Not READY: paused, then
-        backoff or overlap, then dependencies.
+        vram, others by name, devices by kind, kept until it opens; else held back; else the authority's slots. Not
+        READY: paused, then backoff or overlap, then dependencies.
         """
         name = Wait.SLOT if self.primary == Wait.SLOT_HIGHER else self.primary
         named = (reason for reason in self.reasons if reason.name == name)
@@ -202,14 +247,22 @@ class Why:
         data = asdict(self)
         data["demand"] = dict(self.demand)
         data["holds"] = dict(self.holds)
+        data["devices"] = dict(self.devices)
         data["lane"] = None if self.lane is None else [self.lane[0], self.lane[1], dict(self.lane[2])]
+        if self.blocked_on is not None:
+            data["blocked_on"] = _blocking_dict(self.blocked_on)
         if self.placement is not None:
             data["placement"]["missing"] = [row._asdict() for row in self.placement.missing]
         for name in ("ahead", "blocks", "conditions", "starved_by"):
             data[name] = [row._asdict() for row in getattr(self, name)]
         for reason, entry in zip(self.reasons, data["reasons"], strict=True):
             entry["holders"] = [holder._asdict() for holder in reason.holders]
-            entry["tasks"] = [
-                {**task._asdict(), "chain": [link._asdict() for link in task.chain]} for task in reason.tasks
+            entry["units"] = [
+                {**unit._asdict(), "holders": [holder._asdict() for holder in unit.holders]} for unit in reason.units
             ]
+            entry["tasks"] = [_blocking_dict(task) for task in reason.tasks]
         return data
+
+
+def _blocking_dict(task: Blocking) -> dict[str, Any]:
+    return {**task._asdict(), "chain": [link._asdict() for link in task.chain]}

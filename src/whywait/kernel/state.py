@@ -18,6 +18,7 @@ and the tests of all illegal pairs are generated from the rows.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Final
 
 from whywait.errors import InvalidTransition
@@ -47,14 +48,36 @@ class ScopeState:
     DISPOSED: Final = "DISPOSED"
 
 
-class Outcome:
-    """How a task ended; exactly one for each task."""
+class Outcome(StrEnum):
+    """How a task ended; exactly one for each task.
 
-    SUCCESS: Final = "SUCCESS"
-    ERROR: Final = "ERROR"
-    TIMEOUT: Final = "TIMEOUT"
-    ABORTED: Final = "ABORTED"
-    REJECTED: Final = "REJECTED"
+    It is text in lower case, in Python, in JSON and in files. Programs and files of version 0.1 have upper case:
+    an outcome compares equal to that too, and ``Outcome(text)`` takes both.
+    """
+
+    SUCCESS = "success"
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    ABORTED = "aborted"
+    REJECTED = "rejected"
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other one is the same outcome, in either case."""
+        return self is other or (isinstance(other, str) and str.__eq__(self, str.lower(other)))
+
+    def __ne__(self, other: object) -> bool:
+        """Return whether the other one is not the same outcome."""
+        return not self == other
+
+    __hash__ = str.__hash__
+
+    def __repr__(self) -> str:
+        """Show as the text that it is."""
+        return repr(self.value)
+
+    @classmethod
+    def _missing_(cls, value: object) -> Outcome | None:
+        return cls(value.lower()) if isinstance(value, str) and value.isupper() else None
 
 
 class Cause:
@@ -63,6 +86,7 @@ class Cause:
     EXCEPTION: Final = "exception"
     EXIT_CODE: Final = "exit_code"
     WORKER_LOST: Final = "worker_lost"
+    OUT_OF_MEMORY: Final = "out_of_memory"
     HANDLER: Final = "handler"
     WORKER: Final = "worker"
     RUN_TIMEOUT: Final = "run_timeout"
@@ -70,6 +94,7 @@ class Cause:
     DEPENDENCY: Final = "dependency"
     SCOPE_DISPOSED: Final = "scope_disposed"
     PAUSE_TIMEOUT: Final = "pause_timeout"
+    LOOP_CLOSED: Final = "loop_closed"
     MAX_WAIT: Final = "max_wait"
     DISPLACED: Final = "displaced"
     PERIODIC_OFF: Final = "periodic_off"
@@ -101,9 +126,22 @@ RESERVED_NAMES: Final = frozenset(value for key, value in vars(Wait).items() if 
 # The causes that each outcome of an engine-run or pending task may carry (T2).
 CAUSES_OF: Final[dict[str, tuple[str | None, ...]]] = {
     Outcome.SUCCESS: (None,),
-    Outcome.ERROR: (Cause.EXCEPTION, Cause.EXIT_CODE, Cause.WORKER_LOST, Cause.HANDLER, Cause.WORKER),
+    Outcome.ERROR: (
+        Cause.EXCEPTION,
+        Cause.EXIT_CODE,
+        Cause.WORKER_LOST,
+        Cause.OUT_OF_MEMORY,
+        Cause.HANDLER,
+        Cause.WORKER,
+    ),
     Outcome.TIMEOUT: (Cause.RUN_TIMEOUT,),
-    Outcome.ABORTED: (Cause.CANCELLED, Cause.DEPENDENCY, Cause.SCOPE_DISPOSED, Cause.PAUSE_TIMEOUT),
+    Outcome.ABORTED: (
+        Cause.CANCELLED,
+        Cause.DEPENDENCY,
+        Cause.SCOPE_DISPOSED,
+        Cause.PAUSE_TIMEOUT,
+        Cause.LOOP_CLOSED,
+    ),
     Outcome.REJECTED: (Cause.MAX_WAIT, Cause.DISPLACED, Cause.PERIODIC_OFF),
 }
 

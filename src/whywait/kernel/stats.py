@@ -17,42 +17,35 @@ class Stats:
         "by_outcome",
         "dropped",
         "iterations",
+        "numbered",
+        "promotions",
         "recent_waits_ns",
         "rejected",
         "retried",
         "starved",
-        "submitted",
         "unstarted_ns",
         "wait_ns",
     )
 
     def __init__(self) -> None:
         """Start at zero."""
-        self.submitted = 0
+        self.numbered = 0  # how many tasks were given a number, the first and later attempts
         self.iterations = 0  # how many of the submitted are those of periodics
         self.retried = 0
-        self.starved = 0
-        outcomes = (Outcome.SUCCESS, Outcome.ERROR, Outcome.TIMEOUT, Outcome.ABORTED, Outcome.REJECTED)
-        self.by_outcome: dict[str, int] = dict.fromkeys(outcomes, 0)
+        self.starved = 0  # how many tasks have been starved beyond the timeout
+        self.promotions = 0  # the aging steps that tasks had gained when they left READY
+        self.by_outcome: dict[str, int] = dict.fromkeys(Outcome, 0)
         self.dropped: dict[str, int] = {}  # by cause
         self.rejected: dict[str, int] = {}  # by cause
         self.wait_ns: defaultdict[str, int] = defaultdict(int)  # by wait cause, of tasks that have started
         self.unstarted_ns: defaultdict[str, int] = defaultdict(int)  # the same of tasks that ended without a start
         self.recent_waits_ns: deque[int] = deque(maxlen=RECENT)  # whole waits of the tasks started last
 
-    def started(self, waits: dict[str, int]) -> None:
-        """Count the wait of a task that starts."""
-        total = 0
-        wait_ns = self.wait_ns
-        for cause, ns in waits.items():
-            wait_ns[cause] += ns
-            total += ns
-        self.recent_waits_ns.append(total)
-
-    def ended_pending(self, waits: dict[str, int]) -> None:
-        """Count the wait of a task that ended without a start."""
-        for cause, ns in waits.items():
-            self.unstarted_ns[cause] += ns
+    def count_waits(self, waits: dict[str, int] | None) -> None:
+        """Count how the wait of a task that starts divides."""
+        for cause, ns in waits.items() if waits else ():
+            self.wait_ns[cause] += ns
+        self.recent_waits_ns.append(sum(waits.values()) if waits else 0)
 
     def waited_for_ns(self) -> dict[str, int]:
         """Return how long tasks that wait no more have waited in all, by cause."""
@@ -66,6 +59,11 @@ class Stats:
     def count_rejection(self, cause: str) -> None:
         """Count a submission that was refused."""
         self.rejected[cause] = self.rejected.get(cause, 0) + 1
+
+    @property
+    def submitted(self) -> int:
+        """How many tasks were taken in, each counted once however often it is retried."""
+        return self.numbered - self.retried
 
     @property
     def completed(self) -> int:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
-RUN_TIMEOUT: Final = "run_timeout"  # a kind of timer
+# The kinds of timers
+RUN_TIMEOUT: Final = "run_timeout"
+PAUSE: Final = "pause"
+BACKOFF: Final = "backoff"
+MAX_WAIT: Final = "max_wait"
+STARVE: Final = "starve"
+TICK: Final = "tick"
 
 _SLACK: Final = 64
 
@@ -48,9 +54,13 @@ class Timers:
             timer.target = None
             self._dead += 1
             if self._dead > _SLACK and self._dead * 2 > len(self.heap):
-                self.heap = [item for item in self.heap if item[2].live]
-                heapify(self.heap)
-                self._dead = 0
+                self.repair()
+
+    def repair(self) -> None:
+        """Keep the timers that are live, in order."""
+        self.heap[:] = [item for item in self.heap if item[2].live]
+        heapify(self.heap)
+        self._dead = 0
 
     def next_at(self) -> int | None:
         """Return when the next live timer is due."""

@@ -1,0 +1,167 @@
+"""The levels: which lane comes first in the order, without asking all levels.
+
+Because a task's ready_since never decreases with its entry number, the oldest entry of a level is also its best
+under any order in which waiting longer never hurts. So each level offers one lane, and the levels stand in a heap by
+the effective priority and the entry of that lane's head. Three facts keep the heap exact at little cost:
+
+1. A place in the heap may be too good, never too bad: a level whose head has left is looked at when it comes to the
+   top, and moved down then. Whatever may make a level better (it was empty, a gate opens) gives it a new place.
+2. Aging lifts a head at a known moment. Each level has one such moment noted, no later than that of its head; when
+   it has come, the level gets a new place. Heads at the cap are lifted no more.
+3. A level that stands alone is not compared with anything, so its place is kept, even while it has nothing to offer.
+   If one open lane is all that it has, this lane is first until another one opens, while it is empty too:
+   ``Levels.alone``.
+
+Levels of tasks that take no slot stand in a heap of their own, ``beside``, so that they are found while all slots are
+taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush, heapreplace
+
+from whywait.kernel.accounts import Ceiling
+from whywait.kernel.gates import UNLIMITED, Gate
+from whywait.kernel.model import BESIDE, NEVER, Lane, Level, Task
+from whywait.kernel.order import Order
+
+
+class Levels:
+    """The priority levels in use, in the order in which their lanes may start."""
+
+    __slots__ = ("_by_rank", "_steps", "alone", "beside", "ceiling", "heap", "in_use", "opening", "order", "step_ns")
+
+    def __init__(self, order: Order) -> None:
+        """Start without any level."""
+        self.order = order
+        self.step_ns = order.next_step(0, 0) or UNLIMITED  # a shorter wait has gained nothing
+        self.ceiling = Ceiling()
+        self.in_use = 0  # how many levels there are of tasks that take a slot
+        self._by_rank: list[Level | None] = [None] * (2 * BESIDE)
+        self.heap: list[tuple[int, int, Level]] = []  # (-effective priority, entry, level); see above
+        self.beside: list[tuple[int, int, Level]] = []  # the same for tasks that take no slot
+        self._steps: list[tuple[int, int]] = []  # (when its head may be lifted, rank); see `Level.step_at`
+        self.opening: dict[Level, None] = {}  # levels in which a gate opens for parked lanes
+        self.alone: Lane | None = None  # the only lane that may be open, of tasks that take a slot; None: ask `first`
+
+    def __iter__(self) -> Iterator[Level]:
+        """Yield the levels in use, highest rank first."""
+        return (level for level in reversed(self._by_rank) if level is not None)
+
+    def level_of(self, rank: int) -> Level:
+        """Return the level of a rank; it is made when it is first asked for."""
+        level = self._by_rank[rank]
+        if level is None:
+            ceiling, among = self.ceiling, self.heap if rank < BESIDE else self.beside
+            step = self.order.next_step(rank % BESIDE, 0)
+            level = Level(rank, among, step, ceiling.segment(rank), ceiling.version)
+            self._by_rank[rank] = level
+            self.in_use += level.takes_slot
+        return level
+
+    def update(self, level: Level) -> None:
+        """Bring the account of a level up to date with the ceiling."""
+        ceiling = self.ceiling
+        if level.version != ceiling.version:
+            level.version = ceiling.version
+            level.segment = ceiling.segment_after(level.segment, level.rank)
+
+    def first(self, now: int, no_slot_held: bool, heap: list[tuple[int, int, Level]]) -> Lane | None:  # noqa: FBT001 - the hot path
+        """Return the lane whose head comes first in the order, of those in a heap that face no closed gate."""
+        steps = self._steps
+        if steps and steps[0][0] <= now:
+            self._lift(now)
+        while heap:
+            place = heap[0]
+            level = place[2]
+            if level.place is not place:
+                heappop(heap)
+                continue
+            lane = level.first(no_slot_held)
+            if len(heap) == 1:
+                if len(level.heap) == 1 and not level.opening and level.takes_slot:
+                    self.alone = lane
+                return lane
+            if lane is None:
+                level.place = None
+                heappop(heap)
+                continue
+            level.place = right = self._place(now, level, lane)
+            heapreplace(heap, right)
+            if heap[0] is right:
+                return lane
+        return None
+
+    def earlier(self, now: int, lane: Lane | None, other: Lane | None) -> Lane | None:
+        """Return that one of two lanes whose head comes first in the order."""
+        if lane is None or other is None:
+            return lane if other is None else other
+        return min(lane, other, key=lambda each: self.sort_key(now, each.front[-1]))
+
+    def sort_key(self, now: int, task: Task) -> tuple[int, int]:
+        """Return what READY tasks are sorted by: effective priority, highest first, then entry (P2)."""
+        return -self.order.effective(task.priority, now - task.since), task.entry
+
+    def offer(self, now: int, level: Level, lane: Lane) -> None:
+        """Let a lane that has just opened, or has got its first task, count in the order."""
+        self.alone = None
+        place, heap = level.place, level.among
+        if place is None or lane.head_entry < place[1]:
+            level.place = place = self._place(now, level, lane)
+            heappush(heap, place)
+
+    def opened(self, now: int, gate: Gate, no_slot_held: bool) -> None:  # noqa: FBT001 - the hot path
+        """Let the lanes count in the order that wait at a gate which has more free now and may fit."""
+        room = gate.room(no_slot_held)
+        for rank, bench in gate.benches.items():
+            if not bench.opening and (room is None or bench.smallest_need <= room):
+                level = self._by_rank[rank]
+                assert level is not None, "a lane waits here, so its level is in use"
+                bench.opening = True
+                level.opening.append(gate)
+                self.opening[level] = None
+                self.alone = None
+                if level.place is None or bench.oldest_entry < level.place[1]:
+                    oldest = bench.first(None)
+                    assert oldest is not None, "a bench that is kept has lanes"
+                    self.offer(now, level, oldest)
+
+    def _place(self, now: int, level: Level, lane: Lane) -> tuple[int, int, Level]:
+        head = lane.front[-1]
+        waited, priority = now - head.since, level.priority
+        if waited < self.step_ns:  # it has gained nothing yet
+            effective, step = priority, level.first_step_ns
+        else:
+            effective, step = self.order.effective(priority, waited), self.order.next_step(priority, waited)
+        if step is not None and head.since + step < level.step_at:
+            level.step_at = at = head.since + step
+            heappush(self._steps, (at, level.rank))
+        return (-effective, head.entry, level)
+
+    def _lift(self, now: int) -> None:
+        """Give new places to the levels whose head may have been lifted since."""
+        steps = self._steps
+        while steps and steps[0][0] <= now:
+            at, rank = heappop(steps)
+            level = self.level_of(rank)
+            if at == level.step_at:
+                level.step_at = NEVER
+                level.place = self.alone = None
+                lane = level.first(no_slot_held=True)  # what does not fit is found out when it comes to the top
+                if lane is not None:
+                    self.offer(now, level, lane)
+
+    def clear(self) -> None:
+        """Forget all places; the levels are empty."""
+        self.heap.clear()
+        self.beside.clear()
+        self._steps.clear()
+        self.opening.clear()
+        self.alone = None
+        for level in self:
+            level.heap.clear()
+            level.opening.clear()
+            level.place = None
+            level.step_at = NEVER
+            level.entered_ns = 0

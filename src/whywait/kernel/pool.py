@@ -1,0 +1,34 @@
+"""A pool: the gates of one budget, by the names of resources, and its devices, by kind.
+
+The authority has one. A scope that was opened with a budget of its own has another: its tasks, and those of scopes
+inside it, are served out of that and take nothing from the authority's (M4).
+"""
+
+from __future__ import annotations
+
+from whywait.kernel.devices import Devices
+from whywait.kernel.gates import Gate
+from whywait.kernel.limits import Budget, gate_order
+
+
+class Pool:
+    """What the demands of tasks are met from."""
+
+    __slots__ = ("devices", "resources", "soft")
+
+    def __init__(self, budget: Budget, scope_key: str) -> None:
+        """Have all of a budget free; ``scope_key`` is the scope that it belongs to, empty for the authority."""
+        limit_of = {**budget.hard, **budget.soft}
+        self.resources = {
+            name: Gate("resource", name, scope_key=scope_key or None, limit=limit_of[name], soft=name in budget.soft)
+            for name in sorted(limit_of, key=gate_order)
+        }
+        self.soft = [gate for gate in self.resources.values() if gate.soft]
+        self.devices = {kind: Devices(kind, budget.devices[kind], scope_key or None) for kind in sorted(budget.devices)}
+
+    def reset(self) -> None:
+        """Have nothing held, and no lane waiting at a gate."""
+        for gate in self.resources.values():
+            gate.reset()
+        for devices in self.devices.values():
+            devices.reset()

@@ -1,0 +1,311 @@
+"""Starting: which task may start next, and what those that may not are waiting for.
+
+Dispatch goes through the lanes in order. A lane whose gates are open starts its head; a lane that finds a gate closed
+is parked there and passed over, or, if only a budget gate stops it and ``backfill`` is "none", holds the rest back.
+Lanes of tasks that take no slot (S6) go beside: no lack of slots ends their turn, they hold nothing back and are not
+held back.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from operator import attrgetter
+from typing import Final
+
+from whywait.kernel import ending, lending
+from whywait.kernel.base import Base, Decision
+from whywait.kernel.events import Details, Kind, Started, Waits
+from whywait.kernel.gates import Gate
+from whywait.kernel.model import Lane, Level, Scope, Task
+from whywait.kernel.state import Cause, Outcome, ScopeState, TaskState, Wait, scope_step
+from whywait.kernel.timers import RUN_TIMEOUT
+from whywait.kernel.waiting import (
+    cancel_wait_timer,
+    charge,
+    forget_blocker,
+    forget_entry,
+    lane_emptied,
+    next_epoch,
+    off_bench,
+    on_bench,
+)
+
+_RUNNING: Final = TaskState.RUNNING  # a global is found faster than an attribute of a class, before Python 3.12
+_STARTED: Final = Kind.TASK_STARTED
+_BY_ENTRY: Final = attrgetter("entry")
+
+
+def dispatch(k: Base, now: int, decision: Decision | None = None) -> Decision:
+    """Decide what starts now; return all that the owner has to carry out since the last time.
+
+    First tasks start by order and gates, then those that have waited too long are dropped, then once more. It is put
+    into ``decision``, if that is given, as soon as it is decided, so that nothing is lost of a dispatch that an
+    interrupt breaks off.
+    """
+    if decision is None:
+        decision = Decision()
+    if k.wanting:
+        lending.return_slots(k, now)
+    _fill(k, now, decision)
+    if k.expiries.heap:
+        expiry = k.expiries.next_at()
+        if expiry is not None and expiry <= now:
+            _expire(k, now)
+            _fill(k, now, decision)
+    if k.counts_holders:
+        ceiling = k.levels.ceiling
+        top = k.holding.bit_length() - 1
+        if top != ceiling.top:
+            rises = top > ceiling.top
+            ceiling.change(now, top, ceiling.held)
+            if rises:
+                k.starvation.ceiling_rose(now)
+    if k.changed:
+        _tell_lanes(k, now)
+    if k.requests or k.settled or k.skipped:
+        hand_over(k, decision)
+    return decision
+
+
+def hand_over(k: Base, decision: Decision) -> None:
+    """Put into a decision what is to be carried out besides starts. Doing it twice does no harm."""
+    if k.requests:
+        decision.requests = [*decision.requests, *k.requests]
+        k.requests = []
+    if k.settled:
+        decision.settled = [*decision.settled, *k.settled]
+        k.settled = []
+    if k.skipped:
+        decision.skipped = [*decision.skipped, *k.skipped]
+        k.skipped = []
+
+
+def closed_gate(k: Base, lane: Lane) -> Gate | None:
+    """Return the first closed gate of a lane, in the order in which gates are asked; its slots are not asked."""
+    for gate, need in lane.needs:
+        # The first half spares a call for a gate that has enough.
+        if gate.free < need and gate.closed(need, k.no_slot_held):
+            return gate
+    return None
+
+
+def _fill(k: Base, now: int, started: list[Task]) -> None:  # noqa: C901, PLR0912 - in one piece for speed
+    """Start tasks in order until the slots are taken, or the rest is held back, and none goes beside any more."""
+    slots, running, levels = k.slots, k.running, k.levels
+    heap, beside, counts_holders = levels.heap, levels.beside, k.counts_holders
+    holds_back: Lane | None = None
+    while True:
+        if slots.free > 0 and holds_back is None:
+            lane = levels.alone
+            if lane is None:
+                lane = levels.first(now, len(running) == k.slotless, heap)
+            elif not lane.front:
+                lane = None
+            if beside:
+                lane = levels.earlier(now, lane, levels.first(now, len(running) == k.slotless, beside))
+        elif beside:
+            lane = levels.first(now, len(running) == k.slotless, beside)
+        else:
+            break
+        if lane is None:
+            break
+        gate = closed_gate(k, lane) if lane.gated or k.suspended else None
+        if gate is None:
+            if lane.parked_at is not None or lane is k.blocker:
+                _leave_bench(k, now, lane)
+            task: Task = lane.shift()
+            charge(k, now, task, lane)
+            if counts_holders and (task.segment.higher or task.segment.starved):  # type: ignore[union-attr] # it was READY
+                forget_entry(task, lane.level)
+            task.state = _RUNNING  # from READY: it was in a lane
+            task.since = now
+            started.append(task)
+            activate(k, now, task)
+            if not lane.front:
+                lane_emptied(k, now, lane)
+        elif k.greedy or not gate.is_budget or not lane.takes_slot:
+            _park(k, now, lane, gate)
+        else:
+            if lane.parked_at is not None:
+                _leave_bench(k, now, lane)
+            holds_back = lane
+    if levels.opening and (slots.free <= 0 or holds_back is not None):
+        _open_benches(k, now)
+    if holds_back is not None:
+        _hold_back(k, now, holds_back)
+    elif not k.greedy and (k.blocker is not None or levels.ceiling.held):
+        _let_pass(k, now)
+
+
+def _leave_bench(k: Base, now: int, lane: Lane) -> None:
+    """Let a lane, whose gate has opened, stand among the open ones of its level, and hold nothing back."""
+    if lane is k.blocker:
+        forget_blocker(k, now)
+    if lane.parked_at is not None:
+        off_bench(lane, lane.parked_at)
+        _open(k, now, lane)
+
+
+def activate(k: Base, now: int, task: Task) -> None:
+    """Take the slot and the budget of a task; record its start, unless that is done."""
+    lane = task.lane
+    for gate, need in lane.takes:
+        gate.free -= need
+    if k.counts_holders and lane.takes_slot:
+        priority, holders = lane.level.priority, k.holders
+        holders[priority] += 1
+        if holders[priority] == 1:
+            k.holding |= 1 << priority
+    k.running[task.number] = task
+    if not lane.plain:
+        _take_more(k, lane, task)
+    if task.started_seq:
+        return  # a repair rebuilds what it holds
+    if not task.scope.activated:
+        _first_activation(k, now, task.scope)
+    if not task.plain:
+        _begin_run(k, now, task)
+    waits, stats = task.waited, k.stats
+    if isinstance(waits, tuple):  # the common case
+        cause, ns = waits
+        stats.wait_ns[cause] += ns
+        stats.recent_waits_ns.append(ns)
+    else:
+        stats.count_waits(waits)
+    told: Started | Waits | None = waits or None  # it waits no more: nothing is added to it
+    if (lane.asks or k.counts_holders) and (task.devices or (waits and task.starved_ns)):
+        told = Started(waits or None, task.devices, task.starved_ns)
+    task.started_seq = k.tell(now, _STARTED, task, k.trigger, told)
+
+
+def _take_more(k: Base, lane: Lane, task: Task) -> None:
+    """Take the units of a task that asks for devices, and count one that takes no slot."""
+    if lane.asks:
+        task.devices = tuple([(ask.devices.name, ask.devices.take(task, ask)) for ask in lane.asks])
+    if not lane.takes_slot:
+        k.slotless += 1
+
+
+def _begin_run(k: Base, now: int, task: Task) -> None:
+    """Let a task that starts wait no more where waits are counted or limited, and have its timeout run."""
+    if task.scope.counted:
+        ending.count_out(task)
+    cancel_wait_timer(task, k.expiries)
+    if task.periodic is not None:
+        task.periodic.start(now, task)
+    timeout_ns = task.policy.timeout_ns
+    if timeout_ns is not None:
+        task.run_timer = k.timers.add(now + timeout_ns, RUN_TIMEOUT, task)
+
+
+def _first_activation(k: Base, now: int, scope: Scope) -> None:
+    """First activation: ATTACHED to RUNNING, for the scope and its parents."""
+    for each in scope.chain:
+        if each.state == ScopeState.ATTACHED:
+            each.state = scope_step(each.state, "first activation", ScopeState.RUNNING, each.key)
+            k.tell_of(now, Kind.SCOPE_RUNNING, each, cause=k.trigger)
+    scope.activated = all(each.state != ScopeState.INIT for each in scope.chain)
+
+
+# Lanes that may not start
+
+
+def _park(k: Base, now: int, lane: Lane, gate: Gate) -> None:
+    """Let a lane, which is the first of its level, wait at a closed gate."""
+    level = lane.level
+    if lane.parked_at is not None:
+        off_bench(lane, lane.parked_at)
+    else:
+        heappop(level.heap)
+        lane.queued = None
+        k.levels.alone = None
+    next_epoch(k, now, lane, gate)
+    on_bench(lane, gate)
+
+
+def _open(k: Base, now: int, lane: Lane) -> None:
+    """Let a lane that waits at no gate any more stand among the open ones of its level."""
+    next_epoch(k, now, lane, None)
+    lane.queued = entry = lane.head_entry
+    heappush(lane.level.heap, (entry, lane))
+    k.levels.offer(now, lane.level, lane)
+
+
+def _open_benches(k: Base, now: int) -> None:
+    """Dispatch stops before it got to lanes whose gate has opened: they wait like any it did not get to."""
+    opening = k.levels.opening
+    for level in sorted(opening, key=_descending):
+        for gate in level.opening:
+            bench = gate.benches[level.rank]
+            bench.opening = False
+            for lane in bench.take(gate.free):
+                lane.parked_at = None
+                _open(k, now, lane)
+            if not bench:
+                del gate.benches[level.rank]
+        level.opening.clear()
+    opening.clear()
+
+
+def _hold_back(k: Base, now: int, lane: Lane) -> None:
+    """backfill="none": let all lanes behind ``lane`` that take slots wait for it."""
+    gate = closed_gate(k, lane)
+    assert gate is not None, "what went beside meanwhile has given nothing back"
+    if k.blocker is not lane:
+        forget_blocker(k, now)
+    if lane.epoch.gate is not gate:
+        next_epoch(k, now, lane, gate)
+    k.blocker = lane
+    k.changed[lane] = None
+    ceiling = k.levels.ceiling
+    if not ceiling.held:
+        ceiling.change(now, ceiling.top, held=True)
+
+
+def _let_pass(k: Base, now: int) -> None:
+    """Dispatch has come to rest and nothing is held back; the last blocker keeps its cause while its gate is closed."""
+    lane = k.blocker
+    if lane is not None:
+        gate = lane.epoch.gate
+        is_open = gate is None or not gate.closed(lane.need(gate), k.no_slot_held)
+        if not lane.front or lane.parked_at is not None or is_open:
+            forget_blocker(k, now)
+    ceiling = k.levels.ceiling
+    if ceiling.held:
+        ceiling.change(now, ceiling.top, held=False)
+        if lane is not None:
+            k.changed[lane] = None
+
+
+def _tell_lanes(k: Base, now: int) -> None:
+    """Tell what lanes wait for that dispatch has found behind another gate than before, or behind none."""
+    for lane in k.changed:
+        gate = lane.epoch.gate
+        holds_back = k.blocker is lane and k.levels.ceiling.held
+        if (gate, holds_back) == lane.told_cause:
+            continue
+        lane.told_cause = (gate, holds_back)
+        cause = Wait.SLOT if gate is None else gate.name
+        details: Details = (*lane.details[1:], ("cause", cause), ("tasks", len(lane)))
+        if gate is not None and gate.scope_key is not None:
+            details = (*details, ("of", gate.scope_key))
+        if holds_back:
+            details = (*details, ("holds_back", True))
+        k.tell_of(now, Kind.LANE_WAITS, lane.scope, None, k.trigger, details)
+    k.changed.clear()
+
+
+def _expire(k: Base, now: int) -> None:
+    """Drop the tasks that are still READY at the end of their max_wait, in entry order."""
+    due = []
+    while (timer := k.expiries.pop_due(now)) is not None:
+        timer.target.wait_timer = None
+        due.append(timer.target)
+    due.sort(key=_BY_ENTRY)
+    for task in due:
+        if task.state == TaskState.READY:
+            ending.end_with_dependents(k, now, task, Outcome.REJECTED, Cause.MAX_WAIT)
+
+
+def _descending(level: Level) -> int:
+    return -level.rank
