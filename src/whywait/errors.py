@@ -6,11 +6,13 @@
 * The task's end, as seen through its handle: :class:`TaskFailed`, :class:`CommandFailed`, :class:`TaskAborted`,
   :class:`TaskTimeout`, :class:`TaskDropped`.
 * The body's lack of cooperation: :class:`PauseTimeout`, :class:`DisposeIncomplete`.
+* The machine's: :class:`MachineError`, what its service or its client has to say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 
 class WhywaitError(Exception):
@@ -98,10 +100,11 @@ class CommandFailed(TaskFailed):
         super().__init__(message)
         self.returncode = returncode
         self.stderr = stderr
+        self.out_of_memory = False  # the system has killed it for lack of memory
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Keep both across process boundaries."""
-        return type(self), (str(self), self.returncode, self.stderr)
+        """Keep all of it across process boundaries."""
+        return type(self), (str(self), self.returncode, self.stderr), {"out_of_memory": self.out_of_memory}
 
 
 class TaskAborted(WhywaitError):
@@ -132,5 +135,27 @@ class DisposeIncomplete(WhywaitError):
         self.survivors = tuple(survivors)
 
 
+class MachineError(WhywaitError):
+    """The service of this computer refused, is not there, or cannot be started."""
+
+
 def _rebuild_rejected(kind: type[Rejected], message: str, check: str, cause: str) -> Rejected:
     return kind(message, check=check, cause=cause)
+
+
+_SHOWN: Final = 60  # characters of a value in a message
+
+
+def shown(value: object) -> str:
+    """Give the value as a message may quote it: JSON's words for constants, and never longer than a line."""
+    if value is None or value is True or value is False:
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, int) and abs(value) >= 10**_SHOWN:  # turning it into digits may be refused or slow
+        return f"an int of {value.bit_length()} bits"
+    text = printable((f'"{value}"' if isinstance(value, str) else repr(value))[: _SHOWN + 1])
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def printable(text: str) -> str:
+    """Escape what a terminal would not print but obey."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -1,77 +1,250 @@
-"""The contract of an engine.
+"""The border between the runtime and its engines.
 
-An engine is told to ``start`` a handle whose task holds its slot already, and reports its real end once, through
-``Authority.ended``. Until then it may be asked to ``abort`` (let the body know), to ``kill`` (end it by force, where
-that is possible), to ``pause`` and to ``resume``. Engines know nothing of priorities, budgets, retries or
-dependencies. Every method returns quickly and is called without the authority's lock.
+An engine is told to ``start`` an execution that holds its slot already, carries its body out and reports the real end
+of the body once, by ``self.runtime.report``. Until then it may be asked to ``abort`` (let the body know), to ``kill``
+(end it by force, where that is possible), to ``pause`` and to ``resume``. Engines know nothing of priorities, budgets,
+retries or dependencies. Every method returns quickly and is called without the lock of the authority.
+
+An engine needs nothing of the runtime but what the two protocols here say: :class:`EngineTask` is what an engine is
+given, :class:`Runtime` what it reports to.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from whywait.kernel.state import Cause, Outcome
+from whywait.kernel.limits import Budget, Limits
+from whywait.kernel.model import Task
+from whywait.support.elsewhere import Fetchable
+from whywait.support.usage import Facts, Usage
+from whywait.task.inside import finish_parts
+from whywait.task.running import NEVER_RAN, SUCCEEDED, Ended, EndingTask, Services, in_thread
 
 if TYPE_CHECKING:
     import asyncio
 
-    from whywait.authority import Authority
-    from whywait.handle import Handle
     from whywait.kernel.reasons import Placement
 
+__all__ = ["NEVER_RAN", "SUCCEEDED", "Ended", "Engine", "EngineTask", "Runtime", "run_here"]
 
-Ended = tuple[str, str | None, bool]  # outcome, cause, may be retried
-SUCCEEDED: Final[Ended] = (Outcome.SUCCESS, None, True)
-NEVER_RAN: Final[Ended] = (Outcome.ERROR, Cause.EXCEPTION, False)  # it was aborted first; the kernel knows better
+
+class Lendable(Protocol):
+    """A lazy resource of a scope: made by the first body that is handed it."""
+
+    def fetch(self) -> Any:  # noqa: ANN401 - any value
+        """Return the value, for bodies in this process; it is made at the first call."""
+
+    def lend_to(self, engine: Engine, /) -> tuple[Callable[[], Any], Callable[[Any], object] | None]:
+        """Return what makes it and what closes it elsewhere; with its scope, ``engine.take_back`` is called."""
+
+
+class EngineTask(EndingTask, Protocol):
+    """An execution: one task as an engine is given it."""
+
+    fn: Any  # with the arguments, the body as it was submitted; :meth:`body` has it ready to call
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] | None
+    context: Context | None  # the context variables of the submitter; None: those of the thread
+    value: Any  # to be set by the engine before it reports success
+    error: BaseException | None  # kept by :meth:`failed`
+    facts: Facts | None  # to be told with the end: what was used, the exit code; set before the report
+    usage_now: Callable[[], Usage] | None  # gives what was used so far, while the body runs
+
+    @property
+    def task(self) -> Task:
+        """The kernel's record of the present attempt: its number, demand, scope and policy."""
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the body has been asked to end; to be looked at if ``attention`` is set."""
+
+    def body(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+        """Return the function and its arguments, handles among them replaced by results."""
+
+    def resolved_args(self) -> list[Any]:
+        """Return the arguments by position, handles among them replaced by results."""
+
+    def kept_arguments(self) -> list[Any]:
+        """Return all arguments, handles among them replaced by their results wherever those are kept."""
+
+    def to_fetch(self) -> list[Fetchable]:
+        """Return what among the arguments takes its time: results that have yet to come here, lazy resources."""
+
+
+class RuntimeSettings(Protocol):
+    """The settings of an authority, as far as engines care."""
+
+    @property
+    def limits(self) -> Limits:
+        """The slots among them."""
+
+    @property
+    def budget(self) -> Budget:
+        """How much of each resource may be in use at once."""
+
+    @property
+    def unset(self) -> frozenset[str]:
+        """Limits that neither an argument nor a variable has set."""
+
+    @property
+    def engine(self) -> Any:  # noqa: ANN401 - a name or an engine
+        """The default engine, as it was given."""
+
+    @property
+    def inject(self) -> bool:
+        """Whether an exception may be raised in a thread that ignores its signal."""
+
+    @property
+    def thread_cpu(self) -> bool:
+        """Whether the CPU time of bodies on threads is measured."""
+
+    @property
+    def grace(self) -> float:
+        """How many seconds a body has to end before it is killed."""
+
+
+class Runtime(Services, Protocol):
+    """What an engine reports to."""
+
+    @property
+    def settings(self) -> RuntimeSettings:
+        """What the authority runs under."""
+
+    @property
+    def token(self) -> int:
+        """The number of the authority in this process; a part of every ref."""
+
+    def report(
+        self,
+        execution: Any,  # noqa: ANN401 - an EngineTask that this runtime has started
+        outcome: Ended = SUCCEEDED,
+        engine: Engine | None = None,
+        later: deque[Any] | None = None,
+        /,
+    ) -> Any:  # noqa: ANN401 - an EngineTask
+        """Report, once, that a body has really ended; its value or error is set.
+
+        With ``engine``, return an execution of this engine that starts in its place, if there is one, for the calling
+        thread to go on with. With ``later``, an execution that succeeded is put there: nothing is told to its waiters
+        and callbacks until the engine calls :meth:`tell`.
+        """
+
+    def tell(self, execution: Any, /) -> None:  # noqa: ANN401 - an EngineTask
+        """Tell the waiters and callbacks of an execution that its task has ended."""
+
+    def loop_closed(self, engine: Engine, /) -> None:
+        """End the pending tasks of an engine whose event loop has ended."""
+
+    def measured(self, execution: Any, ram: int, /) -> None:  # noqa: ANN401 - an EngineTask
+        """Report how many bytes of memory a body uses now."""
+
+    def call_later(self, delay_s: float, fn: Callable[[], None], /) -> None:
+        """Call ``fn`` on the clock's thread after so many seconds."""
+
+    def resize(self, hard: Mapping[str, int], soft: Mapping[str, int], /) -> None:
+        """Set limits that have changed: ``slot``, or the name of a resource."""
 
 
 class Engine(ABC):
-    """Carries out tasks."""
+    """Carries out tasks; to write one, see the page "Write an engine" of the documentation."""
 
     name: ClassVar[str]
     can_kill: ClassVar[bool]  # a body that ignores the signal can be ended by force
 
     runs_coroutines: ClassVar[bool] = False  # takes coroutine functions itself
+    shares_memory: ClassVar[bool] = True  # bodies run in this process: they can be handed what cannot be sent
+    makes_lazies: ClassVar[bool] = False  # they do not, and yet can be handed lazy resources: see `lend`
+    has_quick_callbacks: ClassVar[bool] = False  # what is called when a task ends keeps no thread from the next one
 
-    authority: Authority
+    runtime: Runtime
 
-    def attach(self, authority: Authority) -> None:
+    def attach(self, runtime: Runtime) -> None:
         """Belong to an authority from now on."""
-        self.authority = authority
+        self.runtime = runtime
+
+    def here(self) -> Engine:
+        """Return the engine for tasks that this thread submits: this one, unless each event loop has one of its own."""
+        return self
 
     @abstractmethod
-    def start(self, handle: Handle[Any]) -> None:
+    def start(self, execution: EngineTask) -> None:
         """Begin to carry out a task."""
 
-    def start_all(self, handles: list[Handle[Any]]) -> None:
-        """Begin to carry out tasks; a handle leaves the list when it is taken over."""
-        while handles:
-            self.start(handles.pop(0))
+    def start_all(self, executions: list[EngineTask]) -> None:
+        """Begin to carry out tasks; an execution leaves the list when it is taken over."""
+        while executions:
+            self.start(executions.pop(0))
 
     def look_again(self, count: int) -> None:
-        """See to it that so many tasks, which may have been taken over by a start that was broken off, are begun."""
+        """Begin so many tasks that a start, broken off by an exception, may have left lying."""
 
     @abstractmethod
-    def abort(self, handle: Handle[Any]) -> None:
-        """Let the body know that it should end; the handle's signal is set already."""
+    def abort(self, execution: EngineTask) -> None:
+        """Let the body know that it should end; its signal is set already."""
 
-    def kill(self, handle: Handle[Any]) -> None:
+    def kill(self, execution: EngineTask) -> None:
         """End the body by force."""
 
-    def pause(self, handle: Handle[Any]) -> None:
-        """Let the body know that it should park at its next checkpoint."""
+    def pause(self, execution: EngineTask) -> None:
+        """Let the body know that it should park at its next checkpoint; its signal is set already."""
 
-    def resume(self, handle: Handle[Any]) -> None:
+    def resume(self, execution: EngineTask) -> None:
         """Let a parked body go on."""
 
-    def placement(self, handle: Handle[Any]) -> Placement | None:  # noqa: ARG002 - for those that know
+    def placement(self, execution: EngineTask) -> Placement | None:  # noqa: ARG002 - for those that know
         """Return where a task is that this engine was told to start; None: in this process, or as good as."""
         return None
 
+    def teller(self, execution: EngineTask) -> Callable[[int], None] | None:
+        """Return what reports the memory that a body uses; None if no budget counts it."""
+        task = execution.task
+        if "ram" not in self.runtime.settings.budget.soft and not any(name == "ram" for name, _ in task.demand):
+            return None
+        return lambda ram: self.runtime.measured(execution, ram)
+
+    def lend(self, resource: Lendable) -> Any:  # noqa: ANN401 - any value
+        """Return what a body is handed for a lazy resource."""
+        return resource.fetch()
+
+    def take_back(self, resource: Lendable) -> None:
+        """Have a resource closed, wherever bodies have made it: its scope is DISPOSED."""
+
     def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Run coroutines, if any, on this loop."""
+        """Run coroutines on this loop that threads without a loop submit."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release threads, processes and whatever else; nothing runs any more."""
+        """Release threads, processes and the like; nothing runs any more."""
+
+
+class _HereRunner:
+    """A thread of an engine while it runs one body by :func:`run_here`."""
+
+    __slots__ = ("execution",)
+
+    def __init__(self, execution: EngineTask) -> None:
+        self.execution: EngineTask | None = execution
+
+
+def run_here(execution: EngineTask) -> Ended:
+    """Run a body in this thread, then wait for the handlers and workers of its task; return how it has ended.
+
+    ``whywait.current()`` finds the task meanwhile. Whatever the body raises is its outcome.
+    """
+    if execution.attention and execution.aborted:
+        return NEVER_RAN
+    before, in_thread.runner = in_thread.runner, _HereRunner(execution)
+    try:
+        fn, args, kwargs = execution.body()
+        execution.value = (execution.context or Context()).run(fn, *args, **kwargs)
+        outcome = SUCCEEDED
+    except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
+        outcome = execution.failed(error)
+    try:
+        return finish_parts(execution, outcome) if execution.attention else outcome
+    finally:
+        in_thread.runner = before

@@ -1,12 +1,18 @@
-"""The thread engine: worker threads that report a task and take the next one in one step.
+"""The thread engine: threads that report a task and take the next one in one step.
 
-A task that is started goes into a queue and is promised to a thread: to one that sleeps (``_sleeping`` has an entry
-for each to which nothing is promised), else to a new one. A thread that has nothing to do looks into the queue before
-it goes to sleep, and may take what was promised to another. So a burst of short tasks is done by those that are
-awake, no wake-up is lost, and the kernel's slots bound the number of threads. One that nobody needed for a while ends.
+How a task finds a thread; every step is a single operation of ``deque`` or ``SimpleQueue``, so there is no lock that a
+finaliser could meet:
 
-There is no lock that a finaliser could meet: everything is done by single operations of ``deque`` and
-``SimpleQueue``.
+1. A task that is started goes into the queue, and *then* is promised to a thread: an entry leaves ``_sleeping``, which
+   has one for each thread that sleeps with nothing promised to it, or a new thread is made. So a thread that is
+   promised a task finds it.
+2. A thread that has nothing to do looks into the queue before it sleeps, and may take a task that was promised to
+   another thread. It then adds the entry of that other thread, which sleeps on: no promise is lost and none counts
+   twice. A burst of short tasks is done by the threads that are awake.
+3. A thread without a task for a while ends if it can take an entry from ``_sleeping``; if there is none, something was
+   just promised to a sleeping thread, and it looks again.
+
+The kernel's slots bound the number of threads.
 """
 
 from __future__ import annotations
@@ -17,34 +23,34 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
+from functools import partial
 from queue import Empty, SimpleQueue
-from time import sleep
+from time import sleep, thread_time_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
-from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine
+from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine, EngineTask, Runtime
 from whywait.errors import TaskAborted
-from whywait.inside import wrap_up
-from whywait.raised import cut_traceback, traceback_of
-from whywait.signals import in_thread, raise_in_thread
-
-if TYPE_CHECKING:
-    from whywait.authority import Authority
-    from whywait.handle import Handle
+from whywait.support.raised import cut_traceback, traceback_of
+from whywait.support.threads import lasting_thread
+from whywait.support.usage import Usage
+from whywait.task.inside import finish_parts
+from whywait.task.running import in_thread
+from whywait.task.signals import raise_in_thread
 
 T = TypeVar("T")
 
-_OURS: Final = ("whywait", "whywait.engines")
+_OURS: Final = ("whywait", "whywait.engines", "whywait.runtime")
 
 
-class Worker:
-    """One thread, and the handle of the task whose body it runs."""
+class EngineThread:
+    """One thread of an engine, and the task that it runs."""
 
-    __slots__ = ("inbox", "thread")
+    __slots__ = ("execution", "thread")
 
     def __init__(self) -> None:
         """Have no task yet."""
-        self.inbox: Handle[Any] | None = None
+        self.execution: EngineTask | None = None
         self.thread: threading.Thread
 
 
@@ -55,33 +61,33 @@ class ThreadEngine(Engine):
     can_kill: ClassVar[bool] = False
     idle_s: ClassVar[float | None] = 30.0  # after this long without a task a thread ends; None: it stays
     goes_on: ClassVar[bool] = True  # a thread that ends a task takes the one that starts in its place
-    call: Callable[[Handle[Any]], object] | None = None  # runs a body and keeps its value; None: it is simply called
+    call: Callable[[EngineTask], object] | None = None  # runs a body and keeps its value; None: it is simply called
 
     _names = itertools.count(1)
 
     def __init__(self) -> None:
         """Start without any thread; they come with the tasks."""
-        self._queue: SimpleQueue[Handle[Any] | None] = SimpleQueue()  # None: end
+        self._queue: SimpleQueue[EngineTask | None] = SimpleQueue()  # None: end
         self._sleeping: deque[None] = deque()
-        self._workers: set[Worker] = set()
+        self._threads: set[EngineThread] = set()
         self._closed = False
         self._guard = threading.Lock()
-        self._interruptible: set[Handle[Any]] = set()  # whose body may be interrupted right now
+        self._interruptible: set[EngineTask] = set()  # their bodies may be interrupted right now
 
     @property
     def threads(self) -> set[threading.Thread]:
         """The threads there are."""
-        return {worker.thread for worker in list(self._workers)}
+        return {each.thread for each in list(self._threads)}
 
-    def start(self, handle: Handle[Any]) -> None:
+    def start(self, execution: EngineTask) -> None:
         """Hand the task to a thread that sleeps, to a new one, or to the first that comes."""
-        self._queue.put(handle)
+        self._queue.put(execution)
         self.look_again(1)
 
-    def start_all(self, handles: list[Handle[Any]]) -> None:
+    def start_all(self, executions: list[EngineTask]) -> None:
         """Hand the tasks to threads; the queue takes them over in one step that no interrupt divides."""
-        count = len(handles)
-        handles[:] = filter(self._queue.put, handles)  # `put` returns None: nothing is left
+        count = len(executions)
+        executions[:] = filter(self._queue.put, executions)  # `put` returns None: nothing is left
         self.look_again(count)
 
     def look_again(self, count: int) -> None:
@@ -92,17 +98,17 @@ class ThreadEngine(Engine):
             except IndexError:
                 self.come_for_queue()
 
-    def abort(self, handle: Handle[Any]) -> None:
+    def abort(self, execution: EngineTask) -> None:
         """Do nothing more: the body sees its signal."""
 
-    def kill(self, handle: Handle[Any]) -> None:
+    def kill(self, execution: EngineTask) -> None:
         """Raise TaskAborted inside the body, where the authority allows that; a body that sits in C code stays."""
         with self._guard:
-            if handle not in self._interruptible:
+            if execution not in self._interruptible:
                 return
-            for worker in list(self._workers):
-                if worker.inbox is handle and worker.thread.ident is not None:
-                    raise_in_thread(worker.thread.ident, TaskAborted)
+            for each in list(self._threads):
+                if each.execution is execution and each.thread.ident is not None:
+                    raise_in_thread(each.thread.ident, TaskAborted)
 
     def close(self) -> None:
         """Let the idle threads end; a busy one ends after its task."""
@@ -114,11 +120,15 @@ class ThreadEngine(Engine):
 
     # For engines built on this one
 
-    def attach(self, authority: Authority) -> None:
+    def attach(self, runtime: Runtime) -> None:
         """Belong to an authority from now on; where it allows that, bodies may be interrupted."""
-        super().attach(authority)
-        if authority.settings.inject and self.call is None:
+        super().attach(runtime)
+        if self.call is not None:
+            return
+        if runtime.settings.inject:
             self.call = self._call_interruptibly
+        if runtime.settings.thread_cpu:
+            self.call = partial(_call_measured, self.call or _call_body)
 
     def new_name(self) -> str | None:
         """Return the name of a thread that may be made; None: there are as many as there may be."""
@@ -132,119 +142,150 @@ class ThreadEngine(Engine):
         name = self.new_name()
         if name is None:
             return
-        worker = Worker()
-        worker.thread = threading.Thread(target=self._live, args=(worker,), name=name, daemon=True)
-        self._workers.add(worker)
+        new = EngineThread()
+        new.thread = lasting_thread(self._live, name, (new,))
+        self._threads.add(new)
         try:
-            worker.thread.start()
+            new.thread.start()
         except BaseException as error:
-            if worker.thread.is_alive():
+            if new.thread.is_alive():
                 raise
-            self._workers.discard(worker)
+            self._threads.discard(new)
             refused = isinstance(error, RuntimeError)  # the system gives no more threads
-            if refused and not self._workers:  # nobody else will come for the task
+            if refused and not self._threads:  # no other thread will come for the task
                 self._give_up(error)
             self.name_is_free(name)
             if not refused:
                 raise
 
-    def failed(self, handle: Handle[Any], error: BaseException) -> Ended:
+    def failed(self, execution: EngineTask, error: BaseException) -> Ended:
         """Keep what the body raised; return how it has ended."""
-        return handle.failed(error)
+        return execution.failed(error)
 
-    def work(self, worker: Worker) -> None:
+    def work(self, runner: EngineThread) -> None:  # noqa: C901, PLR0912 - in one piece for speed
         """Do tasks until there is nothing more to do."""
-        ended, succeeded = self.authority.ended, self.authority.succeeded
+        report = self.runtime.report
         engine = self if self.goes_on else None
-        in_thread.worker = worker
-        handle = self._sleep()
-        while handle is not None:
-            worker.inbox = handle
-            if handle.attention and handle.aborted:
-                handle = ended(handle, NEVER_RAN, engine)
-            else:
-                try:  # the body is called right here: between it and an error's traceback is nothing of the task
-                    if self.call is not None:
-                        self.call(handle)
-                    elif handle._kwargs is None and handle._context is not None:
-                        handle._value = (handle._context or Context()).run(handle._fn, *handle._args)
-                    elif not handle._kwargs and handle._context is not None:  # it takes results of others
-                        handle._value = (handle._context or Context()).run(handle._fn, *handle.resolved_args())
-                    else:
-                        handle._value = _call(handle._context, *handle.body())
-                except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
-                    cut_traceback(error, _within_body(traceback_of(error)))
-                    outcome = self.failed(handle, error)
-                    handle = ended(handle, wrap_up(handle, outcome) if handle.attention else outcome, engine)
+        in_thread.runner = runner
+        empty = Context()  # for bodies that were submitted with no variable set, as long as none of them leaves one set
+        execution = self._sleep()
+        while execution is not None:
+            runner.execution = execution
+            try:
+                if execution.attention and execution.aborted:
+                    outcome = NEVER_RAN
                 else:
-                    if handle.attention:  # there may be more of the task than its body
-                        handle = ended(handle, wrap_up(handle, SUCCEEDED), engine)
+                    try:  # the body is called right here: between it and an error's traceback is nothing of the task
+                        if self.call is not None:
+                            self.call(execution)
+                        elif execution.kwargs is None and execution.context is not None:
+                            if empty:
+                                empty = Context()
+                            if execution.args:
+                                execution.value = (execution.context or empty).run(execution.fn, *execution.args)
+                            else:  # a star costs as much as the rest of the call
+                                execution.value = (execution.context or empty).run(execution.fn)
+                        elif not execution.kwargs and execution.context is not None:  # it takes results of others
+                            execution.value = (execution.context or Context()).run(
+                                execution.fn, *execution.resolved_args()
+                            )
+                        else:
+                            execution.value = _call(execution.context, *execution.body())
+                    except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
+                        cut_traceback(error, _within_body(traceback_of(error)))
+                        outcome = self.failed(execution, error)
                     else:
-                        handle = succeeded(handle, engine)
-            if handle is None:  # now nothing of the task is left here
-                worker.inbox = None
-                handle = self._next()
+                        outcome = SUCCEEDED
+                    if execution.attention:  # there may be more of the task than its body
+                        outcome = finish_parts(execution, outcome)
+            except BaseException as error:  # noqa: BLE001 - no memory to do even that: the task has ended all the same
+                execution.error, outcome = error, NEVER_RAN
+            execution = report(execution, outcome, engine)
+            if execution is None:  # now nothing of the task is left here
+                runner.execution = None
+                empty = Context()
+                execution = self._next()
 
     # Interrupting bodies
 
-    def _call_interruptibly(self, handle: Handle[Any]) -> None:
+    def _call_interruptibly(self, execution: EngineTask) -> None:
         try:
             with self._guard:
-                self._interruptible.add(handle)
-            handle._value = _call(handle._context, *handle.body())
+                self._interruptible.add(execution)
+            execution.value = _call(execution.context, *execution.body())
         finally:
-            self._end_interruptions(handle)
-            del handle  # an error leads to this frame and must not lead back to the handle that holds it
+            self._end_interruptions(execution)
+            del execution  # an error leads to this frame and must not lead back to the execution that holds it
 
-    def _end_interruptions(self, handle: Handle[Any]) -> None:
+    def _end_interruptions(self, execution: EngineTask) -> None:
         """Let no exception come any more, and take one that has come a moment too late for the body."""
-        while handle in self._interruptible:
+        while execution in self._interruptible:
             with contextlib.suppress(TaskAborted):
                 with self._guard:  # from here on none is sent
-                    self._interruptible.discard(handle)
+                    self._interruptible.discard(execution)
                 sleep(0)  # one that was sent comes now at the latest
 
     # Threads
 
     def _give_up(self, error: BaseException) -> None:
         with contextlib.suppress(Empty):
-            handle = self._queue.get_nowait()
-            if handle is not None:
-                handle._error = error
-                self.authority.ended(handle, NEVER_RAN)
+            execution = self._queue.get_nowait()
+            if execution is not None:
+                execution.error = error
+                self.runtime.report(execution, NEVER_RAN)
 
-    def _live(self, worker: Worker) -> None:
+    def _live(self, runner: EngineThread) -> None:
         """Be a thread."""
         try:
-            self.work(worker)
+            self.work(runner)
+        except BaseException:
+            if not self._queue.empty():  # this thread may have been promised a task
+                self.look_again(1)
+            raise
         finally:
-            self._workers.discard(worker)
-            self.name_is_free(worker.thread.name)
+            self._threads.discard(runner)
+            self.name_is_free(runner.thread.name)
 
-    def _next(self) -> Handle[Any] | None:
+    def _next(self) -> EngineTask | None:
         """Return a task that is in the queue, or sleep until there is one; None: end."""
         try:
-            handle = self._queue.get_nowait()
+            execution = self._queue.get_nowait()
         except Empty:
             self._sleeping.append(None)
             return self._sleep()
-        self._sleeping.append(None)  # whoever this was promised to sleeps on, and nothing is promised to it
-        return self._and_for_all(handle)
+        try:  # noqa: SIM105 - `suppress` takes memory
+            self._sleeping.append(None)  # the thread that this was promised to sleeps on, and nothing is promised to it
+        except MemoryError:  # then nothing ever is
+            pass
+        if execution is None:
+            self._queue.put(None)  # the word that ends a thread is for the others, too
+        return execution
 
-    def _sleep(self) -> Handle[Any] | None:
+    def _sleep(self) -> EngineTask | None:
         while True:
             try:
-                return self._and_for_all(self._queue.get(timeout=self.idle_s))
+                execution = self._queue.get(timeout=self.idle_s)
             except Empty:
                 with contextlib.suppress(IndexError):  # it fails if something was just promised to a sleeper
                     self._sleeping.pop()
                     return None
+            else:
+                if execution is None:
+                    self._queue.put(None)
+                return execution  # without a call after it was taken: a lack of memory cannot lose it
 
-    def _and_for_all(self, handle: Handle[Any] | None) -> Handle[Any] | None:
-        """Leave the word that ends a thread for the others, too."""
-        if handle is None:
-            self._queue.put(None)
-        return handle
+
+def _call_body(execution: EngineTask) -> None:
+    execution.value = _call(execution.context, *execution.body())
+
+
+def _call_measured(call: Callable[[EngineTask], object], execution: EngineTask) -> None:
+    """Run a body and note the CPU time of its thread."""
+    began_ns = thread_time_ns()
+    try:
+        call(execution)
+    finally:
+        execution.facts = Usage((thread_time_ns() - began_ns) / 1e9, None, "thread").facts()
 
 
 def _call(context: Context | None, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:

@@ -1,0 +1,1 @@
+"""The command engine: programs, each with all its descendants."""

@@ -1,0 +1,1 @@
+"""The process engine: functions in child processes, which can be killed."""

@@ -1,0 +1,210 @@
+"""What runs in a child process: take a task, run its body, answer, until the pipe ends.
+
+The main thread runs the bodies. One more thread reads the control socket: it brings aborts, pauses and resumes to
+the body that runs. When the parent is gone, whatever guards this process ends it, with all that bodies have started.
+A process that a body forks keeps none of the pipes and ends with the body.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from whywait.engines.process.child_state import Globals, Lazies
+from whywait.engines.process.child_streams import dumps
+from whywait.engines.process.child_task import ChildServices, ChildTask, PartFailed, describe, flush
+from whywait.engines.process.child_use import Use
+from whywait.engines.process.frames import (
+    FORGET,
+    HIRED,
+    KIND_BROKEN,
+    KIND_ERROR,
+    KIND_KEY,
+    KIND_SETUP,
+    KIND_USE,
+    KIND_VALUE,
+    LENT,
+    PATHS,
+    RESULT_NOT_PICKLED,
+    TASK,
+    USE,
+    Reader,
+    write_frame,
+)
+from whywait.task.running import in_thread
+
+log = logging.getLogger("concurrent.futures")  # where users of executors look for what an initializer raises
+
+
+class Link(ChildServices):
+    """This process's side of the pipes, and the surroundings of its task."""
+
+    def __init__(self, tasks: int, results: int, control: int) -> None:
+        super().__init__()
+        self._writing = threading.Lock()
+        self._reader = Reader(tasks)
+        self._results = results
+        self._control = control
+        self._fds = (tasks, results, control)
+        self._functions: dict[int, Callable[..., Any]] = {}
+        self._globals: Globals | None = None  # with an initializer
+        self._lazies = Lazies()
+        for fd in self._fds:
+            os.set_inheritable(fd, False)  # noqa: FBT003 - takes no keyword
+        os.register_at_fork(after_in_child=self._let_go)
+        threading.Thread(target=self._listen, name="whywait-control", daemon=True).start()
+
+    def serve(self) -> None:
+        """Run one task after the other until the parent closes the pipe."""
+        in_thread.runner = self
+        try:
+            self._serve()
+        finally:
+            if not self._forked:
+                self._lazies.close_all()
+
+    def _serve(self) -> None:
+        use = Use()
+        while True:
+            try:
+                kind, task = self._reader.read()
+            except EOFError:
+                return
+            if kind == KIND_KEY:
+                _take_key(bytes(task))
+                continue
+            if kind == KIND_SETUP:
+                if not self._set_up(task):
+                    return
+                continue
+            use.begin()
+            kind, answer = self._run(task)
+            del task
+            if self._forked:
+                _leave(0)
+            flush()
+            used = use.end()
+            self.end()
+            try:
+                if used is not None:
+                    self.send(KIND_USE, USE.pack(*used))
+                self.send(kind, answer)
+            except BrokenPipeError:
+                return
+            del answer
+
+    def _set_up(self, payload: bytes | bytearray) -> bool:
+        """Call the initializer; return whether it succeeded."""
+        try:
+            initializer, args = pickle.loads(payload)  # noqa: S301 - from our own parent
+            initializer(*args)
+            self._globals = Globals(initializer)
+        except BaseException as error:
+            log.critical("Exception in initializer:", exc_info=True)
+            if self._forked:
+                _leave(1)
+            self.send(KIND_BROKEN, describe("", error))
+            return False
+        if self._forked:
+            _leave(0)
+        return True
+
+    def _run(self, payload: bytes | bytearray) -> tuple[int, bytes]:
+        """Run one task; return the answer."""
+        number, label_end, function_number, function_length, flags = TASK.unpack_from(payload)
+        label_end += TASK.size
+        arguments_at = label_end + function_length
+        task = ChildTask(self, number, bytes(payload[TASK.size : label_end]), is_hired=bool(flags & HIRED))
+        self.begin(task)
+        stage = "its function could not be unpickled"
+        try:
+            if flags & FORGET:
+                self._functions.clear()
+            fn = self._function(function_number, payload[label_end:arguments_at], flags)
+            stage = "its arguments could not be unpickled"
+            if arguments_at == len(payload):
+                call: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
+            else:
+                with memoryview(payload) as view:
+                    call = pickle.loads(view[arguments_at:])  # noqa: S301 - from our own parent
+            del payload
+            stage = ""
+            if flags & LENT:
+                call = self._lazies.fetch_all(*call)
+            if self._globals is None:
+                value = self.run_body(task, fn, *call)
+            else:
+                self._globals.lend(fn)
+                try:
+                    value = self.run_body(task, fn, *call)
+                finally:
+                    self._globals.take_back(fn)
+            stage = RESULT_NOT_PICKLED
+            return KIND_VALUE, b"" if value is None else dumps(value)
+        except BaseException as error:  # noqa: BLE001 - whatever is raised is the task's outcome
+            if self._forked:
+                _leave(error.code if isinstance(error, SystemExit) else 1)
+            if isinstance(error, PartFailed):
+                return KIND_ERROR, describe("", error.error, error.cause)
+            return KIND_ERROR, describe(stage, error)
+
+    def _function(self, number: int, data: bytes | bytearray, flags: int) -> Callable[..., Any]:
+        if flags & PATHS:
+            sys.path[:], data = pickle.loads(data)  # noqa: S301 - from our own parent
+        if number and not data:
+            return self._functions[number]
+        fn: Callable[..., Any] = pickle.loads(data)  # noqa: S301 - from our own parent
+        if number:
+            self._functions[number] = fn
+        return fn
+
+    def send(self, kind: int, payload: bytes) -> None:
+        """Send a frame to the parent."""
+        with self._writing:
+            write_frame(self._results, kind, payload)
+
+    def _listen(self) -> None:
+        """Pass on what the parent wishes; end the process when it is gone."""
+        rest = b""
+        while data := _read(self._control):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                self.take_line(line.decode())
+        os._exit(1)
+
+    def _let_go(self) -> None:
+        """In a process that a body forked: keep nothing by which the parent could mistake it for the child."""
+        self._forked = True
+        self.lock = threading.RLock()
+        for fd in self._fds:
+            os.close(fd)
+
+
+def main(tasks: int, results: int, control: int) -> None:
+    """Be a child process."""
+    Link(tasks, results, control).serve()
+
+
+def _take_key(key: bytes) -> None:
+    """Be known to the processes of the parent's ``multiprocessing``: its managers serve tasks here, too."""
+    from multiprocessing.process import current_process
+
+    current_process().authkey = key
+
+
+def _read(fd: int) -> bytes:
+    try:
+        return os.read(fd, 4096)
+    except OSError:
+        return b""
+
+
+def _leave(code: object) -> NoReturn:
+    """End a process that a body forked, where its body ends."""
+    flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))

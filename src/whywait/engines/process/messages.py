@@ -1,0 +1,81 @@
+"""What a body in a child process says before it ends, as the process above takes it."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from queue import Empty, Full
+from typing import Any, Protocol
+
+from whywait.engines.process.frames import KIND_ASK, KIND_EMIT, KIND_NOTE, KIND_PARKED, PARK, unpack_named
+from whywait.engines.process.pickling import dumps
+from whywait.errors import TaskAborted, WhywaitError
+from whywait.task.context import TaskContext
+from whywait.task.running import RunningTask
+from whywait.task.streams import Pickled
+
+
+class Outside(Protocol):
+    """Where (a part of) a task runs, as far as messages are concerned."""
+
+    outlets: dict[str, Any]
+
+    def say(self, line: str) -> None:
+        """Tell it something about its task; ``{}`` stands for the number of the task."""
+
+    def answer(self, number: int, data: bytes) -> None:
+        """Send the answer to a question."""
+
+
+def take_message(task: RunningTask, outside: Outside, kind: int, payload: bytes | bytearray) -> None:
+    """Act on a message from where (a part of) a task runs."""
+    core = task.core
+    if kind == KIND_PARKED:
+        signal = task.signal
+        if signal is not None and signal.pause == PARK.unpack(payload)[0]:
+            core.parked(task)
+    elif kind == KIND_EMIT:
+        name, data = unpack_named(payload)
+        core.stream_of(task, name).put_promised(outside, Pickled(data))
+    elif kind == KIND_ASK:
+        name, data = unpack_named(payload)
+        want = int.from_bytes(data, "little")
+        stream = core.open_stream(task, name, want)
+        outside.outlets[name] = stream
+        stream.ask_room(outside, want, lambda count: outside.say(f"room {{}} {name.encode().hex()} {count}"))
+    elif kind == KIND_NOTE:
+        event, details = pickle.loads(payload)  # noqa: S301 - from our own child
+        core.note(task, event, details)
+    else:
+        number, question = pickle.loads(payload)  # noqa: S301 - from our own child
+        name = f"whywait-answer-{task.id}-{number}"  # it may have to wait for its answer
+        threading.Thread(target=_answer, args=(task, outside, number, question), name=name, daemon=True).start()
+
+
+def forget_streams(outside: Outside) -> None:
+    """Take back the room in streams that it was promised."""
+    for stream in outside.outlets.values():
+        stream.forget_producer(outside)
+    outside.outlets.clear()
+
+
+def _answer(task: RunningTask, outside: Outside, number: int, question: tuple[Any, ...]) -> None:
+    """Do what is asked of a queue."""
+    verb, name, limit, timeout, data = question
+    answer: tuple[bool, Any] | WhywaitError = False, None
+    try:
+        queue = TaskContext(task).queue(name, limit=limit)
+        if verb == "put":
+            queue.put(pickle.loads(data), timeout)  # noqa: S301 - from our own child
+            answer = True, None
+        elif verb == "get":
+            answer = True, queue.get(timeout)
+        else:
+            answer = True, len(queue)
+    except TaskAborted:
+        return  # the child knows
+    except WhywaitError as error:
+        answer = error
+    except (Empty, Full):
+        pass
+    outside.answer(number, dumps(answer))

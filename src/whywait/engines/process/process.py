@@ -1,0 +1,340 @@
+"""A child process as the engine sees it: started, given one task after the other, told things, ended."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from whywait.engines.process.frames import (
+    FORGET,
+    KIND_KEY,
+    KIND_SETUP,
+    KIND_TASK,
+    KIND_USE,
+    LENT,
+    PATHS,
+    TASK,
+    TASK_FRAME,
+    USE,
+    Reader,
+    frame,
+    write_all,
+)
+from whywait.engines.process.pickling import KEPT_AT_MOST, dumps
+from whywait.engines.process.wishes import NOTHING, Wish, wish_line, wish_of
+from whywait.kernel.devices import Assigned
+from whywait.support.devices import environment_of
+from whywait.support.forks import own
+from whywait.support.usage import Facts, Usage, exit_facts, signal_name
+from whywait.task.running import RunningTask
+from whywait.trees.tree import GROUP, ProcessTree
+
+if TYPE_CHECKING:
+    from whywait.engines.base import EngineTask
+
+Identity = tuple[int, bytes]  # the number of a task, and what its ref, its id and its label are made of
+
+GOODBYE_S: Final = 0.8  # how long an idle process may take to end by itself
+_NO_SIGNAL: Final = getattr(socket, "MSG_NOSIGNAL", 0)
+_SEND_FLAGS: Final = _NO_SIGNAL | getattr(socket, "MSG_DONTWAIT", 0)
+_FIRST_FD: Final = 3  # the first of the process's own file descriptors, after the standard ones
+FIRST_GIVEN_FD: Final = _FIRST_FD + 3  # the first of those that its initializer needs
+_PART: Final = 8192  # of an answer
+_ONE_WRITE: Final = 65536
+
+
+class NeverReceived(Exception):  # noqa: N818 - not an error yet: another process gets the task
+    """The process was gone before any of the task reached it."""
+
+
+class ChildProcess:
+    """One child process; its one user calls everything but :meth:`tell` and :meth:`kill`, which any thread may."""
+
+    def __init__(self, devices: Assigned = (), setup: bytes = b"", fds: Sequence[int] = ()) -> None:
+        """Start it; ``setup`` is sent before its first task, ``fds`` are what that needs from FIRST_GIVEN_FD on."""
+        self.devices = devices  # the units that it is bound to, for life
+        self._lock = threading.Lock()  # guards what tell and kill touch
+        self.execution: Any = None  # the task that it runs
+        self._told: Wish = NOTHING
+        self._number = 0  # of the task
+        self.outlets: dict[str, Any] = {}  # streams that it was promised room in
+        self.use: tuple[int, int] | None = None  # what the body has told: CPU time in ns, peak of memory
+        self._known: set[int] = set()  # the functions it keeps
+        self._paths = sys.path[:]  # what it has been told
+        self._sent = -1  # bytes of the last task, if they were sent at once
+        self.idle_since_s = 0.0
+        self.answers = 0  # how many tasks it has answered
+        self.is_leaving = False  # it was dismissed and gets no task any more
+        self._setup = setup
+        self._has_key = False
+        self.lent: set[int] = set()  # numbers of the lazy resources that it has been handed
+        self.is_stale = False  # it holds a resource that is to be closed, and gets no other task
+        with ExitStack() as on_error, ExitStack() as theirs:
+            self._tasks, tasks = self._pipe(on_error, theirs, to_child=True)
+            self._results, results = self._pipe(on_error, theirs, to_child=False)
+            self._control, control = socket.socketpair()
+            on_error.callback(self._control.close)
+            theirs.callback(control.close)
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            theirs.callback(os.close, nothing)
+            self._tree = self._start(nothing, (tasks, results, control.fileno()), fds)
+            on_error.callback(self._tree.close)
+            self._watch = self._tree.measure()
+            on_error.pop_all()
+        self._reader = Reader(self._results)
+        own(self)
+
+    def _pipe(self, on_error: ExitStack, theirs: ExitStack, *, to_child: bool) -> tuple[int, int]:
+        """Return our end and theirs of a new pipe."""
+        reading, writing = os.pipe()
+        ours, other = (writing, reading) if to_child else (reading, writing)
+        on_error.callback(os.close, ours)
+        theirs.callback(os.close, other)
+        return ours, other
+
+    def _start(self, nothing: int, pipes: Sequence[int], fds: Sequence[int]) -> ProcessTree:
+        placed = dict(enumerate((*pipes, *fds), _FIRST_FD))
+        paths = f"import sys; sys.path[:] = {_importable(self._paths)!a}"
+        program = f"{paths}; import whywait.engines.process.child as child; child.main{tuple(placed)[: len(pipes)]}"
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined] # noqa: SLF001 - as multiprocessing
+        env = {**os.environ, **environment_of(self.devices)} if self.devices else None
+        argv = [sys.executable, *flags, "-c", program]
+        return ProcessTree(argv, env=env, files={0: nothing, **placed}, group=GROUP)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it has not answered any task yet."""
+        return self.answers == 0
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._tree.pid
+
+    def begin(self, task: RunningTask, number: int) -> None:
+        """Let wishes about a task reach this process from now on; those that are there already are told."""
+        with self._lock:
+            self.execution = task
+            self._number = number
+            self._told = NOTHING
+        if task.attention:
+            self.tell(task)
+
+    def measure(self, told: Callable[[int], object] | None) -> None:
+        """Measure anew what the process uses, for the task that it begins; ``told`` hears of the memory."""
+        self.use = None
+        self._watch.told = told
+        self._watch.begin()
+
+    def used(self) -> Usage | None:
+        """Return what the task that ends has used, if it ran long enough to tell."""
+        self._watch.end()
+        if self.use is None:
+            return None
+        return Usage(self.use[0] / 1e9, max(self.use[1], self._watch.peak), self._watch.how)
+
+    def ram(self) -> int:
+        """Return how many bytes of memory it holds now, with all its descendants; to be asked between two tasks."""
+        self._watch.told = None
+        self._watch.look()
+        return self._watch.ram
+
+    def used_so_far(self) -> Usage:
+        """Return what its present task uses: the peak of memory, and the CPU time of the process in its whole life."""
+        return Usage(self._watch.cpu_s, self._watch.peak, self._watch.how)
+
+    def end(self) -> None:
+        """Let no wish reach this process any more."""
+        with self._lock:
+            self.execution = None
+
+    def send(
+        self,
+        number: int,
+        label: bytes,
+        function: tuple[int, bytes],
+        arguments: bytes,
+        lent: Sequence[int] = (),
+        flags: int = 0,
+    ) -> None:
+        """Send a task; raise NeverReceived if the process was gone already, OSError if it went meanwhile.
+
+        ``lent`` are the numbers of the lazy resources among the arguments.
+        """
+        function_number, code = function
+        if lent:
+            flags |= LENT
+            self.lent.update(lent)
+        if function_number in self._known:
+            code = b""
+        elif function_number:
+            if len(self._known) >= KEPT_AT_MOST:
+                self._known.clear()
+                flags |= FORGET
+            self._known.add(function_number)
+        if sys.path != self._paths:
+            self._paths = sys.path[:]
+            flags |= PATHS
+            code = dumps((_importable(self._paths), code))
+        length = TASK.size + len(label) + len(code) + len(arguments)
+        head = TASK_FRAME.pack(length, KIND_TASK, number, len(label), function_number, len(code), flags)
+        start = self._before_task() + head + label + code
+        is_short = length < _ONE_WRITE
+        if is_short:
+            start += arguments
+        self._sent = len(start) if is_short else -1
+        try:
+            count = os.write(self._tasks, start)
+        except BrokenPipeError:
+            raise NeverReceived from None
+        if count < len(start):
+            write_all(self._tasks, start[count:])
+        if not is_short:
+            write_all(self._tasks, arguments)
+
+    def _before_task(self) -> bytes:
+        """Return the frames that have to come before a task."""
+        frames = b""
+        if not self._has_key and "multiprocessing.managers" in sys.modules:
+            self._has_key = True
+            frames += frame(KIND_KEY, sys.modules["multiprocessing.process"].current_process().authkey)
+        if self._setup:
+            frames += frame(KIND_SETUP, self._setup)
+            self._setup = b""
+        return frames
+
+    def forget_functions(self) -> None:
+        """Send functions anew: one may not have arrived."""
+        self._known.clear()
+
+    def has_taken(self) -> bool:
+        """Return whether the process can have seen any of the task that it was sent last; to be asked after its end."""
+        try:
+            unread = fcntl.ioctl(self._tasks, termios.FIONREAD, b"\0" * 4)
+        except OSError:
+            return True  # no way to know
+        return int.from_bytes(unread, sys.byteorder) != self._sent
+
+    def receive(self) -> tuple[int, bytes | bytearray]:
+        """Return the next frame that the process sends; raise EOFError or OSError if it is gone."""
+        kind, payload = self._reader.read()
+        if kind == KIND_USE:  # its answer comes right behind
+            self.use = USE.unpack(payload)
+            return self._reader.read()
+        return kind, payload
+
+    def has_more(self) -> bool:
+        """Return whether more has arrived from the process already."""
+        return self._reader.has_more()
+
+    def fileno(self) -> int:
+        """Return where its answers arrive."""
+        return self._results
+
+    def tell(self, task: RunningTask) -> bool:
+        """Tell the process what is wished of the task now; return whether it runs here."""
+        with self._lock:
+            if self.execution is not task:
+                return False
+            wish = wish_of(task)
+            if wish != self._told:
+                self._told = wish
+                with suppress(OSError):  # it is gone, or listens to nothing: the thread that serves it will notice
+                    self._control.send(wish_line(wish).format(self._number).encode() + b"\n", _SEND_FLAGS)
+            return True
+
+    def say(self, line: str) -> None:
+        """Tell the process something about its task (``{}`` is the task's number); may wait for it to listen."""
+        with suppress(OSError):  # it is gone: the thread that serves it will notice
+            self._control.sendall(line.format(self._number).encode() + b"\n", _NO_SIGNAL)
+
+    def answer(self, number: int, data: bytes) -> None:
+        """Send the answer to a question; in parts, each small enough that no other line comes between."""
+        text = data.hex()
+        for start in range(0, len(text), _PART):
+            is_last = start + _PART >= len(text)
+            self.say(f"answer {{}} {number} {is_last:d} {text[start : start + _PART]}")
+
+    def kill(self, task: RunningTask) -> bool:
+        """Kill the process with all its descendants, if it runs the given task; return whether it does."""
+        with self._lock:
+            if self.execution is not task:
+                return False
+            self._tree.kill()
+            return True
+
+    def hurry(self) -> None:
+        """Kill a process that was dismissed, if it has not ended by itself."""
+        with self._lock:
+            if self._results >= 0:
+                self._tree.kill()
+
+    def dismiss(self) -> None:
+        """Let an idle process end by itself."""
+        self.is_leaving = True
+        with self._lock:
+            if self._tasks >= 0:
+                os.close(self._tasks)
+                self._tasks = -1
+
+    def wait_end(self, grace_s: float) -> None:
+        """Give a process that was dismissed the time to end by itself; ``grace_s`` if it has resources to close."""
+        poll = select.poll()
+        poll.register(self._results, 0)  # it hangs up when it ends
+        poll.poll((max(GOODBYE_S, grace_s) if self.lent else GOODBYE_S) * 1000)
+
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Whether the system has killed it for lack of memory; to be asked after its end."""
+        return self._tree.is_out_of_memory
+
+    def last_facts(self) -> Facts:
+        """Return how it ended, and the peak of memory of its last task; to be asked after its end."""
+        code = self._tree.exit_code or 0
+        return (*exit_facts(code), *Usage(self._tree.cpu_s, self._watch.peak or None, self._watch.how).facts())
+
+    def bury(self) -> str:
+        """Make sure that the process is gone with all its descendants, and release all it had; return how it ended."""
+        with self._lock:
+            self._close()
+        self._tree.close()
+        code = self._tree.exit_code or 0
+        if code >= 0:
+            return f"it ended with exit code {code}"
+        why = " because the system had no more memory" if self._tree.is_out_of_memory else ""
+        return f"it was killed by {signal_name(-code)}{why}"
+
+    def let_go(self) -> None:
+        """In a fork of this program: close the pipes, so that the process sees the original end."""
+        self._close()
+
+    def _close(self) -> None:
+        for fd in (self._tasks, self._results):
+            if fd >= 0:
+                os.close(fd)
+        self._tasks = self._results = -1
+        self._control.close()
+
+
+def identity_of(execution: EngineTask) -> Identity:
+    """Return what a child process has to know of a task to give its ref, its id and its label."""
+    task, ref = execution.task, execution.ref
+    devices = json.dumps(task.devices) if task.devices else ""
+    function = (task.function or "").replace("\0", "")
+    grace_s = execution.core.grace_of(execution)
+    text = f"{ref.authority}\0{grace_s}\0{devices}\0{ref.scope}\0{function}\0{task.name or ''}"
+    return ref.number, text.encode(errors="surrogatepass")
+
+
+def _importable(paths: list[str]) -> list[str]:
+    return [path for path in paths if isinstance(path, str)]  # others are ignored by imports

@@ -1,0 +1,520 @@
+"""The only place where reasons become sentences; those of events are in ``event_words.py``.
+
+The kernel gives structured answers and events; here they get human units and the words that a colleague would use.
+What people read elsewhere (reports, logs, the page) takes its words from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any, Final
+
+from whywait.kernel import reasons as kernel_reasons
+from whywait.kernel.devices import Assigned
+from whywait.kernel.reasons import (
+    Blocking,
+    Condition,
+    ConditionKind,
+    Holder,
+    Reason,
+    ReasonKind,
+    Shortage,
+    UnitStanding,
+)
+from whywait.kernel.state import Cause, Outcome, TaskState, Wait
+from whywait.support.html import badge, lines
+from whywait.support.units import NS_PER_MS, NS_PER_S, format_ms, format_size, printable
+
+_SIZES: Final = ("ram", "vram")
+_BYTES: Final = 1_000_000  # a limit from here on is a size
+_NOT_RUNNING: Final = {TaskState.PAUSED: ", parked", TaskState.DISPOSING: ", asked to end"}
+_NAMED: Final = 3  # holders, dependencies and tasks ahead that a line names
+_STEPS: Final = 4  # of a chain of dependencies that a line tells
+
+# What a task that waited can say of each part of its wait.
+CAUSES: Final = {
+    Wait.DEPENDENCY: "waiting for dependencies",
+    Wait.BACKOFF: "backing off before a retry",
+    Wait.OVERLAP: "waiting for the previous iteration",
+    Wait.PAUSED: "paused",
+    Wait.SLOT: "waiting for a slot",
+    Wait.SLOT_HIGHER: "waiting for a slot that a higher priority held",
+    Wait.SCOPE_STATE: "waiting for its scope to be resumed",
+    Wait.SCOPE_SLOTS: "waiting for a slot of its scope",
+    Wait.HELD_BACK: "held back by a task that does not fit yet",
+}
+# The same as labels of a table, and as heads of its columns.
+CAUSE_LABELS: Final = {
+    Wait.DEPENDENCY: "dependencies",
+    Wait.BACKOFF: "backing off to retry",
+    Wait.OVERLAP: "earlier iterations",
+    Wait.PAUSED: "paused",
+    Wait.SLOT: "a free slot",
+    Wait.SLOT_HIGHER: "slot, behind higher",
+    Wait.SCOPE_STATE: "the scope's state",
+    Wait.SCOPE_SLOTS: "the scope's slots",
+    Wait.HELD_BACK: "held back",
+}
+CAUSE_HEADS: Final = {
+    Wait.DEPENDENCY: "deps",
+    Wait.SLOT_HIGHER: "higher",
+    Wait.SCOPE_STATE: "state",
+    Wait.SCOPE_SLOTS: "scope",
+    Wait.HELD_BACK: "held",
+}
+# Why a task ended as it did, beside its outcome.
+_ENDINGS: Final = {
+    Cause.EXCEPTION: "failed: its body raised an exception",
+    Cause.EXIT_CODE: "failed: its command left with an error",
+    Cause.WORKER_LOST: "failed: its worker process was lost",
+    Cause.OUT_OF_MEMORY: "failed: it used more memory than it had asked for, or than there was",
+    Cause.HANDLER: "failed: one of its handlers did",
+    Cause.WORKER: "failed: one of its workers did",
+    Cause.RUN_TIMEOUT: "was stopped: it ran longer than its timeout",
+    Cause.CANCELLED: "was cancelled",
+    Cause.SCOPE_DISPOSED: "was ended with its scope",
+    Cause.PAUSE_TIMEOUT: "was cancelled: it reached no checkpoint to pause at",
+    Cause.LOOP_CLOSED: "was ended: the event loop that it belongs to has ended",
+    Cause.MAX_WAIT: "was dropped: it had waited as long as it may",
+    Cause.DISPLACED: "was dropped: a higher priority needed its place in the queue",
+    Cause.PERIODIC_OFF: "was dropped: its periodic was switched off",
+}
+
+
+class Why(kernel_reasons.Why):
+    """Why a task waits, what it does, or how its wait divided; ``str()`` says it in words."""
+
+    __slots__ = ()
+
+    @property
+    def waited(self) -> float:
+        """How long the task has waited in all, over all attempts, in seconds."""
+        return self.waited_ns / NS_PER_S
+
+    @property
+    def starts_when(self) -> tuple[str, ...]:
+        """What has to happen for the task to start, in words; ``conditions`` is the same as data."""
+        return tuple(printable(_CONDITIONS[condition.kind](condition, self)) for condition in self.conditions)
+
+    @property
+    def in_short(self) -> str:
+        """The first reason of a waiting task, or what the task does, or how it ended, in one line."""
+        primary = self.primary_reason
+        return printable(_headline(self)) if primary is None else reason_in_words(primary, self)
+
+    def __str__(self) -> str:
+        """Say it in a few short lines; what is not printable in a name is escaped."""
+        lines = [_headline(self), *(f"  {reason_in_words(reason, self)}" for reason in _primary_first(self))]
+        lines += [f"  {told}" for told in map(_stuck, [self] * len(self.reasons), self.reasons) if told]
+        if self.state == TaskState.READY:
+            lines += _in_line(self)
+        if self.conditions:
+            lines.append(f"  it starts when {listed(list(self.starts_when))}")
+        if self.running_ns is not None:
+            lines += _placed(self)
+            lines += _blocked(self)
+            lines += _waited_for_by(self)
+        if self.outcome is not None or not self.reasons:
+            if self.outcome is not None and self.devices:
+                lines.append(f"  it had {units_in_words(self.devices)}")
+            lines += _division(self)
+        return "\n".join(map(printable, lines))
+
+    def _repr_html_(self) -> str:
+        """Return it for a notebook."""
+        return f"<div>{badge(self.outcome or self.state)}{lines(str(self))}</div>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready dict."""
+        return {**super().to_dict(), "starts_when": list(self.starts_when)}
+
+
+def in_words(why: kernel_reasons.Why) -> Why:
+    """Return the kernel's answer with words."""
+    return Why(**{each.name: getattr(why, each.name) for each in fields(kernel_reasons.Why)})
+
+
+# A task as a whole
+
+
+def _headline(why: Why) -> str:
+    if why.outcome is not None:
+        attempts = f" in attempt {why.attempt}" if why.attempt > 1 else ""
+        return f"{why.label} {ending_in_words(why.outcome, why.cause, why.root)}{attempts}"
+    name = f"{why.label} (attempt {why.attempt})" if why.attempt > 1 else why.label
+    if why.running_ns is not None:
+        return f"{name} {_doing(why, why.running_ns)} and holds {_holding(why)}"
+    waited = time_in_words(why.waited_ns)
+    if why.never:
+        return f"{name} has waited {waited} and can never start as things are:"
+    return f"{name} has waited {waited}:"
+
+
+def _doing(why: Why, running_ns: int) -> str:
+    if why.ending_ns is not None:
+        return f"was asked to end {time_in_words(why.ending_ns)} ago ({why.ending_cause}), its body has not ended yet"
+    if why.wants_slot:
+        return f"has been running for {time_in_words(running_ns)}, waits for a slot to go on after it blocked,"
+    if why.parked_ns is not None:
+        parked, started = time_in_words(why.parked_ns), time_in_words(running_ns)
+        return f"has been parked for {parked} (somebody has to resume it), started {started} ago,"
+    if why.placement is not None and why.placement.lacks is not None:
+        return f"was permitted {time_in_words(running_ns)} ago, waits for a {why.placement.engine} that is free,"
+    if why.placement is not None and why.placement.node is None:
+        return f"was permitted {time_in_words(running_ns)} ago, waits for {why.placement.engine} to place it,"
+    return f"has been running for {time_in_words(running_ns)}"
+
+
+def _placed(why: Why) -> list[str]:
+    placement = why.placement
+    if placement is None:
+        return []
+    if placement.node is not None:
+        return [f"  {placement.engine} runs it on {placement.node}, process {placement.pid}"]
+    if placement.lacks is not None:
+        return [f"  the system gives no more of them: {placement.lacks}"]
+    return [f"  {placement.engine} {_shortage(row)}" for row in placement.missing]
+
+
+def _shortage(row: Shortage) -> str:
+    need, largest, free = (amount_in_words(row.name, amount) for amount in (row.need, row.largest, row.free))
+    if row.need > row.largest:
+        return f"has no node for it: it needs {need} {row.name}, and the largest has {largest}"
+    return f"has too little free: it needs {need} {row.name}, and the node that comes closest has {free}"
+
+
+def _holding(why: Why) -> str:
+    slot = ["a slot"] if why.slot and not why.lends else []
+    units = dict(why.devices)
+    amounts = (f"{amount_in_words(name, amount)} {name}" for name, amount in why.holds if name not in units)
+    return listed([*slot, *amounts, *_units_of(why.devices)]) or "nothing"
+
+
+def units_in_words(devices: Assigned) -> str:
+    """Return the units of a task as a person names them: "gpu 0 and rig a"."""
+    return listed(_units_of(devices))
+
+
+def _units_of(devices: Assigned) -> list[str]:
+    """Name units: "gpu 0", "rig a and b"."""
+    return [f"{kind} {listed(list(names))}" for kind, names in devices]
+
+
+def ending_in_words(outcome: str, cause: str | None, root: str | None) -> str:
+    """Return how a task ended: "succeeded", "was cancelled"."""
+    if outcome == Outcome.SUCCESS:
+        return "succeeded"
+    if cause == Cause.DEPENDENCY:
+        return f"was ended, because {root or 'a dependency'} did not succeed"
+    return _ENDINGS.get(cause or "", f"ended as {outcome} ({cause})")
+
+
+def _primary_first(why: Why) -> list[Reason]:
+    primary = why.primary_reason
+    return [] if primary is None else [primary, *(reason for reason in why.reasons if reason is not primary)]
+
+
+def _in_line(why: Why) -> list[str]:
+    lines = []
+    ahead = sum(level.tasks for level in why.ahead)
+    if ahead:
+        first = [name for level in why.ahead for name in level.first]
+        count = f"at least {_tasks(ahead)}" if why.ahead_at_least else _tasks(ahead)
+        lines.append(f"  in line: {count} ahead of it: {_some(first, ahead)}")
+    lift = f"; the next lift is in {time_in_words(why.lifted_in_ns)}" if why.lifted_in_ns is not None else ""
+    if why.effective_priority != why.priority:
+        lines.append(f"  priority: {why.priority}, lifted to {why.effective_priority} by waiting{lift}")
+    elif ahead and lift:
+        lines.append(f"  priority: {why.priority}{lift}")
+    if why.starved:
+        by = _some([holder.label for holder in why.starved_by], len(why.starved_by))
+        lines.append(
+            f"  starved for {time_in_words(why.starved_ns)}: {by} of higher priority {_hold(why.starved_by)} a slot"
+        )
+    return lines
+
+
+def _blocked(why: Why) -> list[str]:
+    on = why.blocked_on
+    if on is None:
+        return []
+    lends = ", and lends its slot meanwhile" if why.lends else ""
+    told = f"  its body waits for the end of {on.label}, which {_standing(on)}{lends}"
+    return [f"{told}: neither can go on" if on.running_ns is None and on.held_by == (why.label,) else told]
+
+
+def _stuck(why: Why, reason: Reason) -> str:
+    """Say that none of the tasks that hold what is missing can end, because their bodies wait for others."""
+    holders = reason.holders
+    if reason.held_by_others or not holders or any(holder.blocked_on is None for holder in holders):
+        return ""
+    what = _PIECES.get(reason.kind, reason.name)
+    if len(holders) == 1 and holders[0].blocked_number == why.number:
+        only = f"the only {what}" if reason.limit == 1 else f"that {what}"
+        return f"{holders[0].label} holds {only} and waits for the end of {why.label}: neither can go on"
+    return f"all that hold it wait for the ends of other tasks: {_some(_waits_of(holders), len(holders))}"
+
+
+def _waits_of(holders: Sequence[Holder]) -> list[str]:
+    return [f"{holder.label} for {holder.blocked_on}" for holder in holders]
+
+
+_PIECES: Final = {ReasonKind.SLOT: "slot", ReasonKind.SCOPE_SLOTS: "slot of its scope"}
+
+
+def _waited_for_by(why: Why) -> list[str]:
+    lines = []
+    for blocked in why.blocks:
+        count = f"at least {_tasks(blocked.tasks)}" if blocked.at_least else _tasks(blocked.tasks)
+        wait = "waits" if count == "1 task" else "wait"
+        what = {Wait.SLOT: "slot", Wait.SCOPE_SLOTS: f"slot of scope {blocked.scope}"}.get(blocked.name, blocked.name)
+        lines.append(f"  {count} {wait} for its {what}: {_some(blocked.first, blocked.tasks)}")
+    if why.awaited_by:
+        wait = "waits" if why.awaited_by == 1 else "wait"
+        lines.append(f"  {_tasks(why.awaited_by)} {wait} for its end: {_some(why.awaiting, why.awaited_by)}")
+    return lines
+
+
+def _division(why: Why) -> list[str]:
+    if not why.breakdown:
+        return ["  it did not wait"]
+    attempts = f" over {why.attempt} attempts" if why.attempt > 1 else ""
+    lines = [f"  it waited {time_in_words(why.waited_ns)}{attempts}:"]
+    for cause, ns in sorted(why.breakdown.items(), key=lambda item: -item[1]):
+        lines.append(f"    {time_in_words(ns)} {cause_in_words(cause)}")
+    return lines
+
+
+# Reasons
+
+
+def reason_in_words(reason: Reason, why: kernel_reasons.Why) -> str:
+    """Return one reason as a line."""
+    return printable(_REASONS[reason.kind](reason, why))
+
+
+def _slot_words(reason: Reason, why: kernel_reasons.Why) -> str:  # noqa: ARG001 - one form for all reasons
+    whose = f" of scope {reason.scope}" if reason.kind == ReasonKind.SCOPE_SLOTS else ""
+    if not reason.limit:
+        return f"slots{whose}: there are none now, nothing more starts"
+    taken = "the only one is taken" if reason.limit == 1 else f"all {reason.limit} are taken"
+    return f"slots{whose}: {taken}, by {_holders(reason)}"
+
+
+def _resource_words(reason: Reason, why: kernel_reasons.Why) -> str:  # noqa: ARG001 - one form for all reasons
+    name, limit_is = reason.name, reason.limit or 0
+    need, free, limit = (amount_in_words(name, value or 0, limit_is) for value in (reason.need, reason.free, limit_is))
+    held = f", held by {_holders(reason)}" if reason.holders else ""
+    whose = f"{name} of {reason.scope}" if reason.scope else name
+    if reason.never:
+        return f"{whose}: needs {need}, and the limit is {limit}"
+    if (reason.need or 0) > limit_is:
+        return f"{whose}: needs {need}, more than the limit of {limit}, so nothing else may run with it{held}"
+    return f"{whose}: needs {need}, {free} of {limit} free{held}"
+
+
+def _device_words(reason: Reason, why: kernel_reasons.Why) -> str:  # noqa: ARG001 - one form for all reasons
+    kind, need, fits, share = reason.name, reason.need or 0, reason.free or 0, reason.share
+    wanted = f"{'has' if fits < 2 else 'have'} {format_size(share)} free" if share else _are("free", fits)  # noqa: PLR2004 - plural
+    which = f"only {fits} {kind} of the {need} that it needs" if fits else f"no {kind}"
+    told = f"{which} {wanted}"
+    if need > (reason.limit or 0):
+        told = f"it needs {need} {kind}, and there {_are(str(reason.limit or 'none'), reason.limit or 0)}"
+    more = [f"and {reason.units_left_out} more"] if reason.units_left_out else []
+    units = ", ".join([*(_unit_words(unit) for unit in reason.units), *more])
+    return f"{told}: {units}" if units else told
+
+
+def _are(what: str, count: int) -> str:
+    return f"{'is' if count < 2 else 'are'} {what}"  # noqa: PLR2004 - plural
+
+
+def _unit_words(unit: UnitStanding) -> str:
+    on_it = f" ({_some([holder.label for holder in unit.holders], unit.holders_total)})" if unit.holders else ""
+    if not unit.present:
+        return f"{unit.name} is gone{on_it}"
+    if unit.whole or not unit.size:
+        return f"{unit.name} is {'taken' if unit.holders else 'free'}{on_it}"
+    free, size = format_size(max(0, unit.free)), format_size(unit.size)
+    if free[-2:] == size[-2:]:
+        free = free.partition(" ")[0]  # the unit is said once
+    return f"{unit.name} has {free} of {size}{on_it}"
+
+
+def _dependency_words(reason: Reason, why: kernel_reasons.Why) -> str:  # noqa: ARG001 - one form for all reasons
+    told = "; ".join(f"{task.label} {_standing(task)}" for task in reason.tasks[:_NAMED])
+    left = (reason.need or 0) - _NAMED
+    more = f"; and {left} more" if left > 0 else ""
+    return f"dependencies: {told}{more}"
+
+
+def _standing(task: Blocking) -> str:
+    """Tell where a dependency stands, down to the root: "waits for fetch, which waits for a slot held by train"."""
+    told = _own_standing(task, task.chain[0].label if task.chain else None)
+    for index, link in enumerate(task.chain[:_STEPS]):
+        is_last_told = index == _STEPS - 1
+        further = task.chain[index + 1 :]
+        told += f", which {_own_standing(link, further[0].label if further else None)}"
+        if is_last_told and further:
+            steps = len(further) - 1 + task.left_out
+            between = f"{steps} more, " if steps else ""
+            told += f", and so on ({between}at last {further[-1].label}, which {_own_standing(further[-1], None)})"
+    return told
+
+
+def _own_standing(task: Blocking, waits_for: str | None) -> str:
+    if waits_for is not None:
+        return f"waits for {waits_for}"
+    if task.never:
+        return "can never start as things are"
+    if task.running_ns is not None:
+        verb = {TaskState.PAUSED: "is parked since its start", TaskState.DISPOSING: "was asked to end, having run"}
+        return f"{verb.get(task.state, 'has been running for')} {time_in_words(task.running_ns)}"
+    held = f" held by {_some(task.held_by, len(task.held_by))}" if task.held_by else ""
+    cause = task.waits_for or ""
+    what = {
+        Wait.SLOT: f"waits for a slot{held}",
+        Wait.SLOT_HIGHER: f"waits for a slot{held}",
+        Wait.SCOPE_SLOTS: f"waits for a slot of its scope{held}",
+        Wait.SCOPE_STATE: "waits for its scope to be resumed",
+        Wait.HELD_BACK: "is held back by a task that does not fit yet",
+        Wait.PAUSED: "is paused",
+        Wait.BACKOFF: "is backing off before a retry",
+        Wait.OVERLAP: "waits for the previous iteration",
+        Wait.DEPENDENCY: "waits for dependencies",
+    }
+    return what.get(cause, f"waits for {cause}{held}")
+
+
+def _held_back_words(reason: Reason, why: kernel_reasons.Why) -> str:  # noqa: ARG001 - one form for all reasons
+    first = reason.tasks[0]
+    return f"held back: {first.label} comes first and {_own_standing(first, None)}"
+
+
+def _backoff_words(reason: Reason, why: kernel_reasons.Why) -> str:
+    return f"backing off: the next attempt may start in {time_in_words(max(0, (reason.until_ns or 0) - why.now_ns))}"
+
+
+def _overlap_words(reason: Reason, why: kernel_reasons.Why) -> str:  # noqa: ARG001 - one form for all reasons
+    told = [f"{task.label} ({time_in_words(task.running_ns or 0)})" for task in reason.tasks]
+    return f"overlap: the iteration before it still runs: {_some(told, reason.need or 0)}"
+
+
+def _paused_words(reason: Reason, why: kernel_reasons.Why) -> str:
+    return f"paused for {time_in_words(why.now_ns - (reason.since_ns or 0))}: somebody has to resume it"
+
+
+_REASONS: Final[dict[str, Callable[[Reason, kernel_reasons.Why], str]]] = {
+    ReasonKind.SLOT: _slot_words,
+    ReasonKind.SCOPE_SLOTS: _slot_words,
+    ReasonKind.RESOURCE: _resource_words,
+    ReasonKind.DEVICE: _device_words,
+    ReasonKind.SCOPE_STATE: lambda reason, _: f"scope {reason.scope} is suspended",
+    ReasonKind.HELD_BACK: _held_back_words,
+    ReasonKind.DISPATCH: lambda *_: "nothing stops it",
+    ReasonKind.DEPENDENCY: _dependency_words,
+    ReasonKind.BACKOFF: _backoff_words,
+    ReasonKind.OVERLAP: _overlap_words,
+    ReasonKind.PAUSED: _paused_words,
+}
+
+
+# Conditions
+
+
+def _free_words(condition: Condition, why: Why) -> str:
+    name = condition.name or ""
+    if name == Wait.SLOT:
+        return "a slot is free"
+    if name == Wait.SCOPE_SLOTS:
+        return f"a slot of scope {condition.scope} is free"
+    limit = next((reason.limit for reason in why.reasons if reason.name == name), None)
+    return f"{amount_in_words(name, condition.amount or 0, limit or 0)} more {name} is free"
+
+
+def _units_words(condition: Condition, why: Why) -> str:  # noqa: ARG001 - one form for all conditions
+    kind, count, share = condition.name, condition.amount or 1, condition.share
+    if count == 1:
+        return f"a {kind} has {format_size(share)} free" if share else f"a {kind} is free"
+    return f"{count} {kind} units have {format_size(share)} free" if share else f"{count} {kind} units are free"
+
+
+_CONDITIONS: Final[dict[str, Callable[[Condition, Why], str]]] = {
+    ConditionKind.FREE: _free_words,
+    ConditionKind.UNITS: _units_words,
+    ConditionKind.ALONE: lambda *_: "nothing else runs",
+    ConditionKind.RAISE: lambda condition, _: f"somebody raises the limit of {condition.name}",
+    ConditionKind.RESUME_SCOPE: lambda condition, _: f"scope {condition.scope} is resumed",
+    ConditionKind.RESUME_TASK: lambda *_: "it is resumed",
+    ConditionKind.SUCCEED: lambda condition, _: f"{condition.task} has succeeded",
+    ConditionKind.END: lambda condition, _: f"{condition.task} has ended",
+    ConditionKind.START: lambda condition, _: f"{condition.task} has started",
+    ConditionKind.TIME: lambda condition, why: (
+        f"{time_in_words(max(0, (condition.until_ns or 0) - why.now_ns))} have passed"
+    ),
+    ConditionKind.TURN: lambda *_: "it is its turn",
+    ConditionKind.DISPATCH: lambda *_: "the scheduler looks next, which is at once",
+}
+
+
+# Pieces
+
+
+def cause_in_words(cause: str) -> str:
+    """Return what a wait with this cause was spent on: "waiting for a slot"."""
+    return CAUSES.get(cause, f"waiting for {cause}")
+
+
+def _holders(reason: Reason) -> str:
+    limit = reason.limit or 0
+    named = [
+        f"{holder.label} ({_share(reason, holder, limit)}{_NOT_RUNNING.get(holder.state, '')})"
+        for holder in reason.holders[:_NAMED]
+    ]
+    others = len(reason.holders) - _NAMED
+    if reason.held_by_others:
+        return f"{', '.join(named)} and many more"
+    return f"{', '.join(named)} and {others} more" if others > 0 else listed(named)
+
+
+def _share(reason: Reason, holder: Holder, limit: int) -> str:
+    running = time_in_words(holder.running_ns)
+    if reason.kind != ReasonKind.RESOURCE:
+        return running
+    return f"{amount_in_words(reason.name, holder.amount, limit)}, {running}"
+
+
+def _hold(holders: Sequence[object]) -> str:
+    return "holds" if len(holders) == 1 else "hold"
+
+
+def _some(names: Sequence[str], count: int) -> str:
+    """Return the first of the names, and how many there are besides."""
+    if count > len(names[:_NAMED]):
+        return f"{', '.join(names[:_NAMED])} and {count - len(names[:_NAMED])} more"
+    return listed(list(names[:_NAMED]))
+
+
+def listed(names: list[str]) -> str:
+    """Return names as a sentence has them: "a, b and c"."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def amount_in_words(resource: str, amount: int, limit: int = 0) -> str:
+    """Return an amount of a resource as people read it: ``4.0 GB``, ``3``; ``limit`` is what there is of it in all."""
+    return format_size(amount) if is_size(resource, max(limit, amount)) else str(amount)
+
+
+def is_size(resource: str, amount: float) -> bool:
+    """Return whether people read an amount of a resource as bytes: memory is, and so is a large amount of anything."""
+    return resource in _SIZES or amount >= _BYTES
+
+
+def _tasks(count: int) -> str:
+    return "1 task" if count == 1 else f"{count:,} tasks"
+
+
+def time_in_words(ns: int) -> str:
+    """Return a time as people say it: "12.3 s"."""
+    return format_ms(ns / NS_PER_MS)

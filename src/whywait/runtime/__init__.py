@@ -1,0 +1,1 @@
+"""Runtime: authority, scopes and handles: the kernel in real time."""

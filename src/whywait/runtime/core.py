@@ -1,0 +1,552 @@
+"""Core: the kernel under its lock, and what its decisions lead to.
+
+Every command and every report of an end goes the same way: take the lock, let the kernel decide, release the lock,
+carry out what it decided (start, ask, tell). Nothing of the user's ever runs under the lock.
+
+Which lock guards what:
+
+=======================  ========================================================================================
+``Core.lock``            the kernel; ``begun``, ``ending`` and ``decided``; ``scopes`` and their records; watchers and
+                         pause waiters; of an execution its task, attempts, signal, attention and inside, ``done``, and
+                         its waiters and callbacks until it is done; of the journal the ring, taps and subscribers
+``Mending._mending``     which thread sees to what is left; never taken under ``Core.lock``, which may be taken under it
+``Clock._lock``          what is due and the clock's thread; may be taken under ``Core.lock``
+``Journal._guard``       which thread calls subscribers; held for an instant, nothing is taken under it
+``ThreadEngine._guard``  which bodies may be interrupted; nothing is taken under it
+the lock of a stream, a  what is in it; ``Core.lock`` is never taken under it
+mailbox or parts
+``future._attaching``    the notes of futures; nothing is taken under it
+``_numbering`` of pools  the numbers of an executor's threads; nothing is taken under it
+=======================  ========================================================================================
+
+What is read or changed without a lock, and why that is sound without a global interpreter lock too:
+
+- ``done``, then ``value``, ``error`` and the outcome: ``done`` is set last, once, under the lock, and never reset.
+- ``begun`` and ``left``, before the lock is taken: only to wait or to mend sooner; ``begun`` is asked again under it.
+- waiters and callbacks of an execution that is done: only the thread that tells of the end touches them; a waiter that
+  times out looks the list up once, and one that is released twice takes no harm.
+- ``left``, ``Journal.undelivered``, the queues of engines: deques and simple queues, whose single steps are atomic.
+- ``Clock.kernel_at_ns``: a command compares it with the kernel's timers under ``Core.lock``, and ``tick_at`` is called
+  under that alone. The clock's thread only raises it, before it looks at the kernel itself, which sets it anew.
+- ``Clock.needs_thread``: a thread of the clock too many ends at once.
+- ``kernel.seq`` by ``last_seq``: a single number, and any number it has had will do.
+"""
+
+from __future__ import annotations
+
+from _thread import start_new_thread
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from whywait.engines.base import SUCCEEDED, Ended, Engine
+from whywait.errors import (
+    ConfigError,
+    ForeignRef,
+    InvalidTransition,
+    Rejected,
+    ScopeExists,
+    StaleRef,
+    UnknownScope,
+    UnknownTask,
+    WhywaitError,
+)
+from whywait.kernel.base import Decision
+from whywait.kernel.durations import NS
+from whywait.kernel.kernel import Kernel
+from whywait.kernel.limits import Demand, Policy, Priority
+from whywait.kernel.model import Scope as KernelScope
+from whywait.kernel.model import Task
+from whywait.kernel.state import Outcome, TaskState
+from whywait.runtime import leftovers
+from whywait.runtime.clock import Clock
+from whywait.runtime.execution import Execution
+from whywait.runtime.journal import Journal
+from whywait.runtime.mending import Left
+from whywait.runtime.settings import Settings
+from whywait.runtime.watching import Watching
+from whywait.runtime.work import Work, warn_of_drops, warn_of_skips
+from whywait.support.forks import own
+from whywait.support.locks import wait_for
+from whywait.support.logger import Log, log
+from whywait.support.raised import loggable, shown_error
+from whywait.task.inside import end_parts, parts_if_any
+from whywait.task.running import signal_of
+from whywait.task.signals import AbortSignal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+T = TypeVar("T")
+_REJECTED: Final = Outcome.REJECTED
+_SUCCESS: Final = Outcome.SUCCESS  # a global is found faster than an attribute of a class, before Python 3.12
+
+# What a command raises before it has changed anything.
+REFUSALS: Final = (
+    ConfigError, Rejected, ScopeExists, InvalidTransition, UnknownTask, UnknownScope, StaleRef, ForeignRef,
+)  # fmt: skip
+
+
+class ScopeRecord:
+    """What the core keeps of a living scope."""
+
+    def __init__(self, kernel_scope: KernelScope, engine: Engine, grace_s: float) -> None:
+        """Keep the settings of a scope that the kernel knows."""
+        self.kernel_scope = kernel_scope
+        self.engine = engine  # for tasks that name none
+        self.plain_engine = engine if type(engine).here is Engine.here else None  # for functions, from any thread
+        self.coroutine_engine: Engine | None = None  # for coroutine functions, looked up once
+        self.grace_s = grace_s
+        self.errors: list[BaseException] = []  # those that leaving the block raises
+        self.scope: Any = None  # what `get_scope` returns
+        self.terms: dict[Any, Any] = {}  # what combinations of options come to, see submission.py
+
+
+class Core(Watching):
+    """The kernel, its lock, its clock and its journal; the engines report here."""
+
+    def __init__(self, settings: Settings, record: str | Path | None = None, log: Log = log) -> None:
+        """Start with an empty kernel; ``record`` is a file for all its commands."""
+        super().__init__()
+        self.settings = settings
+        self.log = log
+        self.scopes: dict[str, ScopeRecord] = {}  # living ones by key
+        self.kernel = kernel = _make_kernel(settings, record, log)
+        self.began_ns = monotonic_ns()
+        self.journal = Journal(settings.events, kernel.emit_to, log)
+        self.clock = Clock(self._tick, log)
+        self._slots = kernel.root.slot_gate
+        self._submit, self._ended, self._dispatch = kernel.submit, kernel.ended, kernel.dispatch
+        self._timers, self._expiries = kernel.timers, kernel.expiries
+        self.pause_waiters: dict[int, list[Callable[[], object]]] = {}  # by task number
+        own(self)
+        leftovers.watch(self)
+
+    def let_go(self) -> None:
+        """Be of no use in a fork of this process."""
+        super().let_go()
+        leftovers.forget(self)
+
+    # Commands
+
+    def command(self, act: Callable[[int], T], submitted: Sequence[Execution] = ()) -> T:
+        """Run kernel commands under the lock, then dispatch and carry out what follows.
+
+        ``submitted`` is what they submit; if they are broken off by an exception out of nowhere, it is taken back.
+        """
+        lock, work, begun = self._lock, None, None
+        if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
+            self._refuse_inside()
+        if self.begun is not None or self.left:
+            self.wait_turn()
+        try:
+            with lock:
+                if self.begun is not None:
+                    self.repair()
+                self.begun = begun = Work(None, submitted)
+                now = monotonic_ns()
+                try:
+                    result = act(now)
+                except REFUSALS:
+                    self.begun = begun = None
+                    raise
+                self.decide(now, begun)
+                work, self.begun = begun, None
+            self.carry_out(work)
+        except BaseException:
+            if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - there was no memory to leave the block
+                lock.release()
+            if begun is None:
+                self._tell_events()
+                raise
+            try:
+                start_new_thread(self.mend, (work,))
+            except (RuntimeError, MemoryError):
+                self.left.append(work)
+            raise
+        return result
+
+    def admit(  # noqa: C901, PLR0912 - in one piece for speed, and to release the lock where it was taken
+        self,
+        execution: Execution,
+        scope: KernelScope,
+        name: str | None = None,
+        priority: int = Priority.NORMAL,
+        demand: Demand = (),
+        after: Sequence[Task | str] = (),
+        after_ended: Sequence[Task | str] = (),
+        policy: Policy | None = None,
+        slot: bool = True,  # noqa: FBT001, FBT002 - the hot path
+    ) -> None:
+        """Submit a task; a refusal raises and leaves nothing behind."""
+        lock, work, begun = self._lock, None, None
+        if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
+            self._refuse_inside()
+        try:
+            if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
+                wait_for(lock)
+            if self.begun is not None:
+                self.repair()
+            self.begun = begun = execution
+            now = monotonic_ns()
+            try:
+                self._submit(now, scope, name, priority, demand, after, after_ended, policy, slot, execution)
+            except REFUSALS:
+                self.begun = begun = None
+                raise
+            if (
+                self._slots.free > 0
+                or not slot
+                or self.kernel.settled
+                or ((self._timers.heap or self._expiries.heap) and self._is_sooner())
+            ):
+                self.begun = deciding = Work(None, (execution,))
+                self.decide(now, deciding)
+                work = deciding
+            self.begun = None
+            lock.release()
+            if work is not None:
+                self.carry_out(work)
+            elif self.journal.undelivered:
+                self.journal.deliver()
+        except BaseException:
+            is_held = True
+            while is_held:  # however many exceptions come: see mending.py
+                try:
+                    if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as above
+                        lock.release()
+                    is_held = False
+                except BaseException:  # noqa: BLE001, S110 - the first one is raised
+                    pass
+            if begun is None:
+                self._tell_events()
+                raise
+            try:
+                start_new_thread(self.mend, (work,))
+            except (RuntimeError, MemoryError):
+                self.left.append(work)
+            raise
+
+    def report(  # noqa: C901, PLR0912, PLR0915 - in one piece, as above
+        self,
+        execution: Execution,
+        outcome: Ended = SUCCEEDED,
+        engine: Engine | None = None,
+        later: deque[Execution] | None = None,
+    ) -> Execution | None:
+        """Report that a body has really ended; return a task with which ``engine`` may go on in this thread.
+
+        With ``later``, an execution that succeeded is put there, and the engine calls :meth:`tell` when it has gone on.
+        """
+        lock, stage = self._lock, 0  # 1: it has begun, 2: it is decided, 3: it is refused
+        work = go_on = None
+        task = execution if execution.outcome is None else execution.task  # it has an outcome: this is a retry
+        try:
+            decision = Decision()
+            if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
+                wait_for(lock)
+            if self.begun is not None:
+                self.repair()
+            self.begun, stage = execution, 1
+            try:
+                now = monotonic_ns()
+                how, cause, retryable = outcome
+                if execution.facts is None:
+                    retried = self._ended(now, task, how, cause, retryable)
+                else:
+                    retried = self._ended(now, task, how, cause, retryable, execution.facts)
+                if retried is None:
+                    if outcome is not SUCCEEDED:
+                        self.note_failure(execution)
+                    execution.done = True
+                else:
+                    execution.retried(retried)
+                self._dispatch(now, decision)
+                if (
+                    decision.settled
+                    or decision.requests
+                    or self.pause_waiters
+                    or (self._watchers and len(task.scope.tasks) <= task.scope.triggers)  # they ask if anything is left
+                    or ((self._timers.heap or self._expiries.heap) and self._is_sooner())
+                ):
+                    work = Work(decision)
+                    self._take_in(work)
+            except InvalidTransition:
+                self.begun, stage = None, 3
+                raise
+            except BaseException:
+                self.ending, self.ended_as, self.decided = task, outcome, decision
+                raise
+            self.begun, stage = None, 2
+            lock.release()
+            if decision:
+                may_go_on = (
+                    later is not None
+                    or retried is not None
+                    or not execution.callbacks  # one may be slow
+                    or (engine is not None and engine.has_quick_callbacks)
+                )
+                others = work is not None
+                for new in decision:
+                    job: Execution = new.job if new.__class__ is Task else new  # type: ignore[assignment] # a retry, or itself
+                    if may_go_on and go_on is None and job.engine is engine:
+                        go_on = job
+                    else:
+                        others = True
+                if others:
+                    work = work or Work(decision)
+                    work.goes_on = go_on
+                    self._start_bodies(work)
+            if retried is None:
+                if later is not None and (outcome is SUCCEEDED or execution.error is None):
+                    later.append(execution)
+                else:
+                    self.tell(execution)
+            if work is not None:
+                self.carry_out(work)
+            elif self.journal.undelivered:
+                self.journal.deliver()
+        except BaseException:
+            is_held = True
+            while is_held:  # however many exceptions come: see mending.py
+                try:
+                    if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
+                        lock.release()
+                    is_held = False
+                except BaseException:  # noqa: BLE001, S110 - the first one is raised
+                    pass
+            if stage != 3:  # noqa: PLR2004 - as above
+                left: Left = None
+                if stage == 2:  # noqa: PLR2004 - as above
+                    left = (execution, go_on, work, decision)
+                elif stage == 0:
+                    left = (execution, task, outcome)
+                try:
+                    start_new_thread(self.mend, (left,))
+                except (RuntimeError, MemoryError):
+                    self.left.append(left)
+                    tries = 100
+                    while self.left and tries:  # here: a thread that waits for this end gives no command
+                        tries -= 1
+                        try:  # noqa: SIM105 - `suppress` takes memory
+                            self.mend()
+                        except MemoryError:
+                            pass
+            raise
+        return go_on
+
+    def tell(self, execution: Execution) -> None:
+        """Let go of a body whose task has its final outcome, and tell its waiters and callbacks."""
+        execution.fn = execution.context = execution.kwargs = None
+        execution.args = ()
+        if execution.attention or (execution.outcome is not _SUCCESS and execution.started_seq):
+            end_parts(execution)
+            execution.signal = None
+        if execution.waiters is not None:
+            for waiter in tuple(execution.waiters):  # a waiter that times out removes its lock
+                try:  # noqa: SIM105 - in a third of the time
+                    waiter.release()
+                except RuntimeError:  # it was released when this was broken off
+                    pass
+            execution.waiters = None
+        if execution.outcome is not _SUCCESS and execution.error is not None and execution.task.periodic is not None:
+            told = shown_error(execution.error)
+            self.log.error(
+                "task %s of a periodic failed: %s", execution.label, told, exc_info=loggable(execution.error)
+            )
+        if execution.callbacks is not None:
+            execution.run_callbacks()
+
+    def parked(self, execution: Execution) -> None:
+        """Report that a body has parked at a checkpoint."""
+
+        def act(now: int) -> AbortSignal:
+            self.kernel.parked(now, execution.task)
+            signal = signal_of(execution)
+            signal.parked = True
+            return signal
+
+        self.command(act).notify()  # worker processes of the task are told
+
+    def measured(self, execution: Execution, ram: int) -> None:
+        """Report how many bytes of memory a body uses now."""
+        self.command(lambda now: self.kernel.measured(now, execution.task, ram))
+
+    def call_later(self, delay_s: float, fn: Callable[[], None]) -> None:
+        """Call ``fn`` on the clock's thread after so many seconds."""
+        self.clock.call_at(monotonic_ns() + round(delay_s * NS), fn)
+
+    def grace_of(self, execution: Execution) -> float:
+        """Return how many seconds a body and the parts of its task have to end after they are asked to."""
+        record = self.scopes.get(execution.task.scope.key)
+        return self.settings.grace if record is None else record.grace_s
+
+    # From a decision to its effects
+
+    def decide(self, now: int, work: Work) -> None:
+        """Let the kernel dispatch, under the lock, and take what it has decided; it is carried out after."""
+        self._dispatch(now, work.decision)
+        self._take_in(work)
+
+    def carry_out(self, work: Work) -> None:
+        """Start, ask, and tell, outside the lock; where it was broken off, it can be called again and goes on."""
+        if self.clock.needs_thread:
+            self.clock.start()
+        decision = work.decision
+        if decision or work.by_engine:
+            self._start_bodies(work)
+        while decision.requests:
+            verb, task = decision.requests[0]
+            self._ask(verb, task, task.job)
+            decision.requests = decision.requests[1:]
+        if decision.skipped:
+            skipped, decision.skipped = decision.skipped, ()
+            warn_of_skips(skipped, self.log)
+        if work.ended:
+            if work.dropped:
+                dropped, work.dropped = work.dropped, []
+                warn_of_drops(dropped, self.log)
+            for each in work.ended:
+                self.tell(each)
+            work.ended.clear()
+        if self.journal.undelivered:
+            self.journal.deliver()
+
+    def _start_bodies(self, work: Work) -> None:
+        if work.decision:
+            work.begin()
+        for engine, executions in work.by_engine.items():
+            if executions:
+                engine.start_all(executions)  # type: ignore[arg-type] # a list of what the engine takes
+
+    def _take_in(self, work: Work) -> None:
+        """Take what the kernel has decided but for what starts. Doing it twice does no harm."""
+        for task in work.decision.settled:
+            execution: Execution = task.job
+            if not execution.done:
+                execution.done = True
+                work.ended.append(execution)
+                if task.outcome is _REJECTED:
+                    work.dropped.append(task)
+        work.decision.settled = ()
+        if self._watchers:
+            self._tell_watchers()
+        if self.pause_waiters:
+            self._release_pause_waiters()
+        if self._is_sooner():
+            deadline = self.kernel.next_deadline()
+            if deadline is not None and deadline < self.clock.kernel_at_ns:
+                self.clock.tick_at(deadline)
+
+    def _is_sooner(self) -> bool:
+        """Return whether a timer of the kernel may be due before the clock looks."""
+        timers, expiries, at_ns = self._timers.heap, self._expiries.heap, self.clock.kernel_at_ns
+        return bool(timers and timers[0][0] < at_ns) or bool(expiries and expiries[0][0] < at_ns)
+
+    def _ask(self, verb: str, task: Task, execution: Execution) -> None:
+        """Let a body know what is wished of it.
+
+        What is passed on is what the kernel wishes now, not what it wished when it asked: requests are carried out
+        without the lock and may overtake each other.
+        """
+        if verb == "go_on":
+            self._let_go_on(task, execution)
+            return
+        with self._lock:
+            if task.outcome is not None or execution.task is not task:
+                return  # its body has ended meanwhile
+            signal = signal_of(execution)
+            is_parked = task.state == TaskState.PAUSED
+            is_paused = is_parked or task.pause_timer is not None
+            pause = signal.pause_number(parked=is_parked) if is_paused else 0
+            signal.follow(pause=pause, reason=task.abort[1] if task.abort else None)
+            execution.attention = True
+        signal.notify()
+        engine = execution.engine
+        if verb == "abort":
+            engine.abort(execution)
+            if engine.can_kill or self.settings.inject:
+                self.call_later(self.grace_of(execution), lambda: self._kill(task, execution))
+        elif verb == "pause":
+            engine.pause(execution)
+        else:
+            engine.resume(execution)
+
+    def _let_go_on(self, task: Task, execution: Execution) -> None:
+        """Let a body go on that has waited for its slot."""
+        with self._lock:
+            if task.number in self.kernel.wanting:
+                return  # it waits again
+            waiters, execution.returning = execution.returning, ()
+        for waiter in waiters:
+            waiter.release()
+
+    def _kill(self, task: Task, execution: Execution) -> None:
+        if task.outcome is None:
+            execution.engine.kill(execution)
+            parts = parts_if_any(execution)
+            if parts is not None and self.settings.inject:
+                parts.inject()
+
+    def note_failure(self, execution: Execution) -> None:
+        """Make the error of a task final, under the lock, and keep it for the scopes whose block raises it."""
+        execution.note_failure()
+        error, task = execution.error, execution.task
+        if error is None:
+            return
+        if task.periodic is not None:
+            execution.unseen.seen = True  # its handle is rarely held: it is logged when it is told
+        elif task.outcome is Outcome.ERROR:
+            for kernel_scope in task.scope.aborting:
+                record = self.scopes.get(kernel_scope.key)
+                if record is not None:
+                    record.errors.append(error)
+                    execution.unseen.seen = True
+
+    def _tick(self) -> None:
+        self.command(self.kernel.fire)
+
+    def _release_pause_waiters(self) -> None:
+        for number in list(self.pause_waiters):
+            task = self.kernel.running.get(number)
+            if task is None or task.state != TaskState.RUNNING or task.pause_timer is None:
+                for tell in self.pause_waiters.pop(number):
+                    tell()
+
+    # Refusals
+
+    def _refuse_inside(self) -> None:
+        """Raise: this very thread holds the lock, so a finaliser has interrupted a command."""
+        raise WhywaitError("called from inside the scheduler (a finaliser?): call it from another thread")
+
+    def _tell_events(self) -> None:
+        if self.journal.undelivered:
+            self.journal.deliver()
+
+
+def _make_kernel(settings: Settings, record: str | Path | None, log: Log) -> Kernel:
+    """Return a kernel with an authority's settings, one that records if there is a path to record to."""
+    options: dict[str, Any] = {
+        "limits": settings.limits,
+        "budget": settings.budget,
+        "order": settings.order,
+        "policy": settings.policy,
+        "backfill": settings.backfill,
+        "overdraft": settings.overdraft,
+        "pause_timeout_ns": round(settings.pause_timeout * NS),
+        "starvation_timeout_ns": round(settings.starvation_timeout * NS),
+        "jitter": _jitter,
+    }
+    if record is None:
+        return Kernel(**options)
+    from whywait.observe.record import RecordingKernel
+
+    return RecordingKernel(record, log=log, **options)
+
+
+def _jitter() -> float:
+    """Return a number from -1 to 1, another one each time."""
+    from random import uniform
+
+    return uniform(-1.0, 1.0)  # noqa: S311 - chance, no cipher

@@ -1,0 +1,402 @@
+"""Execution: one task's body as the runtime and the engines know it, through all its attempts.
+
+``value`` and ``error`` are set by the engine before it reports. ``task``, ``done``, ``attempts``, ``waiters`` and
+``callbacks`` are guarded by the core's lock. How a waiter is told:
+
+1. A waiter adds its lock to ``waiters`` unless ``done`` is set, under the core's lock.
+2. The core sets ``done`` under its lock, and releases the waiters' locks after it: no waiter is added between, so none
+   is missed.
+3. A waiter that times out removes its lock; it may have been released this moment, which does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from whywait.engines.base import Ended, Engine, Runtime
+from whywait.errors import CommandFailed, TaskAborted, TaskDropped, TaskFailed, TaskTimeout
+from whywait.kernel.devices import Assigned
+from whywait.kernel.limits import MEASURED, Retry
+from whywait.kernel.model import Ref, Task
+from whywait.kernel.state import Cause, Outcome
+from whywait.runtime.blocking import Blocking
+from whywait.runtime.lazy import Lazy
+from whywait.support.elsewhere import Elsewhere, Fetchable, fetched
+from whywait.support.known import short_name
+from whywait.support.logger import Log
+from whywait.support.nested import Nest
+from whywait.support.raised import is_one_of, loggable, shown_error, traceback_of
+from whywait.support.units import format_size
+from whywait.support.usage import Facts, Usage, exit_facts
+from whywait.support.waiters import refuse_on_loop
+from whywait.task.running import Inside
+from whywait.task.signals import AbortSignal
+
+if TYPE_CHECKING:
+    from whywait.observe.explain import Why
+
+_KILLED: Final = 137  # the exit code of what the system kills for memory
+
+
+class Waiter(Protocol):
+    """A thread or a coroutine that waits for the end of a task: a lock, or what is awaited on an event loop."""
+
+    def release(self) -> None:
+        """Let it go on."""
+
+
+class Owner(Runtime, Protocol):
+    """What an execution and its handle ask of the core."""
+
+    def cancel(self, execution: Execution, /) -> None:
+        """End a pending task at once, ask a running one to abort."""
+
+    def cancel_pending(self, executions: list[Execution], /) -> None:
+        """End those tasks at once that are cancellable."""
+
+    def pause(self, execution: Execution, tell: Callable[[], object], /) -> bool:
+        """Pause a task; if it runs, return True and call ``tell`` when it has parked or will not."""
+
+    def resume(self, execution: Execution, /) -> None:
+        """Bring a paused task back to where it was."""
+
+    def blocks(self, execution: Execution, wait: Blocking, /) -> None:
+        """Record that the body of a task waits for the ends of others."""
+
+    def unblocks(self, execution: Execution, wait: Blocking, waiter: Waiter | None, /) -> bool:
+        """Record that it does no more; if it has to wait for its slot, return True and release ``waiter`` then."""
+
+    def why(self, execution: Execution, /) -> Why:
+        """Return why a task waits, what it does, or how its wait divided."""
+
+    @property
+    def pause_timeout_s(self) -> float:
+        """How long a running task may take to its next checkpoint when it is paused."""
+
+
+class Execution(Task):
+    """One task: the kernel's record of its first attempt, its body, and what came of it.
+
+    It is a kernel's task with more to it, so that a task is one object. A retry is another task for the kernel; the
+    execution stays, and ``task`` is the present attempt. Attributes that few tasks need have class-level defaults and
+    cost nothing where they are not set.
+    """
+
+    __slots__ = (
+        "args",
+        "attention",
+        "callbacks",
+        "called",
+        "context",
+        "core",
+        "done",
+        "engine",
+        "fn",
+        "kwargs",
+        "value",
+        "waiters",
+    )
+
+    core: Owner
+    fn: Any  # this, the arguments and the context are let go at the end
+    args: tuple[Any, ...]  # handles among them are executions here, inside containers too (Nest)
+    called: str | None
+    context: Context | None
+    engine: Engine
+    done: bool  # outcome, value and error are final
+    callbacks: Any  # called at the end, after the waiters: None, a list, or what is left of one while they are called
+    waiters: list[Waiter] | None  # released at the end
+    value: Any
+
+    attention: bool  # an abort or a pause is asked for, or the task has parts
+    kwargs: dict[str, Any] | None  # None: the arguments are as they were given
+
+    blocked_for: tuple[Blocking, ...] = ()  # its waits for the ends of others
+    returning: tuple[Waiter, ...] = ()  # released when its body may go on after such a wait
+    cancel_with_awaiter: bool = False
+    error: BaseException | None = None
+    signal: AbortSignal | None = None
+    retry_task: Task | None = None  # the present attempt, if it is not the first
+    attempts: Sequence[Task] = ()  # earlier ones
+    facts: Facts | None = None  # what the engine tells with the end of the present attempt
+    usage_now: Callable[[], Usage] | None = None  # gives what was used so far, while the body runs
+    inside: Inside  # set with the first stream, handler or worker only
+    unseen: Unseen  # set with a final error only
+
+    def __init__(
+        self, core: Owner, fn: Callable[..., Any], args: tuple[Any, ...], context: Context | None, engine: Engine
+    ) -> None:
+        """Make what is to be submitted."""
+        self.core = core
+        self.fn = fn
+        try:
+            self.called = fn.__name__
+        except AttributeError:
+            self.called = short_name(fn)
+        self.args = args
+        self.context = context
+        self.engine = engine
+        self.attention = self.done = False
+        self.kwargs = self.callbacks = self.waiters = None
+
+    # As the kernel sees it
+
+    @property
+    def job(self) -> Execution:
+        """The execution behind the kernel's task: itself."""
+        return self
+
+    def another(self) -> Task:
+        """Return a new task for the next attempt."""
+        return Task(self)
+
+    @property
+    def task(self) -> Task:
+        """The present attempt."""
+        return self if self.retry_task is None else self.retry_task
+
+    @property
+    def present_state(self) -> str:
+        """Where the present attempt stands."""
+        return self.task.state
+
+    @property
+    def present_devices(self) -> Assigned:
+        """The units that the present attempt has, by kind."""
+        return self.task.devices
+
+    @property
+    def is_taken_in(self) -> bool:
+        """Whether a kernel has the task among its living ones."""
+        return hasattr(self, "scope") and self.scope.tasks.get(self.number) is self
+
+    # What it is
+
+    @property
+    def given_name(self) -> str | None:
+        """The id that it was given; None: it has a generated one."""
+        return self.name
+
+    @property
+    def ref(self) -> Ref:
+        """The identity of the present (or last) attempt."""
+        task = self.task
+        return Ref(task.number, task.scope.key, self.core.token)
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the body has been asked to end."""
+        return self.signal is not None and self.signal.aborted
+
+    @property
+    def is_cancellable(self) -> bool:
+        """Whether the task can be ended at once, without asking a body."""
+        return not self.done and self.task.pending
+
+    # Its body
+
+    def body(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+        """Return the function and its arguments, handles among them replaced by results."""
+        kwargs = self.kwargs
+        if kwargs is None:
+            return self.fn, self.args, {}
+        return self.fn, tuple(self.resolved_args()), {key: self._resolved(kwargs[key]) for key in kwargs}
+
+    def resolved_args(self) -> list[Any]:
+        """Return the arguments by position, handles among them replaced by results."""
+        return [self._resolved(arg) for arg in self.args]
+
+    def kept_arguments(self) -> list[Any]:
+        """Return all arguments, handles among them replaced by their results wherever those are kept."""
+        values = (*self.args, *(self.kwargs or {}).values())
+        return [value.value if isinstance(value, Execution) else self._resolved(value) for value in values]
+
+    def _resolved(self, value: Any) -> Any:  # noqa: ANN401 - any argument
+        """Return an argument as the body gets it."""
+        return self.engine.lend(value) if isinstance(value, Lazy) else _filled(value)
+
+    def to_fetch(self) -> list[Fetchable]:
+        """Return what among the arguments takes its time: results that have yet to come here, lazy resources."""
+        values = (*self.args, *(self.kwargs or {}).values())
+        inside = (each for value in values for each in (value.things if isinstance(value, Nest) else (value,)))
+        results = (each.value if isinstance(each, Execution) else each for each in inside)
+        return [each for each in results if isinstance(each, Elsewhere | Lazy)]
+
+    # Its end
+
+    def failed(self, error: BaseException) -> Ended:
+        """Keep what the body raised; return outcome, cause and whether it may be retried."""
+        self.error = error
+        retry = self.task.policy.retry
+        return Outcome.ERROR, Cause.EXCEPTION, retry is not None and _is_retried(error, retry, self.task, self.core.log)
+
+    def note_failure(self) -> None:
+        """Make the error of a task that ended otherwise than in success final, before ``done`` is set."""
+        task = self.task
+        if task.outcome is Outcome.ERROR:
+            if task.abort is not None:  # for the memory that it used
+                error = TaskFailed(f"task {task.label} ended as {task.outcome} ({task.cause}): {_overdrawn(task)}")
+                error.__cause__ = self.error
+                self.error = error
+            elif self.error is None:
+                self.error = TaskFailed(f"task {task.label} ended as {task.outcome} ({task.cause})")
+            self.unseen = Unseen(task.label, self.error, self.core.log)
+        else:
+            self.error = None
+
+    def retried(self, task: Task) -> None:
+        """Follow the task to its next attempt."""
+        self.attempts = (*self.attempts, self.task)
+        self.retry_task = task
+        self.error = self.signal = None
+        self.attention = False
+        if hasattr(self, "inside"):
+            self.inside.parts = None
+        if self.facts is not None or self.usage_now is not None:
+            self.facts = self.usage_now = None
+
+    def failure(self) -> BaseException:
+        """Return the error that a handle raises for a task without a result."""
+        if hasattr(self, "unseen"):
+            self.unseen.seen = True
+        if self.error is not None:
+            return self.error
+        task, policy = self.task, self.task.policy
+        ended = f"task {task.label} ended as {task.outcome} ({task.cause})"
+        if task.outcome is Outcome.TIMEOUT:
+            return TaskTimeout(f"{ended}: it ran longer than its timeout of {(policy.timeout_ns or 0) / 1e9:g} s")
+        if task.outcome is Outcome.REJECTED:
+            limit = f" (max_wait {(policy.max_wait_ns or 0) / 1e9:g} s)" if task.cause == Cause.MAX_WAIT else ""
+            return TaskDropped(f"{ended}: it was dropped before it could start{limit}")
+        root = f" of {task.root!r}" if task.cause == Cause.DEPENDENCY else ""
+        return TaskAborted(f"{ended}{': the end' + root + ' took it down' if root else ''}")
+
+    # Waiting for its end
+
+    def wait(self, timeout: float | None) -> None:
+        """Block until the final outcome is there; TimeoutError after the timeout."""
+        refuse_on_loop("result()", "await handle")
+        waiter = Lock()
+        waiter.acquire()
+        if not self.add_waiter(waiter):
+            return
+        try:
+            with Blocking((self,)):
+                if waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+                    return
+        finally:
+            self.remove_waiter(waiter)
+        raise TimeoutError(f"task {self.label} is {self.task.state} after {timeout} s of waiting; it goes on")
+
+    def add_waiter(self, waiter: Waiter) -> bool:
+        """Release ``waiter`` when the final outcome is there; return False if it is."""
+        with self.core.lock:
+            if self.done:
+                return False
+            if self.waiters is None:
+                self.waiters = [waiter]
+            else:
+                self.waiters.append(waiter)
+            return True
+
+    def remove_waiter(self, waiter: Waiter) -> None:
+        """Release ``waiter`` no more."""
+        with self.core.lock:
+            waiters = self.waiters  # looked up once: the end sets it to None, without the lock
+            if waiters is not None and waiter in waiters:
+                waiters.remove(waiter)
+
+    def when_done(self, fn: Callable[[Any], object], handle: Any) -> None:  # noqa: ANN401 - what ``fn`` is called with
+        """Call ``fn`` with the handle when the final outcome is there; at once if it is. An error in it is logged."""
+        with self.core.lock:
+            if not self.done:
+                if self.callbacks is None:
+                    self.callbacks = [(fn, handle)]
+                else:
+                    self.callbacks.append((fn, handle))
+                return
+        self._call(fn, handle)
+
+    def forget_callback(self, fn: Callable[[Any], object]) -> int:
+        """Take back all that :meth:`when_done` was told to call ``fn`` for; return how many those were."""
+        with self.core.lock:
+            before = self.callbacks
+            if before is None or self.done:  # they are called without the lock: it is too late
+                return 0
+            kept = [each for each in before if each[0] != fn]
+            self.callbacks = kept or None
+            return len(before) - len(kept)
+
+    def run_callbacks(self) -> None:
+        """Call back, once, after the final outcome, outside the lock; what was broken off goes on when called again."""
+        self.callbacks = callbacks = iter(self.callbacks or ())  # an iterator stays where it is
+        for fn, handle in callbacks:
+            try:
+                fn(handle)
+            except BaseException as error:  # noqa: BLE001 - a callback has no say in scheduling
+                self._callback_failed(error)
+        self.callbacks = None
+
+    def _call(self, fn: Callable[[Any], object], handle: Any) -> None:  # noqa: ANN401 - as above
+        try:
+            fn(handle)
+        except BaseException as error:  # noqa: BLE001 - as above
+            self._callback_failed(error)
+
+    def _callback_failed(self, error: BaseException) -> None:
+        self.core.log.error("a done callback of task %s failed", self.label, exc_info=loggable(error))
+
+
+class Unseen:
+    """Logs an error that was never looked at, when the last reference to its handle goes."""
+
+    __slots__ = ("error", "log", "seen", "task_id")
+
+    def __init__(self, task_id: str, error: BaseException, log: Log) -> None:
+        """Watch over the error of a task."""
+        self.task_id = task_id
+        self.error = error
+        self.log = log
+        self.seen = False
+
+    def __del__(self) -> None:
+        """Log the error, and where it was raised, if it was never seen.
+
+        No traceback is formatted: that parses source code, which a finaliser must not do in the midst of a parse.
+        """
+        if not self.seen:
+            told = shown_error(self.error)
+            self.log.error("task %s failed and nobody looked: %s, raised %s", self.task_id, told, _place(self.error))
+
+
+def _place(error: BaseException) -> str:
+    traceback = traceback_of(error)
+    if traceback is None:
+        return "elsewhere"
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return f"at {traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
+
+
+def _is_retried(error: BaseException, retry: Retry, task: Task, log: Log) -> bool:
+    """Return whether a retry is meant for an error."""
+    if not retry.on_exit:
+        return is_one_of(error, retry.on, log)
+    if task.abort is not None and task.abort[1] == Cause.OUT_OF_MEMORY:
+        return _KILLED in retry.on_exit  # as if the system had done it, whatever signal it heeded
+    return isinstance(error, CommandFailed) and dict(exit_facts(error.returncode))["exit_code"] in retry.on_exit
+
+
+def _overdrawn(task: Task) -> str:
+    asked = dict(task.demand).get(MEASURED, 0)
+    return f'it used more memory than the {format_size(asked)} that it had asked for, and overdraft is "kill"'
+
+
+def _filled(value: Any) -> Any:  # noqa: ANN401 - any argument
+    """Return an argument with results in the place of handles."""
+    if isinstance(value, Execution):
+        return fetched(value.value)
+    return value.filled(_filled) if isinstance(value, Nest) else value

@@ -1,0 +1,280 @@
+"""Handle: what ``submit`` returns; follows a task through its retries to the final outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from operator import attrgetter
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
+
+from whywait.errors import PauseTimeout
+from whywait.kernel.durations import Seconds, patience_s
+from whywait.kernel.model import Ref
+from whywait.kernel.state import Cause, Outcome, TaskState
+from whywait.runtime.blocking import Blocking
+from whywait.runtime.execution import Execution
+from whywait.support.elsewhere import Elsewhere, fetched
+from whywait.support.lazy import asyncio
+from whywait.support.usage import Usage
+from whywait.support.waiters import Awaited, call_on, refuse_on_loop
+from whywait.task.streams import DEFAULT, Reader
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from whywait.observe.explain import Why
+
+T = TypeVar("T")
+
+
+class Handle(Generic[T]):
+    """Follows one task, through its retries, to its final outcome.
+
+    ``result``, ``exception`` and ``await handle`` wait for the end. ``state``, ``outcome``, ``cause`` and ``why`` tell
+    where the task stands. ``cancel``, ``pause`` and ``resume`` act on it.
+    """
+
+    __slots__ = ("__weakref__", "_execution")
+
+    def __init__(self, execution: Execution) -> None:
+        """Made by ``submit`` only."""
+        self._execution = execution
+
+    # What it is
+
+    @property
+    def ref(self) -> Ref:
+        """The identity of the present (or last) attempt."""
+        return self._execution.ref
+
+    @property
+    def id(self) -> str:
+        """The id the task was given, or a generated one."""
+        return self._execution.task.id
+
+    @property
+    def state(self) -> str:
+        """Where the task stands: QUEUED, READY, RUNNING, PAUSED, DISPOSING or DISPOSED."""
+        return self._execution.task.state
+
+    @property
+    def paused_from(self) -> str | None:
+        """The state that a PAUSED task goes back to: QUEUED, READY or RUNNING; None if it is not PAUSED."""
+        task = self._execution.task
+        return task.paused_from if task.state == TaskState.PAUSED else None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the task ended; None until it has."""
+        return self._execution.task.outcome if self._execution.done else None
+
+    @property
+    def cause(self) -> str | None:
+        """The code beside the outcome."""
+        return self._execution.task.cause if self._execution.done else None
+
+    @property
+    def usage(self) -> Usage | None:
+        """What a command or a process task uses with all its descendants, or has used in its last attempt.
+
+        None if nothing was measured: the task has not started, was very short, or shares the process of the program.
+        """
+        execution = self._execution
+        if execution.facts is not None:
+            return Usage.of(dict(execution.facts))
+        usage_now = execution.usage_now
+        return None if usage_now is None else usage_now()
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of a command that has ended, as a shell has it: 128 and its number if a signal ended it."""
+        return dict(self._execution.facts or ()).get("exit_code")
+
+    @property
+    def exit_signal(self) -> str | None:
+        """The name of the signal that ended a command, if one did."""
+        return dict(self._execution.facts or ()).get("exit_signal")
+
+    @property
+    def priority(self) -> int:
+        """The base priority."""
+        return self._execution.task.priority
+
+    @property
+    def devices(self) -> dict[str, list[str]]:
+        """The units that the present (or last) attempt has or had, by kind; empty before it starts."""
+        return {kind: list(names) for kind, names in self._execution.task.devices}
+
+    @property
+    def attempts(self) -> list[Ref]:
+        """The refs of all attempts so far, the present one last."""
+        execution = self._execution
+        tasks = (*execution.attempts, execution.task)
+        return [Ref(task.number, task.scope.key, execution.core.token) for task in tasks]
+
+    def done(self) -> bool:
+        """Return whether the final outcome is there."""
+        return self._execution.done
+
+    # Waiting for it
+
+    def result(self, timeout: Seconds | None = None) -> T:
+        """Wait for the task's result and return it; raise what the task raised, or why it has none.
+
+        A ``timeout`` (TimeoutError) ends the waiting only, not the task.
+        """
+        execution = self._execution
+        if not execution.done:
+            execution.wait(patience_s(timeout))
+        if execution.task.outcome is Outcome.SUCCESS:
+            return fetched(execution.value)  # type: ignore[no-any-return]
+        raise execution.failure()
+
+    def exception(self, timeout: Seconds | None = None) -> BaseException | None:
+        """Wait for the end and return the error that ``result`` would raise, or None."""
+        execution = self._execution
+        if not execution.done:
+            execution.wait(patience_s(timeout))
+        return None if execution.task.outcome is Outcome.SUCCESS else execution.failure()
+
+    def add_done_callback(self, fn: Callable[[Handle[T]], object]) -> None:
+        """Call ``fn(handle)`` when the final outcome is there; at once if it is. An error in it is logged."""
+        if getattr(fn, "__module__", None) == "asyncio.tasks":  # of `asyncio.wait`, which knows no other threads
+            fn = _OnLoop(fn, asyncio.get_running_loop())
+        self._execution.when_done(fn, self)
+
+    def remove_done_callback(self, fn: Callable[[Handle[T]], object]) -> int:
+        """Take back a function given to :meth:`add_done_callback`; return how often it was given and not called yet."""
+        return self._execution.forget_callback(fn)
+
+    def cancelled(self) -> bool:
+        """Return whether the task has ended as ``aborted``, because it was cancelled or something it depends on was."""
+        return self.outcome is Outcome.ABORTED
+
+    @property
+    def _condition(self) -> NoReturn:
+        """Refuse what `concurrent.futures.wait` and `as_completed` look for in a future of their own kind."""
+        raise TypeError(
+            "concurrent.futures takes futures, not handles: use whywait.wait, whywait.as_completed or handle.future()"
+        )
+
+    def future(self) -> Future[T]:
+        """Return a ``concurrent.futures.Future`` that follows this handle; cancelling it cancels the task."""
+        from whywait.runtime.follower import follow
+
+        return follow(self)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Wait on the running event loop."""
+        execution = self._execution
+        if not execution.done:
+            waiter = Awaited()
+            if execution.add_waiter(waiter):
+                blocking = Blocking((execution,))
+                try:
+                    if blocking.is_told:
+                        yield from blocking.over(waiter.future).__await__()
+                    else:
+                        yield from waiter.future
+                except BaseException as error:
+                    execution.remove_waiter(waiter)
+                    if execution.cancel_with_awaiter and isinstance(error, asyncio.CancelledError):
+                        self.cancel()
+                    raise
+        if isinstance(getattr(execution, "value", None), Elsewhere):
+            yield from asyncio.to_thread(self.result).__await__()  # the loop need not wait for it to come
+        return self.result()
+
+    # Acting on it
+
+    def cancel(self) -> None:
+        """End the task at once if it is pending, ask it to abort if it runs; idempotent."""
+        self._execution.core.cancel(self._execution)
+
+    def pause(self) -> None:
+        """Pause the task; a running one parks at its next checkpoint, or PauseTimeout is raised and it is cancelled."""
+        execution = self._execution
+        if execution.task.state == TaskState.RUNNING:
+            refuse_on_loop("pause() of a running task", "await handle.pause_async()")
+        waiter = Lock()
+        waiter.acquire()
+        if execution.core.pause(execution, waiter.release):
+            waiter.acquire()
+            self._check_paused()
+
+    async def pause_async(self) -> None:
+        """Pause the task without blocking the event loop."""
+        waiter = Awaited()
+        if self._execution.core.pause(self._execution, waiter.release):
+            await waiter.future
+            self._check_paused()
+
+    def resume(self) -> None:
+        """Bring a paused task back to where it was."""
+        self._execution.core.resume(self._execution)
+
+    def why(self) -> Why:
+        """Return why the task waits, what it does, or how its wait divided."""
+        return self._execution.core.why(self._execution)
+
+    def stream(self, name: str = DEFAULT, *, past: bool = True) -> Reader:
+        """Return a reader of one of the task's streams, for ``for`` and ``async for``.
+
+        It begins with the oldest chunk that is still there, or with the next one if not ``past``. A failure or an
+        abort of the task is raised when what came before it has been read.
+        """
+        return Reader(self, self._execution.core.stream_of(self._execution, name), past=past)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other one is a handle of the same task."""
+        return isinstance(other, Handle) and other._execution is self._execution
+
+    def __hash__(self) -> int:
+        """Return a number that handles of the same task share."""
+        return hash(self._execution)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: a handle leads to a task of this process."""
+        raise TypeError(
+            f"{self!r} cannot be pickled: give it to submit() as an argument, or in a list, dict or dataclass there, "
+            "and the task gets the result"
+        )
+
+    def __repr__(self) -> str:
+        """Show id and state."""
+        return f"<Handle {self._execution.task.scope.key}/{self._execution.task.label} {self.outcome or self.state}>"
+
+    def _repr_html_(self) -> str:
+        """Return a line for a notebook: the id, where the task stands, and the first reason if it waits."""
+        from whywait.observe.html import handle_html
+
+        return handle_html(self._execution.task.label, self.why())
+
+    def _check_paused(self) -> None:
+        task = self._execution.task
+        if task.cause == Cause.PAUSE_TIMEOUT or (task.abort or ("", ""))[1] == Cause.PAUSE_TIMEOUT:
+            limit_s = self._execution.core.pause_timeout_s
+            raise PauseTimeout(
+                f"task {task.label} reached no checkpoint within {limit_s:g} s (pause_timeout): it is cancelled"
+            )
+
+
+class _OnLoop:
+    """A done callback that is called on an event loop, whichever thread the task ends in."""
+
+    __slots__ = ("fn", "loop")
+
+    def __init__(self, fn: Callable[[Any], object], loop: asyncio.AbstractEventLoop) -> None:
+        self.fn = fn
+        self.loop = loop
+
+    def __call__(self, handle: Handle[Any]) -> None:
+        call_on(self.loop, self.fn, handle)
+
+    def __eq__(self, other: object) -> bool:
+        return other == self.fn or (isinstance(other, _OnLoop) and other.fn == self.fn)
+
+    __hash__ = None  # type: ignore[assignment] # compared only
+
+
+execution_of: Final[Callable[[Handle[Any]], Execution]] = attrgetter("_execution")  # for the runtime only

@@ -1,0 +1,119 @@
+"""The journal: remembers the latest events and passes them on, in order, to subscribers."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Final, TypeVar
+
+from whywait.kernel.events import Event, RawEvent
+from whywait.support.logger import Log
+from whywait.support.raised import loggable
+
+Listener = TypeVar("Listener", bound=Callable[..., object])
+
+_WAITING: Final = 100_000
+
+
+class Events(list[Event]):
+    """Events in order, and how many before them were forgotten: ``skipped`` is 0 if nothing is missing."""
+
+    def __init__(self, raw: Iterable[RawEvent] = (), skipped: int = 0) -> None:
+        """Give names to raw events before which ``skipped`` others are missing."""
+        super().__init__(map(Event.of, raw))
+        self.skipped = skipped
+
+
+class Journal:
+    """A ring of the latest events; they come in under the authority's lock and go out without it."""
+
+    def __init__(self, size: int, emit_to: Callable[[Callable[[RawEvent], None]], None], log: Log) -> None:
+        """Remember up to ``size`` events; ``emit_to`` tells their source where to put them."""
+        self._ring: deque[RawEvent] = deque(maxlen=size)
+        self._subscribers: list[Callable[[Event], object]] = []
+        self._taps: list[Callable[[RawEvent], object]] = []
+        self._log = log
+        self._guard = threading.Lock()
+        self._deliverer: object = None  # what stands for the call that passes events on
+        self._last_delivered = 0
+        # A subscriber that is too slow costs neither memory nor time: what it missed shows in the seq, and in the log.
+        self.undelivered: deque[RawEvent] = deque(maxlen=max(size, _WAITING))
+        self._emit_to = emit_to
+        emit_to(self._ring.append)  # as long as nothing listens, an event costs no more than this
+
+    def since(self, seq: int, last_seq: int, limit: int | None = None) -> tuple[list[RawEvent], int]:
+        """Return up to ``limit`` remembered events with a seq above this one, oldest first, and how many are forgotten.
+
+        ``last_seq`` is the seq of the latest event, remembered or not.
+        """
+        ring = self._ring
+        if not ring:
+            return [], max(0, last_seq - seq)
+        skipped = max(0, ring[0][0] - seq - 1)
+        newer = min(len(ring), max(0, ring[-1][0] - seq))  # no seq is missing in between
+        known = len(ring) - newer
+        if known < newer:
+            return list(islice(ring, known, None if limit is None else known + limit)), skipped
+        latest = list(islice(reversed(ring), newer))  # from the end: fast for a reader that lacks only the last few
+        latest.reverse()
+        return latest[:limit], skipped
+
+    def subscribe(self, fn: Callable[[Event], object]) -> Callable[[], None]:
+        """Pass every event from now on to ``fn``; return a function that ends it."""
+        if not self._subscribers:
+            self._last_delivered = self._ring[-1][0] if self._ring else 0
+        return self._add(self._subscribers, fn)
+
+    def tap(self, fn: Callable[[RawEvent], object]) -> Callable[[], None]:
+        """Pass every raw event to ``fn`` the moment it comes, in the thread and context that caused it.
+
+        ``fn`` runs under the authority's lock: it has to be quick and must not raise.
+        """
+        return self._add(self._taps, fn)
+
+    def _add(self, to: list[Listener], fn: Listener) -> Callable[[], None]:
+        to.append(fn)
+        self._emit_to(self._remember)
+
+        def end() -> None:
+            if fn in to:
+                to.remove(fn)
+                if not self._subscribers and not self._taps:
+                    self._emit_to(self._ring.append)
+
+        return end
+
+    def _remember(self, raw: RawEvent) -> None:
+        self._ring.append(raw)
+        for fn in self._taps:
+            fn(raw)
+        if self._subscribers:
+            self.undelivered.append(raw)
+
+    def deliver(self) -> None:
+        """Pass on what has come in, in order; one thread at a time, a second one leaves it to the first."""
+        me = object()
+        while self.undelivered:
+            try:
+                with self._guard:
+                    if self._deliverer is not None:
+                        return
+                    self._deliverer = me
+                while self.undelivered:
+                    self._pass_on(Event.of(self.undelivered.popleft()))
+            finally:
+                if self._deliverer is me:  # no call stands before this: no signal comes between
+                    self._deliverer = None
+
+    def _pass_on(self, event: Event) -> None:
+        missed = event.seq - self._last_delivered - 1
+        self._last_delivered = event.seq
+        if missed > 0:
+            self._log.warning("%d events up to %d were not delivered: a subscriber is too slow", missed, event.seq)
+        for fn in list(self._subscribers):
+            try:
+                fn(event)
+            except Exception as error:  # noqa: BLE001 - a subscriber has no say in scheduling
+                self._log.error("an event subscriber failed", exc_info=loggable(error))

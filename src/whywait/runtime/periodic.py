@@ -1,0 +1,211 @@
+"""Periodic tasks in real time: the handle of a periodic, and the executions of its iterations.
+
+The kernel decides about ticks; here are only the things that user code sees of them.
+"""
+
+from __future__ import annotations
+
+import os
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from whywait.engines.base import Ended
+from whywait.errors import ConfigError
+from whywait.kernel.durations import Seconds
+from whywait.kernel.model import Ref
+from whywait.kernel.periodic import Overlap
+from whywait.kernel.periodic import Periodic as KernelPeriodic
+from whywait.runtime.core import ScopeRecord
+from whywait.runtime.execution import Execution
+from whywait.runtime.services import CoreServices
+from whywait.runtime.settings import duration_ns
+from whywait.runtime.submission import BodyOptions, prepare
+from whywait.support.raised import with_message
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+
+class Iteration(Execution):
+    """One iteration of a periodic."""
+
+    __slots__ = ("periodic_id", "told")
+
+    periodic_id: str | None  # as it was given
+    told: str
+
+    @property
+    def given_name(self) -> str | None:
+        """The id that its periodic was given."""
+        return self.periodic_id
+
+    def failed(self, error: BaseException) -> Ended:
+        """Keep what the body raised, and its text: that is the user's to make, so it is not made under the lock."""
+        self.told = with_message(error)
+        return super().failed(error)
+
+    def note_failure(self) -> None:
+        """Make the error final, and say it in the status of the periodic."""
+        super().note_failure()
+        periodic = self.task.periodic
+        if periodic is not None and self.error is not None:
+            periodic.last_error = getattr(self, "told", None) or type(self.error).__name__
+
+
+class PeriodicOptions(BodyOptions, total=False):
+    """What a periodic may set; what is left out of the options of its tasks is inherited from its scope.
+
+    ``overlap`` says what happens to a tick while the last iteration is still there: ``"skip"`` it (default),
+    ``"queue"`` one, or run up to ``max_parallel`` in ``"parallel"``. ``jitter`` (0 to 0.3 of the interval) moves
+    single ticks, never the grid. After ``disable_after`` failures in a row the periodic switches itself off. Its tasks
+    take no slot, so that they run beside all others, unless ``slot`` is True.
+    """
+
+    overlap: Overlap
+    max_parallel: int
+    jitter: float
+    enabled: bool
+    immediately: bool
+    disable_after: int | None
+
+
+_OWN: Final = tuple(key for key in PeriodicOptions.__annotations__ if key not in BodyOptions.__annotations__)
+
+
+def add_periodic(
+    core: CoreServices,
+    record: ScopeRecord,
+    prototype: Execution,
+    every: Seconds,
+    name: str | None,
+    options: PeriodicOptions,
+) -> Periodic:
+    """Add a periodic; its iterations are copies of an execution that is never submitted itself."""
+    own: dict[str, Any] = {key: value for key, value in options.items() if key in _OWN}
+    of_tasks: Any = {"slot": False, **{key: value for key, value in options.items() if key not in _OWN}}
+    if isinstance(name, str):
+        of_tasks["id"] = name
+    asked = prepare(core, record, prototype, of_tasks, "a periodic", ("every", *_OWN))
+    kernel_scope, _, priority, demand, after, after_ended, policy, slot = asked
+    if after or after_ended:
+        raise ConfigError(
+            "a periodic has no dependencies and takes no handle as argument: its tasks start by the clock"
+        )
+    interval_ns = duration_ns("every", every)
+    periodic = core.command(
+        lambda now: core.kernel.add_periodic(
+            now,
+            kernel_scope,
+            interval_ns,
+            name,
+            priority=priority,
+            demand=demand,
+            policy=policy,
+            slot=slot,
+            make_task=lambda: _iteration(prototype, name),
+            **own,
+        )
+    )
+    return Periodic(core, periodic)
+
+
+def _iteration(prototype: Execution, name: str | None) -> Iteration:
+    """Return the task that the kernel makes of a tick."""
+    assert prototype.context is not None, "it was copied from the caller"
+    context = prototype.context.copy()  # iterations may overlap, and do not see what others set there
+    iteration = Iteration(prototype.core, prototype.fn, prototype.args, context, prototype.engine)
+    iteration.periodic_id = name
+    if prototype.kwargs is not None:
+        iteration.kwargs = prototype.kwargs
+    return iteration
+
+
+class PeriodicStatus(NamedTuple):
+    """Where a periodic stands: the state of this run, which is never stored."""
+
+    runtime_id: str  # another one in every run
+    id: str  # scope/id, as ``authority.set_periodic_enabled`` takes it
+    task_ref: Ref | None  # of the iteration that started last
+    enabled: bool
+    interval_ms: float
+    last_run_at: datetime | None  # by the wall clock, in local time
+    running_since: datetime | None  # when the oldest iteration that runs has started; None: none runs
+    next_run_at: datetime | None
+    run_count: int
+    skipped: int  # ticks that were dropped
+    missed: int  # ticks that a stall swallowed
+    consecutive_failures: int
+    last_error: str | None
+    overlap: Overlap
+    priority: int
+    slot: bool
+
+
+def _now() -> datetime:
+    from datetime import datetime
+
+    return datetime.now().astimezone()
+
+
+def _microseconds(count: float) -> timedelta:
+    from datetime import timedelta
+
+    return timedelta(microseconds=count)
+
+
+class Periodic:
+    """A periodic task of a scope, for the life of that scope."""
+
+    __slots__ = ("_core", "_periodic", "runtime_id")
+
+    runtime_id: str  # another one in every run
+
+    def __init__(self, core: CoreServices, periodic: KernelPeriodic) -> None:
+        """Made by ``Scope.periodic`` only."""
+        self._core = core
+        self._periodic = periodic
+        self.runtime_id = os.urandom(8).hex()
+
+    @property
+    def id(self) -> str:
+        """The id it was given, or a generated one; unique in its scope."""
+        return self._periodic.name
+
+    @property
+    def enabled(self) -> bool:
+        """Whether ticks come."""
+        return self._periodic.enabled
+
+    @property
+    def ref(self) -> Ref | None:
+        """The identity of the iteration that started last."""
+        periodic = self._periodic
+        if periodic.last_number is None:
+            return None
+        return Ref(periodic.last_number, periodic.scope.key, self._core.token)
+
+    def status(self) -> PeriodicStatus:
+        """Return where it stands now."""
+        from whywait.kernel.snapshot import periodic_view
+
+        with self._core.lock:
+            told = periodic_view(self._periodic)._asdict()
+            now_ns, now = monotonic_ns(), _now()
+        for name in ("last_run_at", "running_since", "next_run_at"):
+            at_ns = told[name]
+            told[name] = None if at_ns is None else now + _microseconds((at_ns - now_ns) / 1000)
+        return PeriodicStatus(**{**told, "runtime_id": self.runtime_id, "task_ref": self.ref})
+
+    def set_enabled(self, enabled: bool, *, immediately: bool = False) -> None:  # noqa: FBT001 - the setting itself
+        """Switch it on (from its next tick, or now if ``immediately``) or off; from any thread."""
+        core = self._core
+        core.command(
+            lambda now: core.kernel.set_periodic_enabled(now, self._periodic, enabled, immediately=immediately)
+        )
+
+    def __repr__(self) -> str:
+        """Show what it is and when it ticks next."""
+        with self._core.lock:
+            name, at_ns = f"{self._periodic.scope.key}/{self.id}", self._periodic.status()["next_run_at"]
+        told = "off" if at_ns is None else f"next in {(at_ns - monotonic_ns()) / 1e9:.3f} s"
+        return f"<Periodic {name} {told}>"

@@ -1,0 +1,504 @@
+"""Scope: an execution namespace; leaving or disposing it ends everything inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextvars import Context, copy_context
+from operator import attrgetter
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, overload
+
+from whywait.engines.base import Engine
+from whywait.engines.registry import EngineName
+from whywait.errors import ConfigError, DisposeIncomplete, UnknownScope
+from whywait.kernel.durations import Seconds, in_seconds
+from whywait.kernel.limits import Budget, Limits, OnError, Overflow, Retry, WhenBlocked, WhenBusy
+from whywait.kernel.model import Submission
+from whywait.kernel.state import OPEN_SCOPE_STATES, ScopeState
+from whywait.runtime.blocking import Blocking
+from whywait.runtime.chunks import map_calls
+from whywait.runtime.core import ScopeRecord
+from whywait.runtime.execution import Execution
+from whywait.runtime.handle import Handle
+from whywait.runtime.lazy import Lazy
+from whywait.runtime.leaving import LOOK_S, Leaving, kill_s
+from whywait.runtime.periodic import Periodic, PeriodicOptions, add_periodic
+from whywait.runtime.services import CoreServices
+from whywait.runtime.settings import UNSET
+from whywait.runtime.submission import Call, TaskOptions, await_handles, changed, prepare
+from whywait.support.lazy import asyncio
+from whywait.support.waiters import refuse_on_loop
+
+if TYPE_CHECKING:
+    from whywait.kernel.snapshot import Snapshot
+
+T = TypeVar("T")
+
+CO_COROUTINE: Final = 0x80  # of the flags of a function's code, as `inspect` has it, which takes long to load
+EMPTY: Final = Context()  # for all submissions with no variable set: an object less for the collector with each task
+
+
+class ScopeOptions(TypedDict, total=False):
+    """What a scope may set for itself; what is left out is inherited, None means explicitly none.
+
+    There is always an engine and a grace: None leaves them as they are around the scope.
+    """
+
+    slots: int | None
+    max_spawn: int | None
+    on_error: OnError
+    queue_limit: int | None
+    overflow: Overflow
+    when_busy: WhenBusy
+    when_blocked: WhenBlocked
+    max_wait: Seconds | None
+    retry: int | Retry
+    timeout: Seconds | None
+    engine: EngineName | Engine | None
+    grace: Seconds | None
+    mount: bool
+
+
+class OpenScope:
+    """A scope as the runtime knows it: its tasks, and the ways it ends."""
+
+    def __init__(self, core: CoreServices, record: ScopeRecord) -> None:
+        """Act on a scope of a core."""
+        self.core = core
+        self.record = record
+        self.kernel_scope = record.kernel_scope
+
+    @property
+    def _called(self) -> str:
+        """What messages call it."""
+        key = self.kernel_scope.key
+        return f"scope {key!r}" if key else "the authority"
+
+    def engine_for(self, fn: Callable[..., Any], options: Mapping[str, Any]) -> Engine:
+        """Return the engine for a function; options that name another one come after this."""
+        code = getattr(fn, "__code__", None)
+        record = self.record
+        if code is None:
+            return self.core.engines.choose(record.engine, fn, named=options.get("engine") is not None)
+        if not code.co_flags & CO_COROUTINE:
+            return record.engine.here()
+        if record.coroutine_engine is None:
+            default = record.engine
+            record.coroutine_engine = default if default.runs_coroutines else self.core.engines.get("asyncio")
+        return record.coroutine_engine.here()
+
+    # Its end
+
+    def wait(self) -> None:
+        """Wait until only iterations of periodics are left, here and below."""
+        with Blocking(self._last()):
+            for condition in self._waiting():
+                self.core.wait_until(condition, LOOK_S, "wait()", "await scope.wait_async()")
+
+    def done_within(self, timeout_s: float) -> bool:
+        """Do the same for so long at most; return whether that was in time."""
+        return self.core.wait_until(self._is_done, timeout_s, "wait()", "await scope.wait_async()")
+
+    async def wait_async(self) -> None:
+        """Wait without blocking the event loop."""
+        await Blocking(self._last()).over(self._until(self._waiting()))
+
+    def leave(self) -> None:
+        """Wait for all tasks, then stop the periodics and wait for iterations in flight; not for what is overdue."""
+        with Blocking(self._last()):
+            for condition in self._leaving():
+                self.core.wait_until(condition, LOOK_S, "leaving a block", "async with")
+
+    async def leave_async(self) -> None:
+        """Do the same without blocking the event loop."""
+        await Blocking(self._last()).over(self._until(self._leaving()))
+
+    async def _until(self, conditions: Iterator[Callable[[], bool]]) -> None:
+        for condition in conditions:
+            await self.core.wait_until_async(condition, LOOK_S)
+
+    def _last(self) -> list[Execution]:
+        """Return the task of the scope, or of one below, that was submitted last; what waits for all waits for it."""
+        with self.core.lock:
+            last = [next(reversed(each.tasks.values()), None) for each in self.kernel_scope.subtree()]
+        tasks = [task for task in last if task is not None and task.periodic is None]
+        return [max(tasks, key=attrgetter("number")).job] if tasks else []
+
+    def dispose(self, grace: Seconds | None) -> None:
+        """End everything inside; raise DisposeIncomplete, naming them, if bodies still run after ``grace``."""
+        instead = "await scope.dispose_async()"
+        if self._anything_running():
+            refuse_on_loop("dispose()", instead)
+        wait_s = self._begin_disposal(grace)
+        self._disposed(in_time=self.core.wait_until(self._is_gone, wait_s, "dispose()", instead))
+        self.core.close_lazies()
+
+    async def dispose_async(self, grace: Seconds | None) -> None:
+        """Do the same without blocking the event loop."""
+        wait_s = self._begin_disposal(grace)
+        self._disposed(in_time=await self.core.wait_until_async(self._is_gone, wait_s))
+        if self.core.lazies:
+            await asyncio.to_thread(self.core.close_lazies)
+
+    def raise_errors(self, error: BaseException | None, incomplete: DisposeIncomplete | None = None) -> None:
+        """Raise what the tasks of the scope have failed with, if a failure ends it; and that bodies still run."""
+        errors = self.record.errors
+        if errors:
+            cause = None if error in errors else error
+            told = errors if incomplete is None else [*errors, incomplete]
+            raise BaseExceptionGroup(f"tasks of {self._called} failed", told) from cause
+        if incomplete is not None:
+            raise incomplete
+
+    def html(self, title: str, link: str | None = None) -> str:
+        """Return a picture of the scope for a notebook; ``link`` leads to more."""
+        from whywait.observe.html import IN_SHORT, run_html
+
+        return run_html(title, self.core.snapshot(self.kernel_scope, IN_SHORT), link)
+
+    def is_empty(self) -> bool:
+        """Return whether no task is left here or below; under the lock."""
+        return not any(scope.tasks for scope in self.kernel_scope.subtree())
+
+    def _begin_disposal(self, grace: Seconds | None) -> float:
+        """Ask everything inside to end; return how many seconds it has."""
+        core, record = self.core, self.record
+        if grace is not None:
+            record.grace_s = in_seconds("grace", grace)
+            with core.lock:
+                below = [core.scopes.get(each.key) for each in self.kernel_scope.subtree()]
+            for each in below:
+                if each is not None:
+                    each.grace_s = record.grace_s
+        core.command(lambda now: core.kernel.dispose(now, self.kernel_scope))
+        with core.lock:
+            running = [task.job for task in core.kernel.running.values() if self.kernel_scope in task.scope.chain]
+            return record.grace_s + max((kill_s(core, job) for job in running), default=0.0)
+
+    def _waiting(self) -> Iterator[Callable[[], bool]]:
+        """Yield what to wait for next, :data:`LOOK_S` at most."""
+        what = f"wait() of {self._called}"
+        return Leaving(self.core, self.kernel_scope, what).until(self._is_done, gives_up=False)
+
+    def _leaving(self) -> Iterator[Callable[[], bool]]:
+        """Yield what to wait for next, :data:`LOOK_S` at most; between tasks and iterations, stop the periodics."""
+        leaving = Leaving(self.core, self.kernel_scope, f"leaving {self._called}")
+        yield from leaving.until(self._is_done)
+        self._stop_periodics()
+        yield from leaving.for_iterations(self.record.grace_s).until(self.is_empty)
+
+    def _disposed(self, *, in_time: bool) -> None:
+        if not in_time:
+            with self.core.lock:
+                names = [task.label for each in self.kernel_scope.subtree() for task in each.tasks.values()]
+            if names:
+                self.core.close_lazies_later(self._is_gone)
+                raise DisposeIncomplete(
+                    f"{self._called} stays DISPOSING: {', '.join(names[:10])} still running "
+                    f"{self.record.grace_s:g} s after the abort signal",
+                    names,
+                )
+        self.core.forget_scopes()
+
+    def _anything_running(self) -> bool:
+        with self.core.lock:
+            return any(self.kernel_scope in task.scope.chain for task in self.core.kernel.running.values())
+
+    def _stop_periodics(self) -> None:
+        kernel = self.core.kernel
+
+        def act(now: int) -> None:
+            for scope in self.kernel_scope.subtree():
+                if scope.state in (*OPEN_SCOPE_STATES, ScopeState.SUSPENDED):
+                    for periodic in scope.periodics.values():
+                        kernel.set_periodic_enabled(now, periodic, enabled=False)
+
+        self.core.command(act)
+
+    def _is_done(self) -> bool:
+        return not any(len(scope.tasks) > scope.triggers for scope in self.kernel_scope.subtree())
+
+    def _is_gone(self) -> bool:
+        return self.kernel_scope.state == ScopeState.DISPOSED
+
+
+class Submitter:
+    """Where tasks are submitted: a scope, or an authority, which submits to its default scope."""
+
+    _open: OpenScope
+
+    @overload
+    def submit(
+        self,
+        fn: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *args: Any,  # noqa: ANN401 - the function's own
+        **options: Unpack[TaskOptions],
+    ) -> Handle[T]: ...
+
+    @overload
+    def submit(self, fn: Callable[..., T], /, *args: Any, **options: Unpack[TaskOptions]) -> Handle[T]: ...  # noqa: ANN401 - as above
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Unpack[TaskOptions]) -> Handle[Any]:
+        """Submit a task; a refusal raises and leaves nothing behind.
+
+        The keywords are those of :class:`TaskOptions`; the function's own go into ``kwargs``.
+        Handles among ``args`` and ``kwargs`` are dependencies and are replaced by their results.
+        """
+        scope = self._open
+        core = scope.core
+        try:
+            plain = not fn.__code__.co_flags & CO_COROUTINE
+        except AttributeError:
+            plain = False
+        engine = (scope.record.plain_engine if plain else None) or scope.engine_for(fn, options)
+        execution = Execution(core, fn, args, copy_context() or EMPTY, engine)
+        if options:
+            core.admit(execution, *prepare(core, scope.record, execution, options))
+        elif args:
+            core.admit(execution, scope.kernel_scope, after=await_handles(core, scope.record, execution))
+        else:
+            core.admit(execution, scope.kernel_scope)
+        return Handle(execution)
+
+    def submit_many(self, calls: Iterable[Call | Callable[..., Any]]) -> list[Handle[Any]]:
+        """Submit a batch, all or nothing: all are taken in before any starts, so priority decides which go first.
+
+        Tasks may name each other in ``after`` in any order. A call goes to its ``scope``, if it has one: to any scope
+        of an authority, or to a scope inside this one.
+        """
+        core = self._open.core
+        executions: list[Execution] = []
+        requests = []
+        for index, each in enumerate(calls):
+            fn, args, options, where = each if isinstance(each, Call) else Call(each)
+            options = options or {}
+            try:
+                scope = self._open if where is None else self._open_for(where)
+                execution = Execution(core, fn, args, copy_context() or EMPTY, scope.engine_for(fn, options))
+                requests.append(Submission(*prepare(core, scope.record, execution, {**options}), execution))
+            except (ConfigError, TypeError, UnknownScope) as error:
+                name = options.get("id") or f"number {index} of the batch"
+                raise ConfigError(f"task {name}: {error}") from None
+            executions.append(execution)
+        core.command(lambda now: core.kernel.submit_many(now, requests), executions)
+        return [Handle(execution) for execution in executions]
+
+    def _open_for(self, where: Any) -> OpenScope:  # noqa: ANN401 - checked here
+        """Return the scope to which a call of a batch goes."""
+        core = self._open.core
+        if isinstance(where, str):
+            where = core.find_scope(where).scope
+        found = open_of(where) if isinstance(where, Scope) else None
+        if found is None or found.core is not core:
+            raise ConfigError(f"scope {where!r} is not allowed: use a scope of this authority or its key")
+        if isinstance(self, Scope) and self._open.kernel_scope not in found.kernel_scope.chain:
+            inside = f"inside scope {self.key!r}"
+            raise ConfigError(f"scope {where.key!r} is not {inside}: submit the batch to the authority")
+        return found
+
+    @overload
+    def map(
+        self,
+        fn: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *iterables: Iterable[Any],
+        chunksize: int = 1,
+        **options: Unpack[TaskOptions],
+    ) -> Iterator[T]: ...
+
+    @overload
+    def map(
+        self, fn: Callable[..., T], /, *iterables: Iterable[Any], chunksize: int = 1, **options: Unpack[TaskOptions]
+    ) -> Iterator[T]: ...
+
+    def map(
+        self, fn: Callable[..., Any], /, *iterables: Iterable[Any], chunksize: int = 1, **options: Unpack[TaskOptions]
+    ) -> Iterator[Any]:
+        """Call ``fn`` with the items of the iterables, in parallel; return an iterator over the results, in order.
+
+        All items are taken, and all tasks submitted, at once; the shortest iterable ends them. ``chunksize`` calls
+        make up one task and run one after another in it, also those of a coroutine function. A call that raises
+        fails its chunk: none of the chunk's results is yielded, and a retry begins the chunk anew. When the iterator
+        ends early, by an error or because it is dropped after the first result, tasks that have not started are
+        cancelled. The keywords are those of :class:`TaskOptions` without ``id`` and hold for each task. Handles
+        among the items are dependencies of their task and are replaced by their results, as in ``submit``.
+        """
+        return map_calls(self.submit, fn, iterables, chunksize, options)
+
+
+class Scope(Submitter):
+    """An execution namespace with a lifecycle; the gate that all its tasks pass.
+
+    To run something: ``submit``, ``map``, ``submit_many``, ``periodic``, in it or in a ``scope`` inside.
+    To hold what is pending: ``suspend`` and ``resume``. To end: leave the ``with`` block, or ``dispose``.
+    """
+
+    def __init__(self, inside: OpenScope) -> None:
+        """Made by ``Authority.scope`` or ``Scope.scope`` only."""
+        self._open = inside
+        inside.record.scope = self
+
+    def _repr_html_(self) -> str:
+        """Return a picture for a notebook: what runs, what waits, how full the slots are."""
+        return self._open.html(f"scope {self.key}")
+
+    @property
+    def key(self) -> str:
+        """The name of the scope, unique among living ones."""
+        return self._open.kernel_scope.key
+
+    @property
+    def state(self) -> str:
+        """Where the scope stands: INIT, ATTACHED, RUNNING, SUSPENDED, DISPOSING or DISPOSED."""
+        return self._open.kernel_scope.state
+
+    def periodic(
+        self,
+        fn: Callable[..., Any],
+        /,
+        *args: Any,  # noqa: ANN401 - the function's own
+        every: Seconds,
+        id: str | None = None,
+        **options: Unpack[PeriodicOptions],
+    ) -> Periodic:
+        """Call ``fn(*args)`` at a fixed rate for the life of this scope; each time as an ordinary task.
+
+        The keywords are those of :class:`PeriodicOptions`; the function's own go into ``kwargs``.
+        """
+        scope = self._open
+        prototype = Execution(scope.core, fn, args, copy_context(), scope.engine_for(fn, options))
+        return add_periodic(scope.core, scope.record, prototype, every, id, options)
+
+    def scope(self, key: str, **options: Unpack[ScopeOptions]) -> Scope:
+        """Open a scope inside this one; disposing this one disposes it first."""
+        return open_scope(self._open.core, self._open.record, key, options)
+
+    def mount(self) -> None:
+        """Let a scope that was opened with ``mount=False`` accept tasks."""
+        core = self._open.core
+        core.command(lambda now: core.kernel.mount(now, self._open.kernel_scope))
+
+    def lazy(self, make: Callable[[], T], close: Callable[[T], object] | None = None) -> Lazy[T]:
+        """Return a resource that this scope owns, to be handed to ``submit`` as an argument of its own.
+
+        ``make()`` is called once, by the first running task that is handed it, in that task's slot and budget; all
+        tasks get the same value. If it fails, so does that task, and the next one tries again. ``close(value)`` is
+        called when the scope is disposed, after the last body. For tasks of this scope and of scopes inside it.
+
+        Worker processes share nothing: with ``engine="process"`` each of them makes a value of its own, and closes it
+        when the process ends. Those that hold it end with the scope.
+        """
+        return Lazy(self._open.kernel_scope, make, close, self._open.core.lazy_made)
+
+    def suspend(self) -> None:
+        """Keep everything pending here and below from starting; what runs goes on."""
+        core = self._open.core
+        core.command(lambda now: core.kernel.suspend(now, self._open.kernel_scope))
+
+    def resume(self) -> None:
+        """Lift a suspension."""
+        core = self._open.core
+        core.command(lambda now: core.kernel.resume_scope(now, self._open.kernel_scope))
+
+    def snapshot(self) -> Snapshot:
+        """Return an immutable picture of this scope and what is below it."""
+        return self._open.core.snapshot(self._open.kernel_scope)
+
+    def wait(self) -> None:
+        """Wait until nothing is left to run here or below but iterations of periodics."""
+        self._open.wait()
+
+    async def wait_async(self) -> None:
+        """Do the same without blocking the event loop."""
+        await self._open.wait_async()
+
+    def dispose(self, grace: Seconds | None = None) -> None:
+        """End everything inside; raise DisposeIncomplete, naming them, if bodies still run after ``grace``."""
+        self._open.dispose(grace)
+
+    async def dispose_async(self, grace: Seconds | None = None) -> None:
+        """Do the same without blocking the event loop."""
+        await self._open.dispose_async(grace)
+
+    def __enter__(self) -> Self:
+        """Use as a block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Leave normally: wait for all tasks, then dispose. Leave by an exception: dispose."""
+        try:
+            if kind is None:
+                self._open.leave()
+        finally:  # the wait may be broken off, by Ctrl-C for one
+            try:
+                self.dispose()
+            except DisposeIncomplete as incomplete:
+                self._open.raise_errors(error, incomplete)
+        self._open.raise_errors(error)
+
+    async def __aenter__(self) -> Self:
+        """Use as an async block."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Leave like a plain block, without blocking the event loop."""
+        try:
+            if kind is None:
+                await self._open.leave_async()
+        finally:  # the wait may be cancelled
+            try:
+                await self.dispose_async()
+            except DisposeIncomplete as incomplete:
+                self._open.raise_errors(error, incomplete)
+        self._open.raise_errors(error)
+
+    def __repr__(self) -> str:
+        """Show key and state."""
+        return f"<Scope {self.key!r} {self.state}>"
+
+
+open_of: Final[Callable[[Scope], OpenScope]] = attrgetter("_open")  # for what stands around the runtime
+
+
+def open_scope(
+    core: CoreServices, around: ScopeRecord, key: str, options: ScopeOptions, budget: Budget | None = None
+) -> Scope:
+    """Open a scope inside another one, or inside the root of the authority; with ``budget`` it has one of its own."""
+    unknown = options.keys() - ScopeOptions.__annotations__.keys()
+    if unknown:
+        raise ConfigError(f"unknown scope options {sorted(unknown)}: use {', '.join(ScopeOptions.__annotations__)}")
+    above = around.kernel_scope
+    limits = Limits(
+        slots=options.get("slots"),
+        queue_limit=options.get("queue_limit"),
+        overflow=options.get("overflow", above.limits.overflow),
+        when_busy=options.get("when_busy", above.limits.when_busy),
+        when_blocked=options.get("when_blocked", above.limits.when_blocked),
+        max_spawn=options.get("max_spawn"),
+        on_error=options.get("on_error", "continue"),
+    )
+    policy = changed(
+        above.policy, options.get("timeout", UNSET), options.get("retry", UNSET), options.get("max_wait", UNSET)
+    )
+    wanted, grace, mount = options.get("engine"), options.get("grace"), options.get("mount", True)
+    if not isinstance(mount, bool):
+        raise ConfigError(f"mount {mount!r} is not allowed: use True or False")
+    engine = core.engines.get(wanted) if wanted is not None else around.engine
+    grace_s = in_seconds("grace", grace) if grace is not None else around.grace_s
+
+    def act(now: int) -> Scope:  # last of all: a refusal before leaves nothing behind
+        opened = core.kernel.open_scope(now, key, above, limits, policy, budget=budget, mount=mount)
+        record = ScopeRecord(opened, engine, grace_s)
+        scope = Scope(OpenScope(core, record))
+        core.scopes[key] = record  # under the lock, and whole: other threads look through them
+        return scope
+
+    return core.command(act)
+
+
+inside_of: Final[Callable[[Scope], OpenScope]] = attrgetter("_open")  # for the runtime only

@@ -1,0 +1,260 @@
+"""What ``submit`` takes: from the arguments as the user wrote them to what the kernel takes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypedDict
+
+from whywait.engines.base import Engine
+from whywait.engines.registry import EngineName
+from whywait.errors import ConfigError, ForeignRef, UnknownTask
+from whywait.kernel.durations import Seconds
+from whywait.kernel.limits import Demand, Policy, Priority, Retry, make_demand
+from whywait.kernel.model import Ref, Task
+from whywait.kernel.model import Scope as KernelScope
+from whywait.runtime.core import ScopeRecord
+from whywait.runtime.execution import Execution
+from whywait.runtime.handle import Handle, execution_of
+from whywait.runtime.lazy import Lazy, check_use
+from whywait.runtime.remember import history_name, learned_ram
+from whywait.runtime.services import CoreServices
+from whywait.runtime.settings import UNSET, Size, Unset, as_retry, optional_ns, size
+from whywait.support.learned import as_learned
+from whywait.support.nested import nest_of
+
+
+class BodyOptions(TypedDict, total=False):
+    """What may be said of a body, whether it runs once or again and again."""
+
+    kwargs: Mapping[str, Any] | None
+    priority: int | str
+    cpu: int
+    ram: Size
+    vram: Size
+    gpu: int
+    devices: Mapping[str, int] | None
+    resources: Mapping[str, Size] | None
+    timeout: Seconds | None
+    retry: int | Retry
+    max_wait: Seconds | None
+    engine: EngineName | Engine | None
+    slot: bool  # whether it takes a slot while it runs; True for tasks, False for periodics
+
+
+class TaskOptions(BodyOptions, total=False):
+    """What a task may set for itself; what is left out is inherited from its scope."""
+
+    id: str | None
+    after: Iterable[Any]
+    after_ended: Iterable[Any]
+    cancel_with_awaiter: bool  # a coroutine that awaits the handle and is cancelled cancels the task
+
+
+class Call(NamedTuple):
+    """One task of a batch for ``submit_many``; ``scope`` is where it goes, if not to where the batch is submitted."""
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    options: TaskOptions | None = None
+    scope: Any = None  # a Scope, or the key of one
+
+
+_OPTIONS: Final = TaskOptions.__annotations__.keys()
+_OF_POLICY: Final = frozenset(("timeout", "retry", "max_wait"))
+_OF_ONE_TASK: Final = frozenset(("id", "kwargs", "after", "after_ended", "cancel_with_awaiter"))
+_MOST_TERMS: Final = 1_000  # combinations of options that a scope remembers
+
+
+class Terms(NamedTuple):
+    """What a combination of options comes to: the same for every task that is submitted with it."""
+
+    priority: int
+    demand: Demand
+    policy: Policy | None
+    engine: Engine | None
+    slot: bool
+
+
+_NO_OPTIONS: Final = Terms(Priority.NORMAL, (), None, None, slot=True)
+
+# scope, name, priority, demand, after, after_ended, policy, slot: a Submission but for its job
+Asked = tuple[KernelScope, str | None, int, Demand, Sequence[Task | str], Sequence[Task | str], Policy | None, bool]
+
+
+def prepare(
+    core: CoreServices,
+    record: ScopeRecord,
+    execution: Execution,
+    options: TaskOptions,
+    what: str = "a task",
+    known: Iterable[str] = (),
+) -> Asked:
+    """Return what the kernel takes for a call with these options, which are used up.
+
+    The execution gets its engine and its arguments. ``what`` is what a refusal calls it, ``known`` are the options
+    that were taken already.
+    """
+    name = kwargs = None
+    after: Any = ()
+    after_ended: Any = ()
+    if not _OF_ONE_TASK.isdisjoint(options):
+        pop: Callable[..., Any] = options.pop
+        name, kwargs = pop("id", None), pop("kwargs", None)
+        after, after_ended = pop("after", ()), pop("after_ended", ())
+        if pop("cancel_with_awaiter", False):
+            execution.cancel_with_awaiter = True
+        if name is not None and name.__class__ is not str:
+            raise ConfigError(f"task id {name!r} is not allowed: use a string")
+        if kwargs is not None:
+            if not isinstance(kwargs, Mapping):
+                raise ConfigError(f"kwargs {kwargs!r} is not allowed: use a dict of the function's keyword arguments")
+            execution.kwargs = dict(kwargs)
+    priority, demand, policy, engine, slot = _NO_OPTIONS
+    if options:
+        values = options.values()
+        key = (*options, *values, *map(type, values))  # 1 and True are not the same
+        try:
+            priority, demand, policy, engine, slot = record.terms[key]
+        except (KeyError, TypeError):  # it is new, or has a value that cannot be hashed, such as a dict of resources
+            is_shared = not _learn(core, execution, name, options)
+            terms = _terms(core, record, options, key if is_shared else None, what, known)
+            priority, demand, policy, engine, slot = terms
+        if engine is not None:
+            execution.engine = engine.here()
+    ended = tuple([_task(core, dependency) for dependency in each_dependency(after_ended)]) if after_ended else ()
+    awaited: Sequence[Task | str] = await_handles(core, record, execution, ended) if execution.args or kwargs else ()
+    if after:
+        awaited = (*(_task(core, dependency) for dependency in each_dependency(after)), *awaited)
+    return record.kernel_scope, name, priority, demand, awaited, ended, policy, slot
+
+
+def _learn(core: CoreServices, execution: Execution, name: str | None, options: TaskOptions) -> bool:
+    """Put what a task has learned to ask for in the place of "learned"; return whether it did."""
+    learned = as_learned(options.get("ram"))
+    if learned is not None:
+        options["ram"] = learned_ram(core.history, learned, history_name(name, execution.fn))
+    return learned is not None
+
+
+def _terms(
+    core: CoreServices,
+    record: ScopeRecord,
+    options: TaskOptions,
+    key: tuple[Any, ...] | None,
+    what: str,
+    known: Iterable[str],
+) -> Terms:
+    """Check the options that many tasks may share, and remember what they come to, by ``key`` if there is one."""
+    if unknown := options.keys() - _OPTIONS:
+        allowed = ", ".join((*known, *_OPTIONS))
+        listed = ", ".join(sorted(unknown))
+        raise TypeError(f"{what} has no option {listed} (a function's own go into kwargs): use {allowed}")
+    get: Callable[..., Any] = options.get
+    policy = None
+    if not _OF_POLICY.isdisjoint(options):
+        base = record.kernel_scope.policy
+        policy = changed(base, get("timeout", UNSET), get("retry", UNSET), get("max_wait", UNSET))
+    engine, slot = get("engine"), get("slot", True)
+    if not isinstance(slot, bool):
+        raise ConfigError(f"slot {slot!r} is not allowed: use True or False")
+    terms = Terms(
+        Priority.parse(get("priority", Priority.NORMAL)),
+        _demand(options),
+        policy,
+        core.engines.get(engine) if engine is not None else None,
+        slot,
+    )
+    if key is not None and len(record.terms) < _MOST_TERMS:
+        with contextlib.suppress(TypeError):  # see `prepare`
+            record.terms[key] = terms
+    return terms
+
+
+def await_handles(
+    core: CoreServices, record: ScopeRecord, execution: Execution, ended: Sequence[Task | str] = ()
+) -> Sequence[Task | str]:
+    """Return the tasks whose results a call takes; its arguments are looked at again before the call.
+
+    In containers, handles of tasks whose end is awaited anyway, ``ended``, stay handles: the body asks them.
+    """
+    args, kwargs = execution.args, execution.kwargs
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if value.__class__ is Lazy:
+            execution.kwargs = kwargs = kwargs or {}  # its arguments are looked at again
+            check_use(value, record.kernel_scope, execution.engine)
+    awaited: list[Execution] = []
+    kept = tuple([_kept(value, awaited, ended) for value in args])
+    kept_kwargs = {key: _kept(value, awaited, ended) for key, value in kwargs.items()} if kwargs else {}
+    if not awaited:
+        return ()
+    execution.args, execution.kwargs = kept, kept_kwargs
+    return [_own(core, each).task for each in awaited]
+
+
+def _kept(value: Any, awaited: list[Execution], ended: Sequence[Task | str]) -> Any:  # noqa: ANN401 - any argument
+    """Return an argument as an execution keeps it; add the executions in it to those that are awaited."""
+    if isinstance(value, Handle):
+        awaited.append(execution_of(value))
+        return awaited[-1]
+
+    def replace(handle: Handle[Any]) -> Handle[Any] | Execution:
+        execution = execution_of(handle)
+        return handle if execution.task in ended else execution
+
+    nest = nest_of(value, Handle, replace, Execution)
+    if nest is None:
+        return value
+    awaited += nest.things
+    return nest
+
+
+def changed(
+    base: Policy, timeout: Seconds | Unset | None, retry: int | Retry | Unset, max_wait: Seconds | Unset | None
+) -> Policy:
+    """Return a policy with what was given; the rest comes from ``base``."""
+    return Policy(
+        timeout_ns=base.timeout_ns if isinstance(timeout, Unset) else optional_ns("timeout", timeout),
+        retry=base.retry if isinstance(retry, Unset) else as_retry(retry),
+        max_wait_ns=base.max_wait_ns if isinstance(max_wait, Unset) else optional_ns("max_wait", max_wait),
+    )
+
+
+def _demand(options: TaskOptions) -> Demand:
+    get: Callable[..., Any] = options.get
+    for name in ("resources", "devices"):
+        given = get(name)
+        if given is not None and not isinstance(given, Mapping):
+            raise ConfigError(f"{name} {given!r} is not allowed: use a dict of names and amounts")
+    named = {name: size(name, amount) for name, amount in (get("resources") or {}).items()}
+    ram, vram = size("ram", get("ram", 0)), size("vram", get("vram", 0))
+    return make_demand(get("cpu", 0), ram, vram, named, get("gpu", 0), get("devices"))
+
+
+def each_dependency(dependencies: Any) -> Iterable[Any]:  # noqa: ANN401 - checked here
+    """Return several dependencies; one alone may be written without brackets."""
+    if dependencies.__class__ in (list, tuple):
+        return dependencies
+    if isinstance(dependencies, str | Handle | Ref):
+        return (dependencies,)
+    if not isinstance(dependencies, Iterable):
+        raise ConfigError(f"dependencies are a list of handles, refs or ids, not {dependencies!r}")
+    return dependencies
+
+
+def _task(core: CoreServices, dependency: Any) -> Task | str:  # noqa: ANN401 - checked here
+    """Turn a handle, a ref or an id into what the kernel takes."""
+    if isinstance(dependency, Handle):
+        return _own(core, execution_of(dependency)).task
+    if isinstance(dependency, str):
+        return dependency
+    if isinstance(dependency, Ref):
+        return core.find(dependency).task
+    raise UnknownTask(f"a dependency is a handle, a ref or an id, not {dependency!r}")
+
+
+def _own(core: CoreServices, execution: Execution) -> Execution:
+    """Return an execution of this authority; refuse that of another."""
+    if execution.core is not core:
+        raise ForeignRef(f"{Handle(execution)!r} belongs to another authority: it cannot be awaited here")
+    return execution

@@ -1,0 +1,1 @@
+"""Simulation: the kernel in virtual time, its workloads and its results."""

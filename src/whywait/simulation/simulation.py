@@ -1,0 +1,178 @@
+"""The kernel in virtual time: a workload runs to its end without a thread, a clock or a wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any, Final
+
+from whywait.errors import ConfigError
+from whywait.kernel.durations import parse_duration_ns
+from whywait.kernel.kernel import Kernel
+from whywait.kernel.limits import MEMORY, Budget, Limits, Policy, Retry, gate_order
+from whywait.kernel.order import Aging, Order, Strict
+from whywait.kernel.state import Wait
+from whywait.simulation.size import check_size
+from whywait.simulation.tally import PlainTally, SimulationResult, Tally
+from whywait.simulation.virtual import BEYOND_NS, LIMITS, Progress, VirtualEngine, is_plain, make_policy
+from whywait.simulation.workload import Workload
+from whywait.support.devices import GPU, parse_devices, parse_gpus
+from whywait.support.fields import Table, amounts, one_of, optional, problem, read_fields, whole
+from whywait.support.units import NS_PER_S, in_ms, parse_size, shown
+
+__all__ = ["Simulation", "SimulationResult"]
+
+_STARVATION_TIMEOUT_NS: Final = 30 * NS_PER_S
+
+
+class Simulation:
+    """A workload and the settings to run it under, ready to :meth:`run` in virtual time.
+
+    ``workload`` is the dict of a workload file (or a checked :class:`Workload`). Options are those of the Authority
+    and win over the file's ``config``; no environment is read. ``seed`` is where jitter starts from: the same workload,
+    options and seed give the same result. ``progress(done, total)`` is called now and then.
+    """
+
+    def __init__(
+        self,
+        workload: Mapping[str, Any] | Workload,
+        *,
+        seed: int = 0,
+        progress: Progress | None = None,
+        **authority_options: Any,  # noqa: ANN401  each is checked against its own entry of _OPTIONS
+    ) -> None:
+        """Check workload and options; every problem is a ConfigError that names the place."""
+        self._workload = workload if isinstance(workload, Workload) else Workload(workload)
+        self._seed = seed
+        self._progress = progress
+        options = read_fields(_OPTIONS, authority_options, "")
+        if options.get("gpus") is not None and "vram" not in options:
+            options["vram"] = None  # it is the memory of the cards
+        self._config = {**self._workload.config, **options}
+        self._fixed = _names_of_limits(options)
+        check_size(self._workload, self._config)
+        try:
+            self._order = _make_order(self._config)
+            self._budget = _make_budget(self._config)
+        except ConfigError as error:
+            raise problem(self._workload.source, "config", str(error)) from None
+
+    def run(self) -> SimulationResult:
+        """Run the workload to its end; can be called again and gives the same."""
+        workload, config, order = self._workload, self._config, self._order
+        chance = Random(self._seed)
+        plain = is_plain(workload, config)
+        tally = (PlainTally if plain else Tally)(workload, config.get("starvation_timeout_ns", _STARVATION_TIMEOUT_NS))
+        kernel = Kernel(
+            Limits(**{key: config[key] for key in LIMITS if key in config}),
+            self._budget,
+            order,
+            make_policy(Policy(), config),
+            backfill=config.get("backfill", "greedy"),
+            starvation_timeout_ns=BEYOND_NS,
+            jitter=lambda: chance.uniform(-1.0, 1.0),
+            emit=None if plain else tally.emit,
+        )
+        VirtualEngine(kernel, tally, workload, self._progress, named=not plain, fixed=self._fixed).run()
+        limits = {"slots": config.get("slots"), **_resource_limits(self._budget, workload)}
+        return SimulationResult(tally, self._describe(), limits, kernel)
+
+    def _describe(self) -> dict[str, Any]:
+        """Return the settings that tell this run from others."""
+        order, config = self._order, self._config
+        run: dict[str, Any] = {"order": "strict"}
+        if isinstance(order, Aging):
+            run = {"order": "aging", "every_ms": order.every * 1000, "boost": order.boost, "cap": order.cap}
+        run |= {"slots": config.get("slots"), "backfill": config.get("backfill", "greedy"), "seed": self._seed}
+        if GPU in self._budget.devices:
+            run["gpus"] = dict(self._budget.devices[GPU])
+        return run | {"from_ms": in_ms(min(self._workload.at_ms, default=0) * self._workload.unit_ns)}
+
+
+def _make_order(config: Mapping[str, Any]) -> Order:
+    chosen = config.get("order", "aging")
+    if isinstance(chosen, Strict | Aging):
+        return chosen
+    ties = config.get("ties", "submission")
+    if chosen == "strict":
+        return Strict(ties)
+    return Aging(config.get("every_ms", 5000) / 1000, config.get("boost", 10), config.get("cap", 99), ties)
+
+
+def _make_budget(config: Mapping[str, Any]) -> Budget:
+    named = {**config.get("resources", {}), **config.get("soft", {})}
+    for name in ("cpu", "ram", "vram"):
+        if name in named:
+            raise ConfigError(f'the limit of "{name}" has a key of its own: do not put it into resources or soft')
+    devices = dict(config.get("devices", {}))
+    if config.get("gpus") is not None:
+        devices[GPU] = config["gpus"]
+        if config.get("vram") is not None:
+            raise ConfigError("vram is the memory of each gpu: say it with gpus")
+    hard = {"cpu": config.get("cpu"), **config.get("resources", {})}
+    soft = {"ram": config.get("ram"), "vram": config.get("vram"), **config.get("soft", {})}
+    return Budget(
+        {name: amount for name, amount in hard.items() if amount is not None},
+        {name: amount for name, amount in soft.items() if amount is not None},
+        devices,
+    )
+
+
+def _names_of_limits(options: Mapping[str, Any]) -> frozenset[str]:
+    """Return the limits that options have set: changes of them that a record has do not count."""
+    plain = {"slots": Wait.SLOT, "gpus": GPU, "cpu": "cpu", "ram": "ram", "vram": "vram"}
+    named = (name for option in ("resources", "soft", "devices") for name in options.get(option, ()))
+    return frozenset((*(plain[option] for option in options if option in plain), *named))
+
+
+def _resource_limits(budget: Budget, workload: Workload) -> dict[str, int | None]:
+    """Return the limit of every resource that is limited or used, None for those without."""
+    limits: dict[str, int | None] = {**budget.hard, **budget.soft}
+    demands = {kind.demand for kind in (*workload.kinds, *(periodic.kind for periodic in workload.periodics))}
+    of_devices = {name for kind in budget.devices for name in (kind, MEMORY.get(kind))}
+    names = ({name for demand in demands for name, _ in demand} | set(limits)) - of_devices
+    return {name: limits.get(name) for name in sorted(names, key=gate_order)}
+
+
+def _check_order(value: object) -> Order | str:
+    if isinstance(value, Strict | Aging):
+        return value
+    if isinstance(value, str) and value in {"strict", "aging"}:
+        return value
+    raise ConfigError(f'{shown(value)} is not an order: expected Strict(...), Aging(...), "strict" or "aging"')
+
+
+def _check_retry(value: object) -> Retry | int:
+    if isinstance(value, Retry) or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        return value
+    raise ConfigError(f"{shown(value)} is not allowed: expected an int >= 0 or Retry(...)")
+
+
+def _ignored(value: object) -> None:
+    """Accept anything: bodies obey at once, so how long one would wait for them is no setting here."""
+
+
+_OPTIONS: Final[Table] = {
+    "slots": ("slots", optional(whole(1))),
+    "cpu": ("cpu", optional(whole(0))),
+    "ram": ("ram", optional(parse_size)),
+    "vram": ("vram", optional(parse_size)),
+    "resources": ("resources", amounts),
+    "soft": ("soft", amounts),
+    "gpus": ("gpus", optional(parse_gpus)),
+    "devices": ("devices", parse_devices),
+    "order": ("order", _check_order),
+    "backfill": ("backfill", one_of("greedy", "none")),
+    "queue_limit": ("queue_limit", optional(whole(0))),
+    "overflow": ("overflow", one_of("reject", "displace")),
+    "when_busy": ("when_busy", one_of("queue", "reject")),
+    "max_wait": ("max_wait_ns", optional(parse_duration_ns)),
+    "retry": ("retry", _check_retry),
+    "timeout": ("timeout_ns", optional(parse_duration_ns)),
+    "starvation_timeout": ("starvation_timeout_ns", parse_duration_ns),
+    "pause_timeout": ("pause_timeout", _ignored),
+    "grace": ("grace", _ignored),
+    "engine": ("engine", _ignored),
+    "when_blocked": ("when_blocked", _ignored),  # simulated bodies wait for no other task
+    "overdraft": ("overdraft", _ignored),  # simulated bodies use what they ask for
+}

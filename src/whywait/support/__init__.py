@@ -1,0 +1,1 @@
+"""Support: units, checks of user input, files, locks: knows nothing of tasks."""

@@ -1,0 +1,45 @@
+"""Work that is put off for a moment and then done once, however often it was asked for meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+
+class Later:
+    """Calls a function on a thread of its own a while after it was first asked to; while nothing is asked, none runs.
+
+    The thread is no daemon, so a program that ends still gets done what it has asked for.
+    """
+
+    def __init__(self, act: Callable[[], object], thread_name: str) -> None:
+        """Begin with nothing asked."""
+        self._act = act
+        self._name = thread_name
+        self._thread: threading.Thread | None = None
+        self._hurry = threading.Event()
+
+    def ask(self, delay_s: float) -> bool:
+        """Have it done after so many seconds, or when that is due anyway; return False if there is no thread for it."""
+        if self._thread is not None:
+            return True
+        thread = threading.Thread(target=self._run, args=(delay_s,), name=self._name, daemon=False)
+        self._thread = thread
+        try:
+            thread.start()
+        except RuntimeError:  # the system gives none, or the interpreter is about to end
+            self._thread = None
+            return False
+        return True
+
+    def close(self) -> None:
+        """Have what was asked for done now, and wait until it is."""
+        self._hurry.set()
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self, delay_s: float) -> None:
+        self._hurry.wait(delay_s)
+        self._thread = None  # before it acts: what is asked from now on starts another
+        self._act()

@@ -1,0 +1,101 @@
+"""Things inside containers: found in lists, tuples, sets, dicts and dataclasses, and replaced.
+
+Containers are looked into to a depth of :data:`DEPTH` and, in one value, up to :data:`MOST` items; what is deeper or
+further behind is left as it is. Only the plain types are looked into, and named tuples and dataclasses: other types may
+have rules of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from copy import copy
+from itertools import islice
+from operator import is_
+from typing import Any, Final
+
+DEPTH: Final = 5  # containers around a thing
+MOST: Final = 10_000
+
+_PLAIN: Final = frozenset((int, str, float, bytes, bool, type(None)))  # most arguments: nothing is inside them
+_SEQUENCES: Final = frozenset((list, tuple, set, frozenset))
+
+
+class Nest:
+    """A container, or several, with things inside that are to be replaced."""
+
+    __slots__ = ("kind", "things", "value")
+
+    def __init__(self, value: Any, things: list[Any], kind: type) -> None:  # noqa: ANN401 - any container
+        """Keep a container and what was found in it, all of one ``kind``."""
+        self.value = value
+        self.things = things
+        self.kind = kind
+
+    def filled(self, replace: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - as above
+        """Return a copy in which each thing is replaced."""
+        return _Walk(self.kind, replace).walk(self.value, DEPTH)
+
+
+def nest_of(value: Any, kind: type, replace: Callable[[Any], Any], new_kind: type) -> Nest | None:  # noqa: ANN401 - any
+    """Return a value with the things of a ``kind`` inside it replaced by those of a ``new_kind``; None: it has none.
+
+    A thing that ``replace`` returns as it is stays.
+    """
+    if value.__class__ in _PLAIN:
+        return None
+    walk = _Walk(kind, replace)
+    new = walk.walk(value, DEPTH)
+    return None if new is value else Nest(new, walk.made, new_kind)
+
+
+class _Walk:
+    """Goes through containers and copies those in which something is replaced; the others stay the same objects."""
+
+    def __init__(self, kind: type, replace: Callable[[Any], Any]) -> None:
+        self.kind = kind
+        self.replace = replace
+        self.made: list[Any] = []
+        self.left = MOST
+
+    def walk(self, value: Any, depth: int) -> Any:  # noqa: ANN401 - any value
+        """Return the value itself, what replaces it, or a copy of it with things inside replaced."""
+        cls = value.__class__
+        if isinstance(value, self.kind):
+            made = self.replace(value)
+            if made is not value:
+                self.made.append(made)
+            return made
+        new = None
+        if not depth or cls in _PLAIN:
+            return value
+        if cls in _SEQUENCES:
+            new = self._each(value, depth, cls)
+        elif cls is dict:
+            new = self._each(value.values(), depth, lambda values: dict(zip(value, values, strict=True)))
+        elif isinstance(value, tuple) and hasattr(cls, "_make"):
+            new = self._each(value, depth, cls._make)
+        elif hasattr(cls, "__dataclass_fields__") and not isinstance(value, type):
+            new = self._dataclass(value, depth)
+        return value if new is None else new
+
+    def _each(self, values: Collection[Any], depth: int, make: Callable[[list[Any]], Any]) -> Any:  # noqa: ANN401 - as above
+        """Return what is made of the values with things inside them replaced; None: there are none."""
+        looked_at = list(islice(values, self.left))
+        self.left -= len(looked_at)
+        if _PLAIN.issuperset(map(type, looked_at)):
+            return None
+        after = [self.walk(value, depth - 1) for value in looked_at]
+        if all(map(is_, after, looked_at)):
+            return None
+        return make([*after, *islice(values, len(looked_at), None)])
+
+    def _dataclass(self, value: Any, depth: int) -> Any:  # noqa: ANN401 - any dataclass
+        fields = [name for name in value.__dataclass_fields__ if hasattr(value, name)]
+
+        def twin(values: list[Any]) -> Any:  # noqa: ANN401 - as above
+            new = copy(value)
+            for name, each in zip(fields, values, strict=True):
+                object.__setattr__(new, name, each)  # a frozen one, too
+            return new
+
+        return self._each([getattr(value, name) for name in fields], depth, twin)

@@ -1,0 +1,1 @@
+"""Task: what a running task sees and uses: context, signals, handlers, workers, streams, queues."""

@@ -1,0 +1,76 @@
+"""Mailbox: a queue between the body, the handlers and the workers of one task; it ends with the task."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final, NoReturn
+
+from whywait.errors import ConfigError, InvalidTransition
+from whywait.support.waiters import Waiters
+
+EMPTY: Final = object()
+
+
+class Mailbox:
+    """The items of one queue; waiting for them is left to the caller."""
+
+    def __init__(self, task_id: str, name: str, limit: int) -> None:
+        """Start empty; ``limit`` items at most, 0 for any number."""
+        check_queue_limit(limit)
+        self._task_id = task_id
+        self._is_over = False
+        self.name = name
+        self.limit = limit
+        self.waiters = Waiters()
+        self._items: deque[Any] = deque()
+
+    def __len__(self) -> int:
+        """Return how many items wait."""
+        return len(self._items)
+
+    def offer(self, item: Any) -> bool:  # noqa: ANN401 - any item
+        """Take an item if there is room for it; return whether there was. Under the lock."""
+        if self._is_over:
+            raise queue_has_ended(self._task_id, self.name)
+        if self.limit and len(self._items) >= self.limit:
+            return False
+        self._items.append(item)
+        return True
+
+    def take(self) -> Any:  # noqa: ANN401 - any item
+        """Return the oldest item, or EMPTY. Under the lock."""
+        if self._is_over:
+            raise queue_has_ended(self._task_id, self.name)
+        return self._items.popleft() if self._items else EMPTY
+
+    def close(self) -> None:
+        """Take and give nothing more; all that wait for the queue wake, and raise."""
+        with self.waiters.lock:
+            self._is_over = True
+            self._items.clear()
+        self.waiters.ring()
+
+
+class QueueElsewhere:
+    """A queue that was taken to where its task does not run: there is nothing to be put or got."""
+
+    def __init__(self, task_id: str, name: str) -> None:
+        """Made where a pickled queue is read."""
+        self._told = f"queue {name!r} belongs to task {task_id}: it can be used by that task only, while it runs"
+
+    def put(self, *_: object, **__: object) -> NoReturn:
+        """Raise: the queue is out of reach."""
+        raise InvalidTransition(self._told)
+
+    get = put_async = get_async = __len__ = put
+
+
+def queue_has_ended(task_id: str, name: str) -> InvalidTransition:
+    """Return the error of a queue whose task has ended."""
+    return InvalidTransition(f"task {task_id} has ended: its queue {name!r} takes and gives nothing more")
+
+
+def check_queue_limit(limit: object) -> None:
+    """Refuse what is no limit of a queue."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+        raise ConfigError(f"queue limit {limit!r} is not allowed: use an int, 0 for no limit")

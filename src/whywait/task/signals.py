@@ -1,0 +1,122 @@
+"""The signal of a running task: whether its body should end, or park.
+
+How a pause reaches the threads of a task, and the race that each step closes:
+
+1. Each pause has a number. A thread that sees one takes the event ``go``, *then* reports that it parks, *then* waits
+   for that event. So a resume between any two of these steps sets the very event that it waits for.
+2. What is wished may change twice before it is passed on: resumed and paused again, while threads are parked. Then the
+   authority counts the task as running, yet a thread has reported (``parked``): the pause gets another number, and
+   the threads wake, look, and report again. Otherwise no thread would, and the pause would run into its timeout.
+3. In another process the number travels with the wish and comes back with the report. A report for a pause that is
+   over is dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+from whywait.errors import TaskAborted
+from whywait.kernel.durations import Seconds, patience_s
+from whywait.support.waiters import Awaited
+
+
+class AbortSignal:
+    """Tells a body that it should end; usable from any thread of the task."""
+
+    __slots__ = ("_aborted", "_listeners", "_pauses", "_task_id", "go", "parked", "pause", "reason")
+
+    def __init__(self, task_id: str) -> None:
+        """Made by the runtime only."""
+        self._task_id = task_id
+        self._aborted = threading.Event()
+        self._listeners: list[Callable[[], object]] = []
+        self._pauses = 0  # there have been so many
+        self.go = threading.Event()  # of the present pause: set when it is over
+        self.reason: str | None = None  # the cause code once aborted
+        self.pause = 0  # the number of the pause that is asked for; 0: none
+        self.parked = False  # a thread has reported that it parks for it
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the body should end."""
+        return self.reason is not None
+
+    @property
+    def pause_asked(self) -> bool:
+        """Whether the body should park at its next checkpoint."""
+        return self.pause > 0
+
+    def wait(self, timeout: Seconds | None = None) -> bool:
+        """Block until the signal fires or the timeout passes; return whether it has fired."""
+        return self._aborted.wait(patience_s(timeout))
+
+    def raise_if_aborted(self) -> None:
+        """Raise TaskAborted if the body should end."""
+        if self.reason is not None:
+            raise TaskAborted(f"task {self._task_id} is asked to end: {self.reason}")
+
+    # For the runtime
+
+    def pause_number(self, *, parked: bool) -> int:
+        """Return the number of the pause that is asked for now; ``parked``: the task is PAUSED. Under the lock."""
+        if self.pause and (parked or not self.parked):
+            return self.pause
+        self._pauses += 1
+        return self._pauses
+
+    def follow(self, *, pause: int, reason: str | None, parked: bool = False) -> None:
+        """Become what is wished of the body now; to be called under the authority's lock, :meth:`notify` after it.
+
+        It is told the state of things, not what changed: so nothing goes wrong if two changes come in one.
+        """
+        if pause != self.pause:
+            self.go.set()
+            if pause:
+                self.go = threading.Event()
+            self.parked = False  # before the number: other threads read that one first
+            self.pause = pause
+        self.parked = self.parked or parked
+        if reason is not None and self.reason is None:
+            self.reason = reason
+            self._aborted.set()
+            self.go.set()
+
+    def notify(self) -> None:
+        """Call the listeners: something may have changed."""
+        for tell in tuple(self._listeners):
+            tell()
+
+    def listen(self, tell: Callable[[], object]) -> None:
+        """Call ``tell`` at every change from now on."""
+        self._listeners.append(tell)
+
+    def unlisten(self, tell: Callable[[], object]) -> None:
+        """Do not call ``tell`` any more."""
+        with contextlib.suppress(ValueError):
+            self._listeners.remove(tell)
+
+    @contextlib.contextmanager
+    def heard_by(self, tell: Callable[[], object]) -> Iterator[None]:
+        """Call ``tell`` at every change inside a block."""
+        self.listen(tell)
+        try:
+            yield
+        finally:
+            self.unlisten(tell)
+
+    async def park_async(self, go: threading.Event) -> None:
+        """Wait for the pause that ``go`` stands for to be over, without blocking the event loop."""
+        while not go.is_set():
+            waiter = Awaited()
+            with self.heard_by(waiter.release):
+                if not go.is_set():
+                    await waiter.future
+
+
+def raise_in_thread(thread_id: int, error: type[BaseException]) -> None:
+    """Raise an error in another thread, as soon as it runs Python code."""
+    import ctypes
+
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), ctypes.py_object(error))

@@ -1,0 +1,238 @@
+"""The meter: how much memory process trees use, looked at by one thread of this program.
+
+It takes at most one part in two hundred of a processor: the more there is to look at, the longer it rests between two
+looks. Pages that processes share are counted once: where a tree has several processes, the plain sum of their resident
+memory is put right from time to time by what the system knows of shared pages (Pss), which takes longer to ask for.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from time import thread_time
+from typing import Final, Protocol
+
+from whywait.support.forks import own
+from whywait.support.logger import log
+from whywait.support.threads import lasting_thread
+from whywait.trees.system import descendants, stat_of
+
+SHARE: Final = 0.005  # of a processor
+SHORTEST_S: Final = 0.1  # between two looks
+GOODBYE_S: Final = 1.0
+IDLE_LOOKS: Final = 5  # looks without anything to look at before the thread sleeps
+GROWTH: Final = 1.1  # of the plain sum, before the shared pages are asked for again
+STEP: Final = 16_000_000  # bytes; smaller changes are told to nothing
+STEP_SHARE: Final = 20  # nor is a change by less than one part in so many
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_TICK: Final = os.sysconf("SC_CLK_TCK")
+_UTIME, _CSTIME, _RSS = 11, 14, 21  # among the fields of stat, without the first two
+
+
+class Measured(Protocol):
+    """A process tree, as far as it is measured."""
+
+    @property
+    def guard(self) -> int:
+        """The pid of the process below which all of it is."""
+
+    @property
+    def cgroup(self) -> str:
+        """The folder of its cgroup, if it has one."""
+
+
+class Watch:
+    """What one tree uses."""
+
+    def __init__(self, tree: Measured, told: Callable[[int], object] | None = None) -> None:
+        """Watch a tree; ``told`` is called with the bytes that it uses, whenever they have changed much."""
+        self._tree = tree
+        self.told = told
+        self.ram = 0  # now
+        self.peak = 0
+        self.how = "sampled"  # or "cgroup": what measures the memory
+        self.cpu_s = 0.0  # of the processes that live, and of those that they have reaped
+        self.is_active = False
+        self._told = 0
+        self._plain = self._count = 0  # the plain sum, and the processes, when shared pages were asked for last
+        self._twice = 0  # bytes of it that were counted more than once
+
+    def begin(self) -> None:
+        """Measure anew from now on."""
+        self.peak = self._told = 0
+        self.is_active = True
+        meter.wake()
+
+    def end(self) -> None:
+        """Measure no more until it begins anew."""
+        self.is_active = False
+
+    def look(self) -> None:
+        """Take a measure."""
+        ram = self._counted() if self._tree.cgroup else None
+        if ram is None:
+            ram = self._sampled()
+        self.ram = ram
+        self.peak = max(self.peak, ram)
+        if self.told is not None and abs(ram - self._told) > max(STEP, self._told // STEP_SHARE):
+            self._told = ram
+            self.told(ram)
+
+    def _counted(self) -> int | None:
+        """Return the memory that the cgroup counts, less what is only a copy of files; None if it counts none."""
+        counts = _controlled(self._tree.cgroup)
+        if not counts:
+            return None
+        self.how = "cgroup"
+        copies = counts["inactive_file"] + counts["active_file"] + counts.get("slab_reclaimable", 0)
+        return max(0, counts["current"] - copies)
+
+    def _sampled(self) -> int:
+        pids = self._pids()
+        plain, largest, ticks = 0, 0, 0
+        for pid in pids:
+            fields = stat_of(pid)
+            if fields:
+                size = int(fields[_RSS]) * _PAGE
+                plain += size
+                largest = max(largest, size)
+                ticks += sum(map(int, fields[_UTIME : _CSTIME + 1]))
+        self.cpu_s = ticks / _TICK
+        if len(pids) < 2:  # noqa: PLR2004 - one process shares with none of its tree
+            return plain
+        if plain > self._plain * GROWTH or len(pids) != self._count:
+            own = sum(_proportional(pid) for pid in pids)
+            self._plain, self._count, self._twice = plain, len(pids), max(0, plain - own) if own else 0
+        return max(largest, plain - self._twice)
+
+    def _pids(self) -> list[int]:
+        if not self._tree.cgroup:
+            return descendants(self._tree.guard)
+        guard = self._tree.guard  # is in the group too
+        return [pid for folder in _folders(self._tree.cgroup) for pid in _procs(folder) if pid != guard]
+
+
+class Meter:
+    """Looks at all trees that are watched, one after the other."""
+
+    def __init__(self) -> None:
+        """Begin without a thread."""
+        self._lock = threading.Lock()
+        self._watches: list[Watch] = []
+        self._thread: threading.Thread | None = None
+        self._bell = threading.Event()
+        self._sleeps = False
+        self._is_dismissed = False  # the thread is to end with the last watch
+        own(self)
+
+    def add(self, watch: Watch) -> Watch:
+        """Look at a tree from now on, while the watch is active."""
+        with self._lock:
+            self._watches = [*self._watches, watch]
+            self._is_dismissed = False
+            if self._thread is None:
+                self._bell = threading.Event()
+                self._thread = lasting_thread(self._run, "whywait-meter")
+                try:
+                    self._thread.start()
+                except RuntimeError as error:  # the system gives no more threads; the next tree tries again
+                    self._thread = None
+                    log.warning("the memory of process trees is not looked at: %s", error)
+        return watch
+
+    def remove(self, watch: Watch) -> None:
+        """Look at a tree no more; the thread stays for the next one, until :meth:`end`."""
+        with self._lock:
+            self._watches = [each for each in self._watches if each is not watch]
+            self._end_if_due()
+
+    def end(self) -> None:
+        """Let the thread end, now or when there is nothing to look at any more; the next watch makes another."""
+        with self._lock:
+            self._is_dismissed = True
+            thread = self._thread
+            self._end_if_due()
+            is_ending = self._thread is None
+        if thread is not None and is_ending:
+            thread.join(GOODBYE_S)
+
+    def _end_if_due(self) -> None:
+        if self._is_dismissed and not self._watches:
+            self._thread = None
+            self._bell.set()
+
+    def wake(self) -> None:
+        """See that the thread looks, should it sleep."""
+        if self._sleeps:
+            self._bell.set()
+
+    def let_go(self) -> None:
+        """In a fork of this program there is no thread, and nothing to look at."""
+        self.__init__()  # type: ignore[misc] # as it was made
+
+    def _run(self) -> None:
+        thread, bell, idle = threading.current_thread(), self._bell, 0
+        while self._thread is thread:
+            began_s = thread_time()
+            active = [watch for watch in self._watches if watch.is_active]
+            for watch in active:
+                try:
+                    watch.look()
+                except Exception:
+                    log.exception("the memory of a process tree could not be looked at")
+            idle = 0 if active else idle + 1
+            pause_s: float | None = max(SHORTEST_S, (thread_time() - began_s) / SHARE)
+            if idle > IDLE_LOOKS:
+                self._sleeps = True
+                if not any(watch.is_active for watch in self._watches):  # one that begins from here on rings
+                    pause_s = None
+            bell.wait(pause_s)
+            self._sleeps = False
+            bell.clear()
+
+
+def _controlled(group: str) -> dict[str, int]:
+    """Return what a cgroup counts of memory; empty if it does not."""
+    try:
+        with open(f"{group}/memory.current", "rb", buffering=0) as file:  # noqa: PTH123 - asked for often
+            current = int(file.read())
+        with open(f"{group}/memory.stat", "rb", buffering=0) as file:  # noqa: PTH123 - the same
+            words = file.read(16384).split()
+    except OSError:
+        return {}
+    return {"current": current, **dict(zip(map(bytes.decode, words[::2]), map(int, words[1::2]), strict=False))}
+
+
+def _folders(group: str) -> list[str]:
+    """Return a cgroup and those inside it."""
+    try:
+        if os.stat(group).st_nlink <= 2:  # noqa: PLR2004, PTH116 - a folder without folders; asked for often
+            return [group]
+    except OSError:
+        return []
+    return [folder for folder, _, _ in os.walk(group)]
+
+
+def _procs(group: str) -> list[int]:
+    try:
+        with open(f"{group}/cgroup.procs", "rb", buffering=0) as file:  # noqa: PTH123 - asked for often
+            data = b""
+            while part := file.read(65536):
+                data += part
+    except OSError:
+        return []
+    return [int(word) for word in data.split()]
+
+
+def _proportional(pid: int) -> int:
+    """Return the memory of a process in bytes, with its part only of what it shares; 0 if that cannot be told."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb", buffering=0) as file:  # noqa: PTH123 - asked for often
+            words = file.read(4096).partition(b"\nPss:")[2].split(None, 1)
+    except OSError:
+        return 0
+    return int(words[0]) * 1024 if words else 0
+
+
+meter: Final = Meter()

@@ -1,0 +1,243 @@
+"""What is asked of the system about processes and groups of them; the keeper imports it, so it imports little."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import struct
+import sys
+import time
+
+TYPE_CHECKING = False  # see the package itself
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SUBREAPER, DEATH_SIGNAL, _NAME = 36, 1, 15  # PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, PR_SET_NAME of <sys/prctl.h>
+FAMILIES = 1 << 30
+_OWN_BITS = 32
+_MARKS = 1 << 62  # the least mark: no limit that anything else would set
+_KILLS_S = 0.1  # the system takes a tenth of a millisecond to tell: too long for each start of a command
+_ROUND_S = 0.01  # between two rounds of killing
+_SYS_CLONE3, _CLONE_INTO_CGROUP = 435, 0x200000000  # of <sys/syscall.h>, on all machines, and <linux/sched.h>
+_CLONE = struct.Struct("11Q")  # struct clone_args
+_ENDED = (b"Z", b"X")  # and not reaped yet
+_libc = ctypes.PyDLL(None, use_errno=True)  # holds the interpreter's lock: a fork comes back with it
+
+
+def stat_of(pid: int) -> list[bytes]:
+    """Return the fields of ``/proc/PID/stat`` from the third on; none if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:  # noqa: PTH123 - the quicker way
+            return file.read(4096).rpartition(b")")[2].split()  # the name before it may contain anything
+    except OSError:
+        return []
+
+
+def started_at(pid: int) -> int:
+    """Return when a process was started, in ticks since boot: with its pid this is unique; 0 if it has ended."""
+    fields = stat_of(pid)
+    return int(fields[19]) if fields and fields[0] not in _ENDED else 0
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the children of a process, their children and so on, as far as they can be seen; those that ended too."""
+    found: list[int] = []
+    todo = [pid]
+    table: dict[int, list[int]] | None = None
+    while todo:
+        parent = todo.pop()
+        children = _children(parent) if table is None else table.get(parent, [])
+        if children is None:  # this system does not tell the children of a process
+            table = _table()
+            children = table.get(parent, [])
+        found += children
+        todo += children
+    return found
+
+
+def _children(pid: int) -> list[int] | None:
+    """Return the children of all threads of a process; None where the system does not tell."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - the quicker way
+    except OSError:
+        return []  # it has ended
+    found: list[int] = []
+    for thread in threads:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:  # noqa: PTH123 - the same
+                while data := file.read(65536):
+                    found += map(int, data.split())
+        except FileNotFoundError:
+            if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):  # noqa: PTH110 - the same
+                return None
+        except OSError:
+            continue  # it has ended
+    return found
+
+
+def _table() -> dict[int, list[int]]:
+    """Return the children of every process, from the parent that each one names."""
+    table: dict[int, list[int]] = {}
+    for pid in _all_pids():
+        fields = stat_of(pid)
+        if fields:
+            table.setdefault(int(fields[1]), []).append(pid)
+    return table
+
+
+def _all_pids() -> list[int]:
+    if not os.path.isdir("/proc"):  # noqa: PTH112 - the quicker way
+        return []
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]  # noqa: PTH208 - the same
+
+
+def send_signal(pid: int, number: int) -> None:
+    """Send a signal to a process, should it still be there and ours."""
+    with contextlib.suppress(OSError):
+        os.kill(pid, number)
+
+
+def kill_cgroup(path: str) -> bool:
+    """Kill all processes of a cgroup and of those inside it; return whether the system has done so."""
+    try:
+        with open(f"{path}/cgroup.kill", "wb", buffering=0) as file:  # noqa: PTH123 - the quicker way
+            file.write(b"1")
+    except OSError:
+        return False
+    return True
+
+
+def cpu_of_cgroup(path: str) -> float:
+    """Return the seconds of CPU time that all processes of a cgroup have used, those that ended included."""
+    return _number_in(f"{path}/cpu.stat", b"usage_usec") / 1e6
+
+
+def oom_kills(path: str) -> int:
+    """Return how many processes of a cgroup the system has killed for lack of memory, as far as the cgroup tells."""
+    return _number_in(f"{path}/memory.events", b"oom_kill") if path else 0
+
+
+class _KillsForMemory:
+    """How many processes of this machine the system has killed for lack of memory, as it was told last."""
+
+    def __init__(self) -> None:
+        self._count, self._asked_s = 0, -_KILLS_S
+
+    def __call__(self, *, now: bool = False) -> int:
+        """Return the number, a moment old unless it is asked for ``now``; 0 if the system does not tell."""
+        if now or time.monotonic() > self._asked_s + _KILLS_S:
+            self._count, self._asked_s = _number_in("/proc/vmstat", b"oom_kill"), time.monotonic()
+        return self._count
+
+
+kills_for_memory = _KillsForMemory()
+
+
+def _number_in(path: str, name: bytes) -> int:
+    """Return the number behind a name in a file of names and numbers; 0 if there is none."""
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - the quicker way
+            words = file.read(65536).split()
+        return int(words[words.index(name) + 1])
+    except (OSError, ValueError):
+        return 0
+
+
+def remove_cgroup(path: str) -> None:
+    """Remove a cgroup in which no process is left, with those inside it."""
+    for inside, _, _ in os.walk(path, topdown=False):
+        with contextlib.suppress(OSError):
+            os.rmdir(inside)  # noqa: PTH106 - the quicker way
+
+
+def fork_into(group: str) -> int:
+    """Fork into a cgroup, of a program with one thread; to enter one later would take the system milliseconds."""
+    folder = os.open(group, os.O_RDONLY | os.O_DIRECTORY)
+    arguments = _CLONE.pack(_CLONE_INTO_CGROUP, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, folder)
+    ctypes.pythonapi.PyOS_BeforeFork()  # takes locks that the child gives back: since Python 3.13 it has to hold them
+    pid: int = _libc.syscall(_SYS_CLONE3, arguments, _CLONE.size)
+    if pid:
+        ctypes.pythonapi.PyOS_AfterFork_Parent()
+    else:
+        ctypes.pythonapi.PyOS_AfterFork_Child()
+    os.close(folder)
+    if pid < 0:
+        raise OSError(ctypes.get_errno(), "clone3")
+    return pid
+
+
+def prctl(option: int, value: int) -> None:
+    """Ask the system for something about this process; other systems than Linux do not have it."""
+    if sys.platform == "linux":
+        _libc.prctl(option, value, 0, 0, 0)
+
+
+def name_process(name: str) -> None:
+    """Have this process listed under a name of at most 15 letters: what ends all of a name should not hit it too."""
+    if sys.platform == "linux":
+        _libc.prctl(_NAME, name.encode(), 0, 0, 0)
+
+
+def new_mark(family: int = 0) -> int:
+    """Return a mark for a tree, which no other has; families, numbers below ``FAMILIES``, can be told apart."""
+    return _MARKS + (family << _OWN_BITS) + int.from_bytes(os.urandom(_OWN_BITS // 8), "big")
+
+
+def family_of(mark: int) -> int:
+    """Return the family of a mark."""
+    return (mark - _MARKS) >> _OWN_BITS
+
+
+def mark_of(pid: int) -> int:
+    """Return the mark of a process; 0 if it has none, has ended, or belongs to another user."""
+    try:
+        with open(f"/proc/{pid}/limits", "rb", buffering=0) as file:  # noqa: PTH123 - the quicker way
+            soft = file.read(4096).partition(b"Max realtime timeout")[2].split(None, 1)[0]
+    except (OSError, IndexError):
+        return 0
+    return int(soft) if soft.isdigit() and int(soft) >= _MARKS else 0
+
+
+def marked(is_ours: Callable[[int], bool]) -> list[int]:
+    """Return the other processes that have such marks and have not ended."""
+    found = (pid for pid in _all_pids() if (mark := mark_of(pid)) and is_ours(mark))
+    return [pid for pid in found if pid != os.getpid() and started_at(pid)]
+
+
+def told_in_environment(text: bytes) -> list[int]:
+    """Return the processes that were started with ``NAME=value`` in their environment."""
+    found = []
+    for pid in _all_pids():
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as environ:  # noqa: PTH123 - the quicker way
+                if text in environ.read().split(b"\0"):
+                    found.append(pid)
+        except OSError:
+            continue  # it has ended, or belongs to another user
+    return found
+
+
+def end_marked(is_ours: Callable[[int], bool], within_s: float) -> bool:
+    """Kill all processes with such marks until none lives; return whether that is so in time."""
+    deadline = time.monotonic() + within_s
+    while left := marked(is_ours):
+        if time.monotonic() > deadline:
+            return False
+        for pid in left:
+            send_signal(pid, signal.SIGKILL)
+        time.sleep(_ROUND_S)
+    return True
+
+
+def set_mark(mark: int) -> None:
+    """Mark this process and all that it will start, whatever environment, session or parent they give themselves.
+
+    The mark is a limit that all descendants inherit and no program minds: the time that a process of realtime priority
+    may run without a rest, of some ten thousand years and more.
+    """
+    kind = getattr(resource, "RLIMIT_RTTIME", None)
+    if kind is not None and (most := resource.getrlimit(kind)[1]) == resource.RLIM_INFINITY:
+        resource.setrlimit(kind, (mark, most))
