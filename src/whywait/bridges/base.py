@@ -4,19 +4,60 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
-from whywait.kernel.events import Event
+from whywait.kernel.events import Event, RawEvent
+from whywait.kernel.limits import Budget, Limits
+from whywait.support.logger import Log
 
-if TYPE_CHECKING:
-    from whywait.authority import Authority
+
+class RawEvents(Protocol):
+    """The events of a core, as they come."""
+
+    @property
+    def log(self) -> Log:
+        """The log of the authority."""
+
+    def tap(self, fn: Callable[[RawEvent], object], /) -> Callable[[], None]:
+        """Call ``fn`` with every raw event at once, in the thread that caused it; return a function that ends it."""
+
+
+class Settings(Protocol):
+    """What a bridge may want to know of the settings of an authority."""
+
+    @property
+    def limits(self) -> Limits:
+        """Slots, and what else is limited."""
+
+    @property
+    def budget(self) -> Budget:
+        """What may be in use at once."""
+
+
+class EventSource(Protocol):
+    """What a bridge needs of an authority: its events, those to come and those it remembers."""
+
+    def subscribe(self, fn: Callable[[Event], object]) -> Callable[[], None]:
+        """Call ``fn`` with every event from now on, in order; return a function that ends it."""
+
+    @property
+    def settings(self) -> Settings:
+        """What the authority runs under."""
+
+    @property
+    def _core(self) -> RawEvents:
+        """Where raw events come from."""
+
+    def events(self, since: int = 0) -> Sequence[Event]:
+        """Return the remembered events after ``since``, oldest first."""
 
 
 class Bridge(ABC):
     """Takes the events of an authority until it is closed; usable as a block."""
 
-    def __init__(self, authority: Authority, *, from_the_beginning: bool = False) -> None:
+    def __init__(self, authority: EventSource, *, from_the_beginning: bool = False) -> None:
         """Follow ``authority`` from now on, or from the first event that it remembers."""
         self._authority = authority
         self._lock = threading.Lock()

@@ -1,6 +1,6 @@
 """A run as a Chrome Trace: opens in Perfetto (ui.perfetto.dev) and in chrome://tracing.
 
-One track for each slot shows what ran there; each waiting task has a track of its own whose slices are named, and so
+One track for each slot shows what ran there; each waiting task has a track of its own with slices named, and so
 coloured, by the cause of the wait; counters show the budget in use, the lanes, and how many wait for what.
 """
 
@@ -12,9 +12,9 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any, Final
 
-from whywait.kernel.events import Event, Kind
+from whywait.kernel.events import Event, Kind, RawEvent
 from whywait.kernel.state import Wait
-from whywait.story import LaneStory, Story, TaskStory
+from whywait.observe.story import LaneStory, Story, TaskStory
 
 _SLOTS: Final = 1  # "processes" of the trace are the groups of its tracks
 _WAITS: Final = 2
@@ -57,7 +57,7 @@ class _Trace(Story):
 
     def __init__(self, events: Iterable[Event]) -> None:
         self.out: list[dict[str, Any]] = []
-        self._free: list[int] = []  # slots that nobody holds, a heap
+        self._free: list[int] = []  # slots that no task holds, a heap
         self._slot_of: dict[int, int] = {}
         self._shown: dict[str, dict[str, int]] = {}  # counter -> values last written
         self._slots_named: set[int] = set()
@@ -73,7 +73,7 @@ class _Trace(Story):
             self._count(self.now)
             for task in self.running.values():
                 self._ran(task, self.now)
-            for task in self.tasks.values():
+            for task in self.living():
                 if task.started_ns is None:
                     self._waited(task, self.now)
         return {
@@ -93,7 +93,7 @@ class _Trace(Story):
         now = self._at(task.ended_ns)
         if task.started_ns is None:
             self._waited(task, now)
-            self._add(ph="i", s="g", name=f"{task.id} {task.cause}", pid=_WAITS, tid=0, ts=now / _US)
+            self._instant(f"{task.label} {task.cause}", now)
         else:
             self._ran(task, now)
             heappush(self._free, self._slot_of.pop(task.number))
@@ -104,14 +104,16 @@ class _Trace(Story):
             name = "other lanes"
         self._lanes[name] = self._lanes.get(name, 0) + change
 
-    def refused(self, event: Event) -> None:
-        cause = dict(event.details or ()).get("cause")
-        self._add(ph="i", s="g", name=f"{event.name or 'a task'} {cause}", pid=_WAITS, tid=0, ts=event.time_ns / _US)
+    def refused(self, task: TaskStory) -> None:
+        self._instant(f"{task.label or 'a task'} {task.cause}", self._at(task.ended_ns))
 
-    def something_else(self, event: Event) -> None:
-        if event.kind in _INSTANTS:
-            name = f"{event.kind} {event.name or event.scope}"
-            self._add(ph="i", s="g", name=name, pid=_SLOTS, tid=0, ts=event.time_ns / _US)
+    def something_else(self, event: RawEvent) -> None:
+        _, time_ns, kind, scope, _, name, _, _ = event
+        if kind in _INSTANTS:
+            self._instant(f"{kind} {name or scope}", time_ns, _SLOTS)
+
+    def _instant(self, name: str, now: int, group: int = _WAITS) -> None:
+        self._add(ph="i", s="g", name=name, pid=group, tid=0, ts=now / _US)
 
     def _at(self, time_ns: int | None) -> int:
         assert time_ns is not None, "what is told now has a time"
@@ -130,7 +132,7 @@ class _Trace(Story):
             self._slots_named.add(slot)
             self._add(ph="M", pid=_SLOTS, tid=slot, name="thread_name", args={"name": f"slot {slot}"})
         self._add(
-            ph="X", cat="run", name=task.id, pid=_SLOTS, tid=slot, ts=begin / _US, dur=(now - begin) / _US,
+            ph="X", cat="run", name=task.label, pid=_SLOTS, tid=slot, ts=begin / _US, dur=(now - begin) / _US,
             args=_told(task),
         )  # fmt: skip
 
@@ -140,12 +142,12 @@ class _Trace(Story):
             return
         common = {"cat": "wait", "id": task.number, "pid": _WAITS, "tid": 0}
         begin, end = stretches[0].begin_ns / _US, stretches[-1].end_ns / _US
-        self._add(ph="b", name=task.id, ts=begin, args=_told(task), **common)
+        self._add(ph="b", name=task.label, ts=begin, args=_told(task), **common)
         for stretch in stretches:
             colour = _COLOURS.get(stretch.cause, _BUDGET_COLOUR)
             self._add(ph="b", name=stretch.cause, ts=stretch.begin_ns / _US, cname=colour, **common)
             self._add(ph="e", name=stretch.cause, ts=stretch.end_ns / _US, **common)
-        self._add(ph="e", name=task.id, ts=end, **common)
+        self._add(ph="e", name=task.label, ts=end, **common)
 
     def _count(self, now: int) -> None:
         """Write down the counters that have changed by ``now``."""
@@ -155,7 +157,7 @@ class _Trace(Story):
                 used[_BUDGET + name] = used.get(_BUDGET + name, 0) + amount
         for name, amount in used.items():
             self._counter(name, {"in use": amount}, now)
-        self._counter("slots", {"held": len(self.running)}, now)
+        self._counter("slots", {"held": sum(task.holds_slot for task in self.running.values())}, now)
         self._counter("lanes", self._lanes.copy(), now)
         causes = dict.fromkeys(self._shown.get(_CAUSES, ()), 0)
         for gate, count in self.waiting.items():
@@ -170,8 +172,8 @@ class _Trace(Story):
 
 
 def _lane_name(lane: LaneStory) -> str:
-    priority, scope, demand = lane.key
-    parts = [str(priority), scope, *(f"{name}={amount}" for name, amount in demand)]
+    priority, scope, demand, slot = lane.key
+    parts = [str(priority), scope, *(f"{name}={amount}" for name, amount in demand), "" if slot else "no slot"]
     return " ".join(part for part in parts if part)
 
 
@@ -179,6 +181,8 @@ def _told(task: TaskStory) -> dict[str, Any]:
     told: dict[str, Any] = {"scope": task.scope, "priority": task.priority, "attempt": task.attempt}
     if task.demand:
         told["demand"] = dict(task.demand)
+    if task.devices:
+        told["devices"] = {kind: list(names) for kind, names in task.devices}
     if task.waits:
         told["waited (ms)"] = {cause: ns / 1e6 for cause, ns in task.waits.items()}
     if task.outcome is not None:

@@ -7,7 +7,7 @@ divided is in the attributes: ``whywait.waited_ms`` and ``whywait.wait.<cause>_m
 from __future__ import annotations
 
 from time import monotonic_ns, time_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 try:
     from opentelemetry import context, trace
@@ -18,29 +18,26 @@ except ModuleNotFoundError as missing:
         f"spans need the package {missing.name!r}; install it with: pip install 'whywait[otel]'", name=missing.name
     ) from None
 
-from whywait.bridges.base import Bridge
-from whywait.explain import event_in_words
+from whywait.bridges.base import Bridge, EventSource
 from whywait.kernel.events import Event, Kind, RawEvent
 from whywait.kernel.state import Outcome
-from whywait.units import NS_PER_MS
-
-if TYPE_CHECKING:
-    from whywait.authority import Authority
-
-_ENDS: Final = frozenset({Kind.TASK_FINISHED, Kind.TASK_CANCELLED, Kind.TASK_DROPPED})
+from whywait.observe.event_words import event_in_words
+from whywait.observe.fold import Attempt, Fold
+from whywait.support.units import NS_PER_MS
 
 
 class SpanBridge(Bridge):
     """Makes a span of every task of an authority until it is closed; ``tracer`` defaults to the global provider's."""
 
-    def __init__(self, authority: Authority, tracer: Tracer | None = None) -> None:
+    def __init__(self, authority: EventSource, tracer: Tracer | None = None) -> None:
         """Follow the tasks that are submitted from now on."""
         self._tracer = tracer or trace.get_tracer("whywait")
+        self._fold: Fold[Attempt] = Fold(Attempt)
         self._spans: dict[int, Span] = {}  # of living tasks
         self._contexts: dict[int, Context] = {}  # of the submitters of living tasks
         self._ended: tuple[int, Context] | None = None  # the latest that ended: a retry follows at once
         self._to_epoch_ns = time_ns() - monotonic_ns()
-        self._untap = authority.tap(self._note_context)
+        self._untap = authority._core.tap(self._note_context)  # noqa: SLF001 - no way of the users leads there
         super().__init__(authority)
 
     def close(self) -> None:
@@ -59,53 +56,54 @@ class SpanBridge(Bridge):
 
     def take(self, event: Event, skipped: int) -> None:  # noqa: ARG002 - a lost end leaves its span open until close
         """Begin, mark or end a span."""
-        number, kind, details = event.number, event.kind, dict(event.details or ())
-        if number is None:
+        attempt = self._fold.feed(event)
+        if attempt is None:
             return
-        if kind == Kind.TASK_RETRIED and self._ended is not None and self._ended[0] == details["of"]:
-            self._contexts[number] = self._ended[1]
-        if kind in (Kind.TASK_SUBMITTED, Kind.TASK_RETRIED):
-            self._begin(event, number, details)
+        if event.kind in (Kind.TASK_SUBMITTED, Kind.TASK_RETRIED):
+            self._begin(attempt)
             return
-        span = self._spans.get(number)
+        span = self._spans.get(attempt.number)
         if span is None:
             return
-        if "waits" in details:
-            _note_wait(span, details["waits"])
-        if kind == Kind.TASK_STARTED:
+        if event.kind == Kind.TASK_STARTED:
+            _note_wait(span, attempt.waits)
+            for kind, names in attempt.devices:
+                span.set_attribute(f"whywait.devices.{kind}", list(names))
             span.add_event("started", timestamp=event.time_ns + self._to_epoch_ns)
-        elif kind in _ENDS:
-            self._end(event, number, span, details)
+        elif attempt.outcome is not None:
+            _note_wait(span, attempt.waits)
+            self._end(event, attempt, attempt.outcome, span)
 
-    def _begin(self, event: Event, number: int, details: dict[str, Any]) -> None:
+    def _begin(self, attempt: Attempt) -> None:
+        number = attempt.number
+        if self._ended is not None and self._ended[0] == attempt.of:
+            self._contexts[number] = self._ended[1]
         attributes: dict[str, Any] = {
-            "whywait.scope": event.scope,
+            "whywait.scope": attempt.scope,
             "whywait.number": number,
-            "whywait.attempt": details.get("attempt", 1),
+            "whywait.attempt": attempt.attempt,
             "whywait.waited_ms": 0.0,
+            "whywait.priority": attempt.priority,
+            **{f"whywait.demand.{name}": amount for name, amount in attempt.demand},
         }
-        if "priority" in details:
-            attributes["whywait.priority"] = details["priority"]
-        attributes |= {f"whywait.demand.{name}": amount for name, amount in details.get("demand", ())}
         self._spans[number] = self._tracer.start_span(
-            event.id or str(number),
+            attempt.label,
             context=self._contexts.get(number),
             attributes=attributes,
-            start_time=event.time_ns + self._to_epoch_ns,
+            start_time=attempt.submitted_ns + self._to_epoch_ns,
         )
 
-    def _end(self, event: Event, number: int, span: Span, details: dict[str, Any]) -> None:
-        outcome = details.get("outcome") or (Outcome.REJECTED if event.kind == Kind.TASK_DROPPED else Outcome.ABORTED)
+    def _end(self, event: Event, attempt: Attempt, outcome: str, span: Span) -> None:
         span.set_attribute("whywait.outcome", outcome)
         if outcome == Outcome.SUCCESS:
             span.set_status(Status(StatusCode.OK))
         else:
-            span.set_attribute("whywait.cause", details.get("cause", ""))
-            span.set_status(Status(StatusCode.ERROR, event_in_words(event)))
+            span.set_attribute("whywait.cause", attempt.cause or "")
+            span.set_status(Status(StatusCode.ERROR, event_in_words(event, attempt.label)))
         span.end(end_time=event.time_ns + self._to_epoch_ns)
-        del self._spans[number]
-        submitter = self._contexts.pop(number, None)
-        self._ended = None if submitter is None else (number, submitter)
+        del self._spans[attempt.number]
+        submitter = self._contexts.pop(attempt.number, None)
+        self._ended = None if submitter is None else (attempt.number, submitter)
 
 
 def _note_wait(span: Span, waits: dict[str, int]) -> None:

@@ -2,11 +2,13 @@
 
 ``authority.devtools()`` starts the server; everything else here is its inside:
 
-* ``server.py`` the thread, the socket, the app; ``guard.py`` and ``protocol.py`` what every request must pass;
-* ``routes.py`` what there is, as data; ``reads.py`` and ``control.py`` the handlers; ``metrics.py`` the metrics;
-  ``answers.py`` and ``encoding.py`` how things are told;
-* ``run.py`` what is shown: a living run, or with ``saved.py`` a file; ``feed.py`` the one reader of its events;
-  ``table.py`` and ``histograms.py`` what it makes of them; ``overview.py`` the bounded picture of now;
+* ``server.py`` the thread and the ways in: ``protocol.py`` a port or a Unix socket, ``mount.py`` the app of a host;
+  ``guard.py`` and ``access.py`` what every request must pass;
+* ``app.py`` the ASGI app, and how to make one with further routes; ``routes.py`` what there is, as data; ``reads.py``
+  and ``control.py`` the handlers; ``metrics.py`` the metrics; ``answers.py`` and ``encoding.py`` how things are told;
+* ``run.py`` what is shown: a living run (``source.py`` says what it must have), or with ``saved.py`` a file;
+  ``feed.py`` the one reader of its events; ``table.py`` and ``histograms.py`` what it makes of them; ``overview.py``
+  the bounded picture of now;
 * ``client.py`` the other side, for the command line; ``beacon.py`` how it finds a run without an address;
 * ``page/`` the page, plain ES modules and CSS, served as they are: ``main.js`` puts it together, ``api.js`` fills
   ``store.js`` from the server and ``saved.js`` from a file, each ``view-*.js`` and ``panel.js`` show what is in there,
@@ -20,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from whywait.errors import WhywaitError
 
 if TYPE_CHECKING:
-    from whywait.authority import Authority
     from whywait.devtools.server import DevTools
+    from whywait.devtools.source import LiveAuthority, LiveCore
 
 
 def need_packages() -> None:
@@ -34,10 +36,24 @@ def need_packages() -> None:
         ) from None
 
 
-def open_devtools(authority: Authority, port: int, *, control: bool, name: str, **options: Any) -> DevTools:  # noqa: ANN401 - those of DevTools
-    """Start a DevTools server for an authority."""
+def open_devtools(
+    authority: LiveAuthority,
+    core: LiveCore,
+    *,
+    control: bool,
+    name: str,
+    announce: bool,
+    file: str | None,
+    **options: Any,  # noqa: ANN401 - those of DevTools
+) -> DevTools:
+    """Start a DevTools server for an authority; without a port it has a Unix socket, by which it can be announced."""
     need_packages()
+    from whywait.devtools.beacon import new_socket  # noqa: PLC0415 - an extra
     from whywait.devtools.run import LiveRun  # noqa: PLC0415 - an extra
     from whywait.devtools.server import DevTools  # noqa: PLC0415 - an extra
 
-    return DevTools(LiveRun(authority, name, control=control), port=port, **options)
+    unix = new_socket() if announce and options["port"] is None else None
+    tools = DevTools(LiveRun(authority, core, name, control=control), unix=unix, log=core.log, **options)
+    if announce:
+        tools.announce(file)
+    return tools

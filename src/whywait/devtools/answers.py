@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from whywait.devtools.encoding import encode_in_steps
-from whywait.devtools.routes import Param
-from whywait.units import shown
+from whywait.devtools.routes import MAX_NAME, Param
+from whywait.support.units import shown
 
 
 class Problem(HTTPException):
@@ -55,6 +55,16 @@ def read_query(request: Request, params: tuple[Param, ...]) -> dict[str, Any]:
             raise Problem(400, f"parameter {name} was given {len(given)} times: give it once")
         values[name] = check_value(param, given[0]) if given else None
     return values
+
+
+def read_name(request: Request, param: str) -> str:
+    """Return the name that stands in the path; raise a Problem if it is too long to be looked up."""
+    name: str = request.path_params[param]
+    if len(name) > MAX_NAME:
+        raise Problem(
+            400, f"{shown(name)} is longer than {MAX_NAME} characters: a task is also found as @ and its number"
+        )
+    return name
 
 
 def check_value(param: Param, text: str) -> Any:  # noqa: ANN401 - an int or a string, as described

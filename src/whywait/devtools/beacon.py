@@ -1,6 +1,7 @@
 """Beacons: where a served run leaves its address, so that commands of the same user find it without a URL.
 
-One small file for each server, in a folder that only this user can read, because the address holds the token.
+One small file for each server, in a folder that only this user can read, because the address holds the token. A server
+without a port has a Unix socket beside its file.
 """
 
 from __future__ import annotations
@@ -8,48 +9,95 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import stat
 import sys
 import tempfile
+from html import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from whywait.errors import ConfigError
+from whywait.support.units import printable
+
+MOST_BYTES: Final = 100_000
+MOST_PID: Final = 2**31 - 1
+UNIX: Final = "unix://"
+LONGEST_SOCKET: Final = 100  # bytes of its path, as far as systems agree
 
 
 class Beacon(NamedTuple):
-    """A served run: its address, what was started, and its process."""
+    """A served run: its address, what was started, its process, and the one that started it."""
 
     url: str
     file: str
     name: str
     pid: int
+    parent: int
+
+    @property
+    def address(self) -> str:
+        """The address without its token."""
+        return self.url.partition("#")[0].rstrip("/")
+
+    @property
+    def token(self) -> str:
+        """The token in the address."""
+        return self.url.rpartition("#token=")[2]
 
 
 def folder() -> Path:
-    """Return the folder of the beacons, which may not be there; one that is somebody else's is refused."""
+    """Return the folder of the beacons, which may not be there; one of another user is refused."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     user = os.getuid() if hasattr(os, "getuid") else 0
     path = Path(base) / "whywait" if base else Path(tempfile.gettempdir()) / f"whywait-{user}"
     with contextlib.suppress(FileNotFoundError):
         facts = path.lstat()
         if not stat.S_ISDIR(facts.st_mode) or (hasattr(os, "getuid") and facts.st_uid != user):
-            raise ConfigError(f"{path} belongs to somebody else: set XDG_RUNTIME_DIR to a folder of your own")
+            raise ConfigError(f"{path} belongs to another user: set XDG_RUNTIME_DIR to a folder of your own")
+        if facts.st_mode & 0o022:
+            raise ConfigError(f"{path} can be written by other users: chmod it to 700, or set XDG_RUNTIME_DIR")
     return path
 
 
 def light(url: str, name: str, file: str | None = None) -> Path | None:
     """Leave the address of a server; return the file, or None where nothing can be left."""
     started = file if file is not None else getattr(sys.modules.get("__main__"), "__file__", None) or ""
-    pid = os.getpid()
+    beacon = Beacon(url, str(Path(started).resolve()) if started else "", name, os.getpid(), os.getppid())
+    own = url.startswith(UNIX)
+    stem = Path(beacon.address).stem if own else f"{beacon.pid}-{beacon.address.rpartition(':')[2]}"
+    return _keep(f"{stem}.json", json.dumps(beacon._asdict()))
+
+
+def new_socket() -> Path | None:
+    """Return where a server without a port can listen for this user's commands, or None where it cannot."""
+    try:
+        path = folder() / f"{os.getpid()}-{secrets.token_hex(4)}.sock"
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (OSError, ConfigError):
+        return None
+    return path if len(os.fsencode(path)) <= LONGEST_SOCKET else None
+
+
+def redirect_to(url: str) -> Path | None:
+    """Leave a page that leads to an address with its token, for a browser; return the file, or None where none can be.
+
+    A browser is started with the file on its command line, which other users can see; the token they cannot.
+    """
+    text = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={escape(url)}">'
+    return _keep(f"{os.getpid()}-open.html", text)
+
+
+def _keep(name: str, text: str) -> Path | None:
+    """Write a file that only this user can read; return None where that cannot be: it is a convenience."""
     try:
         folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = folder() / f"{pid}-{url.rpartition(':')[2].partition('/')[0]}.json"
+        path = folder() / name
         path.unlink(missing_ok=True)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as beacon:
-            json.dump(Beacon(url, str(Path(started).resolve()) if started else "", name, pid)._asdict(), beacon)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
     except (OSError, ConfigError):
-        return None  # it is a convenience; the address was printed
+        return None
     return path
 
 
@@ -57,6 +105,7 @@ def put_out(path: Path) -> None:
     """Take an address away, and the folder with the last one."""
     with contextlib.suppress(OSError):
         path.unlink()
+        path.with_suffix(".sock").unlink(missing_ok=True)
         path.parent.rmdir()
 
 
@@ -70,24 +119,61 @@ def find(target: str | None) -> Beacon:
         return lit[0]
     what = f"of {target!r} " if target is not None else ""
     if not lit:
-        raise ConfigError(f"no served run {what}was found: start it with --devtools, or give its URL")
-    choices = ", ".join(f"{beacon.file or beacon.name} (process {beacon.pid})" for beacon in lit)
-    raise ConfigError(f"{len(lit)} served runs {what}were found: {choices}; give the URL of one")
+        raise ConfigError(f"no served run {what}was found: start it with --devtools, or give its address")
+    choices = ", ".join(
+        f"{printable(beacon.file or beacon.name)} (process {beacon.pid}, {beacon.address})" for beacon in lit
+    )
+    raise ConfigError(f"{len(lit)} served runs {what}were found: {choices}; give the address of one")
+
+
+def find_at(address: str) -> Beacon | None:
+    """Return the served run at an address without a token, or None."""
+    return next((beacon for beacon in living() if beacon.address == address), None)
+
+
+def find_sibling(token: str) -> Beacon | None:
+    """Return the run with this token in another process that the same one has started, if it has no port; or None."""
+    family = os.getppid()
+    return next(
+        (
+            beacon
+            for beacon in living()
+            if beacon.parent == family and beacon.url.startswith(UNIX) and secrets.compare_digest(beacon.token, token)
+        ),
+        None,
+    )
 
 
 def living() -> list[Beacon]:
     """Return the beacons of processes that are alive, and remove the others."""
     found = []
     for path in sorted(folder().glob("*.json")):
-        try:
-            beacon = Beacon(**json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
-            continue
+        beacon = _read(path)
+        if beacon is None:
+            continue  # it is not ours, or half written
         if _is_alive(beacon.pid):
             found.append(beacon)
         else:
             put_out(path)
     return found
+
+
+def _read(path: Path) -> Beacon | None:
+    """Return what a file says, or None if it is no beacon."""
+    try:
+        with path.open("rb") as file:
+            fields = json.loads(file.read(MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(fields, dict) or fields.keys() != set(Beacon._fields):
+        return None
+    beacon = Beacon(**fields)
+    texts = all(isinstance(text, str) for text in (beacon.url, beacon.file, beacon.name))
+    return beacon if texts and all(map(_is_pid, (beacon.pid, beacon.parent))) else None
+
+
+def _is_pid(value: object) -> bool:
+    return type(value) is int and 0 < value <= MOST_PID
 
 
 def _is_alive(pid: int) -> bool:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from http.client import HTTPException
+import socket
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
 from typing import Any, Final
-from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode, urlsplit
-from urllib.request import ProxyHandler, Request, build_opener
 
-from whywait.devtools.beacon import find
-from whywait.errors import WhywaitError
-from whywait.units import shown
+from whywait.devtools.beacon import UNIX, find, find_at
+from whywait.errors import ConfigError, WhywaitError
+from whywait.support.units import shown
 
 TIMEOUT_S: Final = 10.0
+LOCKED: Final = (
+    "this needs the token of the run: put it in a file that only you can read and give --token-file FILE; a run of "
+    "yours on this machine needs none"
+)
 
 
 class RemoteError(WhywaitError):
@@ -22,22 +28,27 @@ class RemoteError(WhywaitError):
 
 
 class Remote:
-    """A served run, reached by its URL, by the file that was started, or as the only one there is."""
+    """A served run, reached by its address, by the file that was started, or as the only one there is."""
 
-    def __init__(self, target: str | None = None) -> None:
-        """Find the server; nothing is asked yet."""
+    def __init__(self, target: str | None = None, token_file: Path | None = None) -> None:
+        """Find the server; nothing is asked yet.
+
+        An address needs no token if the run is one of this user's on this machine, or if ``token_file`` holds it.
+        """
         url = target if target is not None and "://" in target else find(target).url
-        parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.netloc:
-            raise RemoteError(f"{shown(url)} is no address of DevTools: it looks like http://127.0.0.1:PORT/#token=...")
-        self.base = f"http://{parts.netloc}"
-        self._token = parts.fragment.removeprefix("token=") if parts.fragment.startswith("token=") else ""
-        self._open = build_opener(ProxyHandler({})).open  # a proxy has no business between us
+        address, _, fragment = url.partition("#")
+        self.base = address.rstrip("/")
+        self._connect = _connector(self.base)
+        self._token = _token_in(fragment)
+        if token_file is not None:
+            self._token = _read_token(token_file)
+        elif not self._token and (beacon := find_at(self.base)) is not None:
+            self._token = beacon.token
 
     def get(self, path: str, **query: Any) -> Any:  # noqa: ANN401 - JSON
         """Return what the server answers."""
         given = {key: value for key, value in query.items() if value is not None}
-        return self._ask(Request(f"{self.base}{path}{'?' + urlencode(given) if given else ''}"))  # noqa: S310 - http only
+        return self._ask("GET", f"{path}{'?' + urlencode(given) if given else ''}")
 
     def task(self, ref: str | int) -> Any:  # noqa: ANN401 - JSON
         """Return one task with its why."""
@@ -45,22 +56,51 @@ class Remote:
 
     def act(self, verb: str, ref: str | int) -> Any:  # noqa: ANN401 - JSON
         """Cancel, pause or resume a task."""
-        if not self._token:
-            raise RemoteError("this needs the token: give the whole URL that the run has printed, with #token=...")
-        headers: Mapping[str, str] = {"Authorization": f"Bearer {self._token}"}
-        path = f"{self.base}/api/tasks/{_quoted(ref)}/{verb}"
-        return self._ask(Request(path, method="POST", headers=dict(headers)))  # noqa: S310 - http only
+        return self._ask("POST", f"/api/tasks/{_quoted(ref)}/{verb}")
 
-    def _ask(self, request: Request) -> Any:  # noqa: ANN401 - JSON
-        request.add_header("Accept", "application/json")
+    def _ask(self, method: str, path: str) -> Any:  # noqa: ANN401 - JSON
+        connection = self._connect()
         try:
-            with self._open(request, timeout=TIMEOUT_S) as answer:
-                return json.load(answer)
-        except HTTPError as error:
-            raise RemoteError(_message(error)) from None
-        except (URLError, OSError, HTTPException, ValueError) as error:
-            reason = getattr(error, "reason", error)
-            raise RemoteError(f"{self.base} does not answer ({reason}): is the run over?") from None
+            headers = {"Accept": "application/json", "Authorization": f"Bearer {self._token}"}
+            connection.request(method, path, headers=headers)
+            answer = connection.getresponse()
+            status, data = answer.status, json.load(answer)
+        except (OSError, HTTPException, ValueError) as error:
+            raise RemoteError(f"{self.base} does not answer ({error}): is the run over?") from None
+        finally:
+            connection.close()
+        if status == HTTPStatus.OK:
+            return data
+        if status == HTTPStatus.UNAUTHORIZED:
+            raise RemoteError(LOCKED)
+        raise RemoteError(str(data.get("error")) if isinstance(data, dict) else f"the server answered {status}")
+
+
+class _UnixConnection(HTTPConnection):
+    """A connection over a Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def _connector(address: str) -> Callable[[], HTTPConnection]:
+    """Return what makes a connection to an address."""
+    if address.startswith(UNIX):
+        return partial(_UnixConnection, address.removeprefix(UNIX))
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if host is None or parts.scheme != "http" or parts.path:
+        raise RemoteError(f"{shown(address)} is no address of DevTools: it looks like http://127.0.0.1:PORT")
+    return partial(HTTPConnection, host, port, timeout=TIMEOUT_S)
 
 
 def _quoted(ref: str | int) -> str:
@@ -69,9 +109,18 @@ def _quoted(ref: str | int) -> str:
     return quote(text, safe="", errors="replace")  # an argument that is no text names no task
 
 
-def _message(error: HTTPError) -> str:
-    with error:
-        try:
-            return str(json.load(error)["error"])
-        except (ValueError, KeyError, TypeError):
-            return f"the server answered {error.code}"
+def _token_in(text: str) -> str:
+    """Return the token in an address, or in the part of it behind the #; nothing if there is none."""
+    return text.rpartition("token=")[2].strip() if "token=" in text else ""
+
+
+def _read_token(path: Path) -> str:
+    """Return the token that a file holds, alone or in the address that a run has printed."""
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', error)}") from None
+    token = _token_in(text) or text
+    if not (token.isascii() and token.isprintable() and token):
+        raise ConfigError(f"{path}: holds no token: it is what stands behind #token= in the address of the run")
+    return token

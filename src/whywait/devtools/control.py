@@ -1,52 +1,48 @@
-"""The control API: the few things that change a run. Each takes the token; each refusal says why."""
+"""The control API: the few things that change a run; each refusal says why."""
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from whywait.devtools.answers import Json, Problem
+from whywait.devtools.answers import Json, Problem, read_name
 from whywait.devtools.reads import Reads
 from whywait.devtools.routes import NOTHING
+from whywait.devtools.source import LiveAuthority, LiveCore, LiveTask
 from whywait.errors import StaleRef, UnknownScope, WhywaitError
-from whywait.handle import Handle
 from whywait.kernel.model import Ref
 from whywait.kernel.state import TaskState
-from whywait.units import shown
-
-if TYPE_CHECKING:
-    from whywait.authority import Authority
+from whywait.support.units import shown
 
 T = TypeVar("T")
 _BODY_KEYS: Final = {"enabled", "immediately"}
 
 
 class Control:
-    """Changes one run on behalf of those who have its token."""
+    """Changes one run on behalf of requests that the guard has let through."""
 
-    def __init__(self, authority: Authority, reads: Reads, token: str) -> None:
+    def __init__(self, authority: LiveAuthority, core: LiveCore, reads: Reads) -> None:
         """Act on an authority."""
         self._authority = authority
+        self._core = core
         self._reads = reads
-        self._token = token.encode()
 
     async def cancel_task(self, request: Request) -> Response:
         """Cancel a task; one that has ended stays as it is."""
-        return await self._on_task(request, "cancelled", Handle.cancel, ended_is_fine=True)
+        return await self._on_task(request, "cancelled", lambda handle: handle.cancel(), ended_is_fine=True)
 
     async def pause_task(self, request: Request) -> Response:
         """Pause a task; one that has ended stays as it is."""
-        return await self._on_task(request, "paused", Handle.pause, ended_is_fine=True)
+        return await self._on_task(request, "paused", lambda handle: handle.pause(), ended_is_fine=True)
 
     async def resume_task(self, request: Request) -> Response:
         """Resume a task."""
-        return await self._on_task(request, "resumed", Handle.resume, ended_is_fine=False)
+        return await self._on_task(request, "resumed", lambda handle: handle.resume(), ended_is_fine=False)
 
     async def suspend_scope(self, request: Request) -> Response:
         """Suspend a scope."""
@@ -62,8 +58,7 @@ class Control:
 
     async def set_periodic_enabled(self, request: Request) -> Response:
         """Switch a periodic on or off."""
-        self._check_token(request)
-        ident = request.path_params["id"]
+        ident = read_name(request, "id")
         body = _read_body(await request.body())
         enabled, immediately = body["enabled"], body.get("immediately", False)
 
@@ -73,33 +68,24 @@ class Control:
         await _carry_out(act)
         return Json({"done": "enabled" if enabled else "disabled", "state": "on" if enabled else "off"})
 
-    def _check_token(self, request: Request) -> None:
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not given:
-            raise Problem(401, "this needs the token of the run: send it as 'Authorization: Bearer TOKEN'")
-        if not hmac.compare_digest(given.strip().encode("latin-1", "replace"), self._token):
-            raise Problem(401, "the token is wrong: it is in the address that the run has printed")
-
     async def _on_task(
-        self, request: Request, done: str, act: Callable[[Handle[Any]], None], *, ended_is_fine: bool
+        self, request: Request, done: str, act: Callable[[LiveTask], object], *, ended_is_fine: bool
     ) -> Response:
-        self._check_token(request)
         self._reads.catch_up()
-        row = self._reads.find(request.path_params["ref"])
+        row = self._reads.find(read_name(request, "ref"))
         try:
-            handle = self._authority.get(Ref(row.number, row.scope, self._authority.token))
+            handle = self._authority.get(Ref(row.number, row.scope, self._core.token))
         except StaleRef:
             how = row.outcome or TaskState.DISPOSED
             if ended_is_fine:
                 return Json({"done": NOTHING, "state": how})
-            raise Problem(409, f"task {shown(row.id)} is not paused: it has ended ({how})") from None
+            raise Problem(409, f"task {shown(row.label)} is not paused: it has ended ({how})") from None
         await _carry_out(lambda: act(handle))
         return Json({"done": done, "state": handle.outcome or handle.state})
 
     async def _on_scope(self, request: Request, done: str, verb: str) -> Response:
-        self._check_token(request)
         try:
-            scope = self._authority.get_scope(request.path_params["key"])
+            scope = self._authority.get_scope(read_name(request, "key"))
         except UnknownScope as error:
             raise Problem(404, str(error)) from None
         await _carry_out(getattr(scope, verb))
@@ -119,7 +105,7 @@ async def _carry_out(act: Callable[[], T]) -> T:
 def _read_body(body: bytes) -> dict[str, bool]:
     try:
         data = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Problem(400, f"the body is not JSON: {error}") from None
     if not isinstance(data, dict) or "enabled" not in data or data.keys() - _BODY_KEYS:
         raise Problem(400, f'the body is {shown(data)}: send {{"enabled": true}} or {{"enabled": false}}')

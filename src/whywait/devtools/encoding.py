@@ -12,7 +12,7 @@ from functools import lru_cache
 from time import sleep
 from typing import Any, Final, TypeVar
 
-from whywait.kernel.events import Details, Event, Kind, RawEvent, details_of
+from whywait.kernel.events import Details, Event, Kind, RawEvent, Started, cause_of, details_of
 
 T = TypeVar("T")
 SLICE: Final = 16  # items, which take some 50 us
@@ -23,7 +23,7 @@ quote: Final = json.encoder.encode_basestring_ascii
 
 
 def slices(items: list[T]) -> Iterator[list[T]]:
-    """Yield a list in short parts; between two of them whoever else wants the interpreter gets it."""
+    """Yield a list in short parts; between two of them other threads get the interpreter."""
     for begin in range(0, len(items), SLICE):
         if begin:
             sleep(PAUSE_S)
@@ -31,7 +31,7 @@ def slices(items: list[T]) -> Iterator[list[T]]:
 
 
 def encode_in_steps(data: dict[str, Any]) -> str:
-    """Return a JSON object whose lists may be long."""
+    """Return a JSON object that may hold long lists."""
     return "{" + ",".join(f"{quote(key)}:{_encode_value(value)}" for key, value in data.items()) + "}"
 
 
@@ -43,7 +43,8 @@ def _encode_value(value: object) -> str:
 
 def event_json(event: RawEvent) -> str:
     """Return ``Event.of(event).to_dict()`` as JSON, in a fraction of the time."""
-    seq, time_ns, kind, scope, number, name, cause, details = event
+    seq, time_ns, kind, scope, number, name, _, details = event
+    cause = cause_of(event)
     text = f'{{"seq":{seq},"time_ns":{time_ns},"kind":"{kind}","scope":{quote(scope)}'
     if number is not None:
         text += f',"number":{number}'
@@ -53,7 +54,7 @@ def event_json(event: RawEvent) -> str:
         text += f',"cause":{cause}'
     if not details:
         return text + "}"
-    if kind == Kind.TASK_STARTED:
+    if kind == Kind.TASK_STARTED and not isinstance(details, Started):
         waits = encode(details) if isinstance(details, dict) else f"{{{quote(details[0])}:{details[1]}}}"
         return f'{text},"details":{{"waits":{waits}}}}}'
     spelled_out = details_of(event)

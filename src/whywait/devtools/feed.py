@@ -12,23 +12,23 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import OrderedDict
+from contextlib import suppress
 from operator import attrgetter, itemgetter
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from whywait.devtools.encoding import event_json, frame, slices
 from whywait.devtools.histograms import OBSERVED, Histograms
-from whywait.devtools.table import Row, TaskTable, picture
+from whywait.devtools.source import LiveCore
+from whywait.devtools.table import TaskTable, picture
 from whywait.kernel.events import RawEvent
-from whywait.units import NS_PER_S as NS
-
-if TYPE_CHECKING:
-    from whywait.authority import Authority
+from whywait.observe.fold import Attempt
+from whywait.support.units import NS_PER_S as NS
 
 PERIOD_S: Final = 0.2
-MANY: Final = 10  # viewers, for whom it looks half as often, so that twice as much goes out at once
+MANY: Final = 10  # viewers, for which it looks half as often, so that twice as much goes out at once
 LONGEST: Final = 3  # so many times as long it waits at most
-AT_ONCE: Final = 1_000  # events that are taken in whenever somebody asks
+AT_ONCE: Final = 1_000  # events that are taken in for each request
 MOST: Final = 3_000  # and then it rests, as long as anything runs; as much as PER_S in the longest period
 PER_S: Final = 5_000  # events; where there are more, some fall out of the authority's ring in time and are skipped
 LIVING: Final = 20_000  # tasks that are looked at afresh
@@ -48,9 +48,9 @@ class Piece(NamedTuple):
 class Feed:
     """The latest events, the table of tasks, and what viewers are to be sent."""
 
-    def __init__(self, authority: Authority | None, kept: int) -> None:
-        """Read from an authority, or from nothing; remember up to ``kept`` events."""
-        self._authority = authority
+    def __init__(self, core: LiveCore | None, kept: int) -> None:
+        """Read from the core of an authority, or from nothing; remember up to ``kept`` events."""
+        self._core = core
         self._kept = kept
         self._events: list[RawEvent] = []  # without gaps; as plain tuples, which no collection of garbage looks at
         self._pieces: OrderedDict[int, Piece] = OrderedDict()  # encoded once for all viewers, by the seq before
@@ -63,8 +63,10 @@ class Feed:
         self.skipped = 0  # events that no viewer of this server will ever see
         self.finished = False
         self.viewers = 0
-        if authority is not None:
-            self._look_afresh(authority)
+        self.rests = False  # while nothing happens and no viewer looks; then it has to be told when something does
+        self._awake = asyncio.Event()
+        if core is not None:
+            self._look_afresh(core)
 
     # In
 
@@ -76,17 +78,32 @@ class Feed:
             if told is self._news and monotonic_ns() >= self._told_ns + WAKE_NS:
                 self._tell()
             await asyncio.sleep(PERIOD_S * min(1 + self.viewers / MANY, LONGEST))
+            if self.rests and not self.viewers:
+                self._awake.clear()  # before the look: what happens after it wakes the feed
+                if self._core is None or self._core.last_seq == self.seq:
+                    await self._awake.wait()
+                self._awake.set()
+
+    def wake(self) -> None:
+        """Look for news again, if the feed rests."""
+        self._awake.set()
+
+    def wake_from(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Do the same from any thread, and at the cost of a look if the feed does not rest."""
+        if not self._awake.is_set():
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._awake.set)
 
     def catch_up(self) -> None:
         """Take in what has happened since the last time, unless that was so much that a rest is due."""
-        authority = self._authority
-        while authority is not None and monotonic_ns() >= self._rest_until_ns and authority.last_seq != self.seq:
-            events = authority.raw_events(self.seq, MOST)
+        core = self._core
+        while core is not None and monotonic_ns() >= self._rest_until_ns and core.last_seq != self.seq:
+            events, _ = core.raw_events(self.seq, MOST)
             if events and events[0][0] == self.seq + 1:
                 self.take(events)
             else:
-                events = self._look_afresh(authority)
-            if authority.kernel.running:
+                events = self._look_afresh(core)
+            if core.kernel.running:
                 if len(events) > AT_ONCE:
                     self._rest_until_ns = monotonic_ns() + len(events) * NS // PER_S
                 return
@@ -110,16 +127,16 @@ class Feed:
         self.seq = events[-1][0]
         self._tell()
 
-    def _look_afresh(self, authority: Authority) -> list[RawEvent]:
+    def _look_afresh(self, core: LiveCore) -> list[RawEvent]:
         """Take in the events there are and, because some were missed, the living tasks as they are now."""
-        with authority.lock:
-            events = authority.raw_events(max(self.seq, authority.last_seq - MOST), MOST)
-            tasks = [task for scope in authority.kernel.scopes.values() for task in scope.tasks.values()]
+        with core.lock:
+            events, _ = core.raw_events(max(self.seq, core.last_seq - MOST), MOST)
+            tasks = [task for scope in core.kernel.scopes.values() for task in scope.tasks.values()]
         self.take(events)
         # Pictured without the lock: what changes meanwhile comes as an event later than these.
         living = [picture(task, self.seq) for some in slices(tasks[:LIVING]) for task in some]
         self.table.resume_from(sorted(living, key=attrgetter("number")), {task.number for task in tasks})
-        if authority.kernel.running:
+        if core.kernel.running:
             self._rest_until_ns = monotonic_ns() + len(tasks) * PICTURE * NS // PER_S
         return events
 
@@ -147,15 +164,15 @@ class Feed:
         start = max(0, seq + 1 - self.first)
         return self._events[start : start + limit]
 
-    def of_tasks(self, rows: list[Row]) -> list[RawEvent]:
+    def of_tasks(self, rows: list[Attempt]) -> list[RawEvent]:
         """Return the remembered events of some tasks."""
         numbers = {row.number for row in rows}
-        start = bisect_left(self._events, min(row.submitted_ns or 0 for row in rows), key=itemgetter(1))
+        start = bisect_left(self._events, min(row.submitted_ns for row in rows), key=itemgetter(1))
         events = self._events[start : max(row.seq for row in rows) + 1 - self.first]
         return [event for some in slices(events) for event in some if event[4] in numbers]
 
     def piece_after(self, seq: int) -> Piece | None:
-        """Return the next piece of the stream for a viewer who has seen everything up to ``seq``."""
+        """Return the next piece of the stream for a viewer that has seen everything up to ``seq``."""
         seq = min(seq, self.seq)
         oldest = self.first
         if seq < oldest - 1 and seq < self.seq:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
-from whywait.devtools.table import Row
 from whywait.kernel.events import Kind
+from whywait.observe.fold import Attempt
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 KNOWN_SCOPES: Final = 50  # then further scopes are counted together: labels are for ever
@@ -51,17 +51,16 @@ class Histograms:
             self._scopes.add(key)
         return key
 
-    def observe(self, kind: str, row: Row) -> None:
+    def observe(self, kind: str, row: Attempt) -> None:
         """Count what an event of this kind has ended: a wait or a run."""
         if row.started_ns is None:
             return
         if kind == Kind.TASK_STARTED:
-            if row.submitted_ns is not None:
-                self.waits.add(self._labels_of(row, None), (row.started_ns - row.submitted_ns) / 1e9)
+            self.waits.add(self._labels_of(row, None), (row.started_ns - row.submitted_ns) / 1e9)
         elif row.ended_ns is not None:
             self.runs.add(self._labels_of(row, row.outcome), (row.ended_ns - row.started_ns) / 1e9)
 
-    def _labels_of(self, row: Row, outcome: str | None) -> Labels:
+    def _labels_of(self, row: Attempt, outcome: str | None) -> Labels:
         key = (row.priority, row.scope, outcome)
         labels = self._labels.get(key)
         if labels is None:

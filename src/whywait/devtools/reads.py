@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from time import monotonic_ns
@@ -11,21 +12,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-from whywait.devtools.answers import Json, Problem, check_value, read_query
+from whywait.devtools.answers import Json, Problem, check_value, read_name, read_query
 from whywait.devtools.encoding import encode_in_steps, frame, slices
 from whywait.devtools.feed import Feed
-from whywait.devtools.metrics import json_metrics, prometheus_metrics, wants_json
-from whywait.devtools.routes import ROUTES, Param, describe
-from whywait.devtools.table import Row, picture
+from whywait.devtools.metrics import json_metrics, prefers_json, prometheus_metrics
+from whywait.devtools.routes import ROUTES, Param
+from whywait.devtools.table import picture, row_of
 from whywait.errors import WhywaitError
-from whywait.explain import Why, in_words
-from whywait.inside import stream_counts
-from whywait.kernel import why as kernel_why
+from whywait.kernel import reasons
 from whywait.kernel.events import Event
 from whywait.kernel.model import Ref, Task
 from whywait.kernel.state import TaskState, Wait
-from whywait.units import NS_PER_S, shown
+from whywait.kernel.waiting import starved_ns
+from whywait.observe.explain import Why, in_words
+from whywait.observe.fold import Attempt
+from whywait.support.units import NS_PER_S, shown
+from whywait.task.running import stream_counts
 
 if TYPE_CHECKING:
     from whywait.devtools.run import Run
@@ -36,7 +40,7 @@ OVERVIEW_S: Final = 0.5
 SNAPSHOT_NS: Final = 900_000_000  # between two in a stream: a little less than the second after which it is woken
 KEEP_ALIVE_NS: Final = 15 * NS_PER_S  # between two signs of life in a stream that has nothing to tell
 OVERVIEW_SHARE: Final = 0.01  # of the time
-Causes = dict[tuple[int, str, tuple[tuple[str, int], ...]], str]
+Causes = dict[tuple[int, str, tuple[tuple[str, int], ...], bool], str]
 PARAMS: Final = {route.name: route.params for route in ROUTES}
 
 
@@ -54,10 +58,6 @@ class Reads:
     async def healthz(self, _: Request) -> Response:
         """Say that the server answers."""
         return Json({"status": "ok"})
-
-    async def openapi(self, _: Request) -> Response:
-        """Describe the API."""
-        return Json(describe(self._run.version, control=self._run.control))
 
     async def info(self, _: Request) -> Response:
         """Say what is shown here."""
@@ -83,8 +83,8 @@ class Reads:
         self._feed.catch_up()
         accept = request.headers.get("accept", "")
         stats, picture = self._cached("stats", self._run.stats), self._overview()
-        if wants_json(accept):
-            return Json(json_metrics(stats, picture, self._feed))
+        if prefers_json(accept):
+            return Json(json_metrics(stats, picture))
         body, kind = prometheus_metrics(accept, stats, picture, self._feed)
         return Response(body, media_type=kind)
 
@@ -103,8 +103,8 @@ class Reads:
         return self._part("scopes")
 
     async def budget(self, _: Request) -> Response:
-        """Give slots and resources."""
-        return self._part("slots", "budget")
+        """Give slots, resources and devices."""
+        return self._part("slots", "budget", "devices", "devices_total")
 
     async def periodics(self, _: Request) -> Response:
         """Give the periodic tasks."""
@@ -147,27 +147,27 @@ class Reads:
         query = read_query(request, PARAMS["tasks"])
         feed = self._feed
         feed.catch_up()
-        found = [row for some in slices(list(feed.table.rows.values())) for row in some if _passes(row, query)]
+        found = [row for some in slices(list(feed.table.attempts.values())) for row in some if _passes(row, query)]
         limit = query["limit"] or 100
         after = query["after"]
         page = [row for row in found if after is None or row.number > after][: limit + 1]
         following = page[limit - 1].number if len(page) > limit else None
         causes = self._lane_causes()
-        rows = [_with_cause(row, causes) for row in page[:limit]]
+        rows = self._as_they_stand(page[:limit], causes)
         return Json({"tasks": rows, "total": len(found), "seq": feed.seq, "next": following})
 
     async def task(self, request: Request) -> Response:
         """Give one task with its why and its story."""
         feed = self._feed
         feed.catch_up()
-        row = self.find(request.path_params["ref"])
+        row = self.find(read_name(request, "ref"))
         why = self._why(row)
         awaits = [feed.table.latest(number) for number in (*row.after, *row.after_ended)]
-        attempts = feed.table.attempts(row)
+        attempts = feed.table.attempts_of(row)
         awaited_by = feed.table.awaited_by(attempts)
         return Json(
             {
-                "task": _with_cause(row, self._lane_causes()),
+                "task": self._as_they_stand([row], self._lane_causes())[0],
                 "why": why.to_dict(),
                 "text": str(why),
                 "story": [Event.of(event).to_dict() for event in feed.of_tasks(attempts)],
@@ -179,16 +179,35 @@ class Reads:
             }
         )
 
+    def _as_they_stand(self, rows: list[Attempt], causes: Causes) -> list[dict[str, Any]]:
+        """Return rows with what the tasks wait for now, and for how long READY ones have been starved up to now."""
+        told = [_with_cause(row, causes) for row in rows]
+        core = self._run.core
+        ready = [row for row in told if row["state"] == TaskState.READY]
+        if core is not None and ready:
+            kernel = core.kernel
+            with core.lock:
+                now = monotonic_ns()
+                for row in ready:
+                    scope = kernel.scopes.get(row["scope"])
+                    task = scope.tasks.get(row["number"]) if scope is not None else None
+                    if task is not None:  # else it has ended this very moment
+                        row["starved_ns"] = starved_ns(kernel, now, task)
+        return told
+
     def _lane_causes(self) -> Causes:
         """Return what the tasks of each lane wait for."""
         lanes = self._overview()["lanes"]
-        return {(lane["priority"], lane["scope"], tuple(lane["demand"].items())): lane["waits_for"] for lane in lanes}
+        return {
+            (lane["priority"], lane["scope"], tuple(lane["demand"].items()), lane["slot"]): lane["waits_for"]
+            for lane in lanes
+        }
 
     def catch_up(self) -> None:
         """Take in what has happened until now."""
         self._feed.catch_up()
 
-    def find(self, ref: str) -> Row:
+    def find(self, ref: str) -> Attempt:
         """Return the row that a reference means; raise a Problem if there is none or more than one."""
         found = self._feed.table.find(ref) or self._newcomers(ref)
         if not found:
@@ -198,45 +217,46 @@ class Reads:
             raise Problem(409, f"task id {shown(ref)} is ambiguous: use one of {names}")
         return found[0]
 
-    def _newcomers(self, ref: str) -> list[Row]:
+    def _newcomers(self, ref: str) -> list[Attempt]:
         """Return the task of an id that has come while the feed rests, if there is one."""
-        authority = self._run.authority
-        if authority is None or authority.last_seq == self._feed.seq:
+        core = self._run.core
+        if core is None or core.last_seq == self._feed.seq:
             return []
-        with authority.lock, suppress(WhywaitError):
-            task = authority.kernel.find(ref)
+        with core.lock, suppress(WhywaitError):
+            task = core.kernel.find(ref)
             if isinstance(task, Task):
                 return [picture(task, self._feed.seq)]
         return []
 
-    def _streams(self, row: Row) -> dict[str, int]:
+    def _streams(self, row: Attempt) -> dict[str, int]:
         """Return how many chunks the streams of a living task have had."""
-        authority = self._run.authority
-        if authority is None or not row.alive:
+        core = self._run.core
+        if core is None or not row.alive:
             return {}
         try:
-            return stream_counts(authority.get(Ref(row.number, row.scope, authority.token)))
+            return stream_counts(core.find(Ref(row.number, row.scope, core.token)))
         except WhywaitError:  # it has ended this very moment
             return {}
 
-    def _why(self, row: Row) -> Why:
-        authority = self._run.authority
-        if authority is not None and row.alive:
+    def _why(self, row: Attempt) -> Why:
+        authority, core = self._run.authority, self._run.core
+        if authority is not None and core is not None and row.alive:
             try:
-                return authority.why(Ref(row.number, row.scope, authority.token))
+                return authority.why(Ref(row.number, row.scope, core.token))
             except WhywaitError:  # it has ended this very moment
                 self._feed.catch_up()
-        return why_of_row(row)
+        attempts = self._feed.table.attempts_of(row)
+        return why_of(attempts[: attempts.index(row) + 1])
 
     # Events
 
     async def events(self, request: Request) -> Response:
-        """Give events as JSON, or as a stream to whoever accepts one."""
+        """Give events as JSON, or as a stream to a client that accepts one."""
         query = read_query(request, PARAMS["events"])
         feed = self._feed
         feed.catch_up()
         if "text/event-stream" in request.headers.get("accept", ""):
-            return self._stream(request, query["since"], snapshots=query["snapshots"] == "yes")
+            return self._stream(request, query)
         since = query["since"] or 0
         events = feed.since(since, query["limit"] or 500)
         return Json(
@@ -248,54 +268,80 @@ class Reads:
             }
         )
 
-    def _stream(self, request: Request, since: int | None, *, snapshots: bool) -> Response:
-        if self._feed.viewers >= MAX_VIEWERS:
-            raise Problem(503, f"{MAX_VIEWERS} viewers are connected already: close one")
+    def _stream(self, request: Request, query: dict[str, Any]) -> Response:
+        since = query["since"] or 0
         last = request.headers.get("last-event-id")
         if last is not None:
             since = check_value(_LAST_ID, last)
-        return StreamingResponse(self._pieces(since or 0, snapshots=snapshots), media_type="text/event-stream")
+        ends_ns = monotonic_ns() + query["seconds"] * NS_PER_S if query["seconds"] else None
+        return _Stream(self._feed, self._pieces(since, ends_ns, snapshots=query["snapshots"] == "yes"))
 
-    async def _pieces(self, seq: int, *, snapshots: bool) -> AsyncIterator[bytes]:
+    async def _pieces(self, seq: int, ends_ns: int | None, *, snapshots: bool) -> AsyncIterator[bytes]:
         feed = self._feed
-        feed.viewers += 1
         pause_ns = SNAPSHOT_NS if snapshots else KEEP_ALIVE_NS
         due_ns = 0 if snapshots else monotonic_ns() + pause_ns
+        yield b"retry: 1000\n\n"
+        while True:
+            piece = feed.piece_after(seq)
+            if piece is not None:
+                seq = piece.seq
+                yield piece.data
+                await asyncio.sleep(0)  # sending does not wait as long as there is room: others have their turn
+            elif monotonic_ns() >= due_ns:
+                due_ns = monotonic_ns() + pause_ns
+                yield self._cached("snapshot frame", self._snapshot_frame) if snapshots else b": still here\n\n"
+            elif feed.finished:
+                yield frame(None, {"seq": seq}, "finished")
+                return
+            elif ends_ns is not None and monotonic_ns() >= ends_ns:
+                yield frame(None, {"seq": seq}, "again")
+                return
+            else:
+                await feed.news()
+
+
+class _Stream(StreamingResponse):
+    """The stream of one viewer, counted from before its first byte until after its last."""
+
+    def __init__(self, feed: Feed, pieces: AsyncIterator[bytes]) -> None:
+        super().__init__(pieces, media_type="text/event-stream")
+        self._feed = feed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the pieces, or a refusal if there are too many viewers: nothing comes between counting and adding."""
+        if self._feed.viewers >= MAX_VIEWERS:
+            refusal = Json({"error": f"{MAX_VIEWERS} viewers are connected already: close one"}, 503)
+            await refusal(scope, receive, send)
+            return
+        self._feed.viewers += 1
+        self._feed.wake()
         try:
-            yield b"retry: 1000\n\n"
-            while True:
-                piece = feed.piece_after(seq)
-                if piece is not None:
-                    seq = piece.seq
-                    yield piece.data
-                    await asyncio.sleep(0)  # sending does not wait as long as there is room: others have their turn
-                elif monotonic_ns() >= due_ns:
-                    due_ns = monotonic_ns() + pause_ns
-                    yield self._cached("snapshot frame", self._snapshot_frame) if snapshots else b": still here\n\n"
-                elif feed.finished:
-                    yield frame(None, {"seq": seq}, "finished")
-                    return
-                else:
-                    await feed.news()
+            await super().__call__(scope, receive, send)
         finally:
-            feed.viewers -= 1
+            self._feed.viewers -= 1
 
 
-def why_of_row(row: Row) -> Why:
-    """Return how the wait of a task divided that only its events still tell of."""
-    waited_ns = sum(row.waits.values())
+def why_of(attempts: list[Attempt]) -> Why:
+    """Return how the wait of a task divided, over all its attempts, that only its events still tell of."""
+    row, waits = attempts[-1], Counter[str]()
+    for attempt in attempts:
+        waits.update(attempt.waits)
     return in_words(
-        kernel_why.Why(
-            now_ns=row.ended_ns or row.started_ns or row.submitted_ns or 0,
+        reasons.Why(
+            now_ns=row.ended_ns or row.started_ns or row.submitted_ns,
             id=row.id,
+            function=row.function,
             scope=row.scope,
             number=row.number,
             state=row.state,
             priority=row.priority,
-            demand=tuple(row.demand.items()),
-            waited_ns=waited_ns,
-            breakdown=dict(row.waits),
-            starved_ns=row.starved_ns,
+            demand=row.demand,
+            devices=row.devices,
+            slot=row.slot,
+            waited_ns=waits.total(),
+            breakdown=dict(waits),
+            starved_ns=sum(attempt.starved_ns for attempt in attempts),
+            paused_from=row.paused_from,
             outcome=row.outcome,
             cause=row.cause,
             root=row.root,
@@ -305,30 +351,29 @@ def why_of_row(row: Row) -> Why:
     )
 
 
-def _with_cause(row: Row, causes: Causes) -> dict[str, Any]:
+def _with_cause(row: Attempt, causes: Causes) -> dict[str, Any]:
     """Return a row with what the task waits for now."""
     waits_for = row.held_by
     if row.state == TaskState.READY:
-        waits_for = causes.get((row.priority, row.scope, tuple(row.demand.items())), Wait.SLOT)
-    return {**row.to_dict(), "waits_for": waits_for}
+        waits_for = causes.get((row.priority, row.scope, row.demand, row.slot), Wait.SLOT)
+    return {**row_of(row), "waits_for": waits_for}
 
 
-def _passes(row: Row, query: dict[str, Any]) -> bool:
+def _passes(row: Attempt, query: dict[str, Any]) -> bool:
     state, text = query["state"], query["q"]
     return (
         (state is None or row.state == state or state in _groups(row))
         and (query["outcome"] is None or row.outcome == query["outcome"])
         and (query["scope"] is None or row.scope == query["scope"])
         and (query["priority"] is None or row.priority == query["priority"])
-        and (not text or text.casefold() in f"{row.scope}/{row.id}".casefold())
+        and (not text or text.casefold() in f"{row.scope}/{row.label}".casefold())
     )
 
 
-def _groups(row: Row) -> tuple[str, ...]:
+def _groups(row: Attempt) -> tuple[str, ...]:
     if not row.alive:
         return ("ended",)
-    holds_slot = row.state in (TaskState.RUNNING, TaskState.DISPOSING) or row.paused_from == TaskState.RUNNING
-    return ("living",) if holds_slot else ("living", "waiting")
+    return ("living",) if row.active else ("living", "waiting")
 
 
 _LAST_ID: Final = Param("Last-Event-ID", {"type": "integer", "minimum": 0}, "")

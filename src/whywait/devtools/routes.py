@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
+
+from whywait.devtools.table import UNSEEN
+from whywait.kernel.state import Outcome
 
 Schema = dict[str, Any]
 
@@ -17,9 +21,10 @@ _AMOUNTS: Final[Schema] = {"type": "object", "additionalProperties": _INT}
 _NUMBERS: Final[Schema] = {"type": "array", "items": _INT}
 
 MAX_PAGE: Final = 1_000
+MAX_NAME: Final = 1_000  # characters of a name in a path: looking one up, under the lock, costs more the longer it is
 NOTHING: Final = "nothing"  # was done, and that is no error: the task has ended already (X4)
 STATES: Final = ("QUEUED", "READY", "RUNNING", "PAUSED", "DISPOSING", "DISPOSED")
-OUTCOMES: Final = ("SUCCESS", "ERROR", "TIMEOUT", "ABORTED", "REJECTED", "UNSEEN")
+OUTCOMES: Final = (*Outcome, UNSEEN)
 
 
 def _ref(name: str) -> Schema:
@@ -34,6 +39,8 @@ def _list(items: Schema) -> Schema:
     return {"type": "array", "items": items}
 
 
+_UNITS: Final = {"type": "object", "additionalProperties": _list(_TEXT)}
+_HOLDERS: Final = _list(_object({"number": _INT, "id": _TEXT, "scope": _TEXT, "amount": _INT, "function": _MAYBE_TEXT}))
 _GATE: Final = {"name": _TEXT, "limit": _MAYBE_INT, "free": _MAYBE_INT, "soft": _FLAG}
 
 SCHEMAS: Final[dict[str, Schema]] = {
@@ -49,10 +56,12 @@ SCHEMAS: Final[dict[str, Schema]] = {
         {
             "number": _INT,
             "id": _TEXT,
+            "function": _MAYBE_TEXT,
             "scope": _TEXT,
             "state": {"type": "string", "enum": list(STATES)},
             "priority": _INT,
             "demand": _AMOUNTS,
+            "devices": _UNITS,
             "attempt": _INT,
             "of": _MAYBE_INT,
             "retried_as": _MAYBE_INT,
@@ -60,7 +69,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "after_ended": _NUMBERS,
             "periodic": _MAYBE_TEXT,
             "held_by": _MAYBE_TEXT,
-            "submitted_ns": _MAYBE_INT,
+            "submitted_ns": _INT,
             "ready_ns": _MAYBE_INT,
             "started_ns": _MAYBE_INT,
             "ended_ns": _MAYBE_INT,
@@ -79,7 +88,20 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Resource": _object(
         {
             **_GATE,
-            "holders": _list(_object({"number": _INT, "id": _TEXT, "scope": _TEXT, "amount": _INT})),
+            "holders": _HOLDERS,
+            "holders_total": _INT,
+        }
+    ),
+    "Unit": _object(
+        {
+            "kind": _TEXT,
+            "name": _TEXT,
+            "size": _INT,
+            "free": _INT,
+            "used": _INT,
+            "whole": _FLAG,
+            "present": _FLAG,
+            "holders": _HOLDERS,
             "holders_total": _INT,
         }
     ),
@@ -100,6 +122,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
                         "since_ns": _INT,
                         "effective_priority": _INT,
                         "starved_told": _FLAG,
+                        "function": _MAYBE_TEXT,
                     }
                 )
             ),
@@ -118,13 +141,16 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "Periodic": _object(
         {
-            "runtime_id": _TEXT,
+            "id": _TEXT,
             "task_ref": _MAYBE_INT,
             "enabled": _FLAG,
             "interval_ms": _NUMBER,
             "last_run_at": _MAYBE_INT,
+            "running_since": _MAYBE_INT,
             "next_run_at": _MAYBE_INT,
             "run_count": _INT,
+            "skipped": _INT,
+            "missed": _INT,
             "consecutive_failures": _INT,
             "last_error": _MAYBE_TEXT,
         },
@@ -136,11 +162,14 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "now_ns": _INT,
             "seq": _INT,
             "counts": _object({"running": _INT, "ready": _INT, "not_ready": _INT, "starved": _INT}),
+            "starvation": _object({"now": _INT, "longest_ns": _INT, "total_ns": _INT}),
             "slots": _ref("Gate"),
             "running": _list({"type": "object"}),
             "lanes": _list(_ref("Lane")),
             "lanes_total": _INT,
             "budget": _list(_ref("Resource")),
+            "devices": _list(_ref("Unit")),
+            "devices_total": _INT,
             "scopes": _list(_ref("Scope")),
             "periodics": _list(_ref("Periodic")),
         }
@@ -188,7 +217,7 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class RouteSpec:
-    """One route: ``name`` is the handler's."""
+    """One route: ``name`` is the handler's, ``control``: it changes the run, ``open``: it needs no token."""
 
     method: str
     path: str
@@ -200,16 +229,25 @@ class RouteSpec:
     errors: tuple[int, ...] = ()
     body: Schema | None = None
     control: bool = False
+    open: bool = False
 
 
-_REF: Final = Param("ref", {"type": "string", "minLength": 1}, "id, scope/id, number or @number of a task", "path")
-_KEY: Final = Param("key", {"type": "string", "minLength": 1}, "key of a scope", "path")
-_PERIODIC: Final = Param("id", {"type": "string", "minLength": 1}, "runtime_id of a periodic (scope/id)", "path")
+_NAME: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": MAX_NAME}
+_REF: Final = Param("ref", _NAME, "id, scope/id, number or @number of a task; @number is always short enough", "path")
+_KEY: Final = Param("key", _NAME, "key of a scope", "path")
+_PERIODIC: Final = Param("id", _NAME, "a periodic: scope/id", "path")
 _SINCE: Final = Param("since", {"type": "integer", "minimum": 0}, "seq of the last event that is known")
 
 
 _SNAPSHOTS: Final = Param(
     "snapshots", {"type": "string", "enum": ["no", "yes"]}, "whether a stream tells the snapshot too, once a second"
+)
+
+
+_SECONDS: Final = Param(
+    "seconds",
+    {"type": "integer", "minimum": 1, "maximum": 86_400},
+    "how long a stream lasts; then it ends with `event: again`, so that a server that is to end does not wait for it",
 )
 
 
@@ -230,7 +268,9 @@ _TASK_FILTERS: Final = (
 )
 
 ROUTES: Final = (
-    RouteSpec("GET", "/healthz", "healthz", "Whether the server answers.", _object({"status": {"enum": ["ok"]}})),
+    RouteSpec(
+        "GET", "/healthz", "healthz", "Whether the server answers.", _object({"status": {"enum": ["ok"]}}), open=True
+    ),
     RouteSpec(
         "GET",
         "/metrics",
@@ -255,7 +295,7 @@ ROUTES: Final = (
     ),
     RouteSpec(
         "GET", "/api/tasks/{ref}", "task", "One task: why it waits, its story, its attempts, its neighbours.",
-        _ref("OneTask"), params=(_REF,), errors=(404, 409),
+        _ref("OneTask"), params=(_REF,), errors=(400, 404, 409),
     ),
     RouteSpec(
         "GET", "/api/lanes", "lanes", "The lanes in order of priority.",
@@ -263,8 +303,15 @@ ROUTES: Final = (
     ),
     RouteSpec("GET", "/api/scopes", "scopes", "The living scopes.", _object({"scopes": _list(_ref("Scope"))})),
     RouteSpec(
-        "GET", "/api/budget", "budget", "Slots and resources, and who holds them.",
-        _object({"slots": _ref("Gate"), "budget": _list(_ref("Resource"))}),
+        "GET", "/api/budget", "budget", "Slots, resources and devices, and which tasks hold them.",
+        _object(
+            {
+                "slots": _ref("Gate"),
+                "budget": _list(_ref("Resource")),
+                "devices": _list(_ref("Unit")),
+                "devices_total": _INT,
+            }
+        ),
     ),
     RouteSpec(
         "GET", "/api/periodics", "periodics", "The periodic tasks and how they fare.",
@@ -277,14 +324,14 @@ ROUTES: Final = (
         "events",
         "Events after a seq, as JSON; as an endless stream if text/event-stream is accepted (Last-Event-ID resumes).",
         _object({"events": _list(_ref("Event")), "seq": _INT, "next": _INT, "skipped": _INT}),
-        params=(_SINCE, _limit(500), _SNAPSHOTS),
+        params=(_SINCE, _limit(500), _SNAPSHOTS, _SECONDS),
         media=("application/json", "text/event-stream"),
         errors=(400, 503),
     ),
     *(
         RouteSpec(
             "POST", f"/api/tasks/{{ref}}/{verb}", f"{verb}_task", text, _ref("Done"), params=(_REF,),
-            errors=(401, 404, 409), control=True,
+            errors=(400, 404, 409), control=True,
         )
         for verb, text in (
             ("cancel", "End a pending task, ask a running one to abort; one that has ended stays as it is."),
@@ -295,7 +342,7 @@ ROUTES: Final = (
     *(
         RouteSpec(
             "POST", f"/api/scopes/{{key}}/{verb}", f"{verb}_scope", text, _ref("Done"), params=(_KEY,),
-            errors=(401, 404, 409), control=True,
+            errors=(400, 404, 409), control=True,
         )
         for verb, text in (
             ("suspend", "Keep everything pending in a scope from starting."),
@@ -310,7 +357,7 @@ ROUTES: Final = (
         "Switch a periodic task on or off.",
         _ref("Done"),
         params=(_PERIODIC,),
-        errors=(400, 401, 404, 409),
+        errors=(400, 404, 409),
         body={
             "type": "object",
             "properties": {"enabled": _FLAG, "immediately": _FLAG},
@@ -330,24 +377,24 @@ _ERROR_TEXTS: Final = {
 }
 
 
-def describe(version: str, *, control: bool) -> Schema:
-    """Return the OpenAPI description of the routes."""
+def describe(version: str, routes: Iterable[RouteSpec]) -> Schema:
+    """Return the OpenAPI description of some routes."""
     paths: dict[str, Schema] = {}
-    for route in ROUTES:
-        if control or not route.control:
-            paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "whywait DevTools",
             "version": version,
-            "description": "What runs, what waits, why, and for whom. No arguments, results or payloads are shown.",
+            "description": "What runs, what waits, why, and for which tasks; no arguments, results or payloads.",
         },
         "paths": paths,
         "components": {
             "schemas": SCHEMAS,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
+        "security": [{"token": []}],
     }
 
 
@@ -358,7 +405,7 @@ def _operation(route: RouteSpec) -> Schema:
             "content": {kind: {"schema": route.answer if "json" in kind else _TEXT} for kind in route.media},
         }
     }
-    for status in route.errors:
+    for status in (*route.errors, *(() if route.open else (401,))):
         answers[str(status)] = {
             "description": _ERROR_TEXTS[status],
             "content": {"application/json": {"schema": _ref("Error")}},
@@ -380,6 +427,6 @@ def _operation(route: RouteSpec) -> Schema:
     }
     if route.body is not None:
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": route.body}}}
-    if route.control:
-        operation["security"] = [{"token": []}]
+    if route.open:
+        operation["security"] = []
     return operation

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import secrets
-from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from whywait.devtools import overview
 from whywait.devtools.feed import Feed
-from whywait.kernel.lanes import Aging
-
-if TYPE_CHECKING:
-    from whywait.authority import Authority
+from whywait.devtools.source import LiveAuthority, LiveCore
+from whywait.kernel.order import Aging
+from whywait.support.version import __version__
 
 
 class Run:
     """What the handlers ask for that is not in the events."""
 
-    authority: Authority | None = None
+    authority: LiveAuthority | None = None
+    core: LiveCore | None = None
 
     def __init__(self, name: str, *, control: bool) -> None:
         """Name the run; ``control``: it may be changed from outside."""
         self.name = name
         self.control = control
         self.run_id = secrets.token_hex(8)  # tells a page whether it still looks at the same run
-        self.version = _version()
+        self.version = __version__
 
     def make_feed(self, kept: int) -> Feed:
         """Return the events of this run; called on the thread that will read them."""
@@ -50,20 +49,22 @@ class Run:
 class LiveRun(Run):
     """A run in this process."""
 
-    authority: Authority
+    authority: LiveAuthority
+    core: LiveCore
 
-    def __init__(self, authority: Authority, name: str, *, control: bool) -> None:
-        """Show an authority."""
+    def __init__(self, authority: LiveAuthority, core: LiveCore, name: str, *, control: bool) -> None:
+        """Show an authority, through its core where its methods do not say enough."""
         super().__init__(name, control=control)
         self.authority = authority
+        self.core = core
 
     def make_feed(self, kept: int) -> Feed:
         """Return the feed of the authority's events."""
-        return Feed(self.authority, kept)
+        return Feed(self.core, kept)
 
     def overview(self) -> dict[str, Any]:
         """Return a bounded picture of now."""
-        return overview.take(self.authority)
+        return overview.take(self.core)
 
     def stats(self) -> dict[str, Any]:
         """Return the counters."""
@@ -71,12 +72,11 @@ class LiveRun(Run):
 
     def report(self) -> dict[str, Any]:
         """Return where the waiting went so far."""
-        report: dict[str, Any] = self.authority.report().to_dict()
-        return report
+        return self.authority.report().to_dict()
 
     def settings(self) -> dict[str, Any]:
         """Return slots, order, backfill and the budget."""
-        settings = self.authority.settings
+        settings = self.core.settings
         order = settings.order
         aging = {"every_s": order.every, "boost": order.boost, "cap": order.cap} if isinstance(order, Aging) else None
         return {
@@ -86,10 +86,3 @@ class LiveRun(Run):
             "backfill": settings.backfill,
             "queue_limit": settings.limits.queue_limit,
         }
-
-
-def _version() -> str:
-    try:
-        return version("whywait")
-    except PackageNotFoundError:  # run from a checkout that nobody installed
-        return "0"

@@ -3,48 +3,53 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from whywait.bridges.jsonl import read_events
 from whywait.devtools.feed import Feed
+from whywait.devtools.overview import MOST
 from whywait.devtools.run import Run
-from whywait.devtools.table import Row, TaskTable
+from whywait.devtools.table import TaskTable
 from whywait.errors import ConfigError
 from whywait.kernel.events import Event, Kind
-from whywait.kernel.state import Wait
+from whywait.kernel.limits import unit_order
+from whywait.kernel.starvation import Signals
+from whywait.kernel.state import Outcome, TaskState, Wait
 from whywait.kernel.stats import Stats
-from whywait.record import Record, is_record
-from whywait.run_report import Account
-from whywait.units import in_ms
+from whywait.observe.event_file import FileLimits, read_event_file
+from whywait.observe.fold import Attempt
+from whywait.observe.measures import waited_for_ms
+from whywait.observe.record import Record, is_record
+from whywait.observe.report import Account
+from whywait.support.units import in_ms
 
 
 class SavedRun(Run):
     """A run that is over, or that was when its events were written."""
 
-    def __init__(self, events: list[Event], name: str, settings: Mapping[str, Any] | None = None) -> None:
-        """Show events that were saved; only a record knows the ``settings`` that they came about under."""
+    def __init__(self, events: list[Event], name: str, limits: FileLimits | None = None) -> None:
+        """Show events that were saved, and the limits that they came about under, if those are known."""
         super().__init__(name, control=False)
         self._events = events
-        self._gates = _gates(settings, events) if settings is not None else [_gate(Wait.SLOT, None, soft=False)]
-        self._rows: list[Row] = []
+        self._limits = limits
+        self._gates = [_gate(Wait.SLOT, None, soft=False)] if limits is None else _gates(limits, events)
+        self._units = [] if limits is None else _units(limits, events)
+        self._rows: list[Attempt] = []
 
     @classmethod
     def from_file(cls, path: str | Path) -> SavedRun:
         """Read a file of events, or of a recorded run."""
-        settings = None
-        try:
-            if is_record(path):
-                record = Record(path)
-                events, settings = record.replay(), record.settings()
-            else:
-                events = list(read_events(path))
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}: cannot be read: {error}") from None
-        if not events:
-            raise ConfigError(f"{path}: holds no events; whywait run FILE --events {path} writes them")
-        return cls(events, Path(path).name, settings)
+        if is_record(path):
+            record = Record(path)
+            settings = record.settings()
+            budget = settings["budget"]
+            limits = FileLimits(settings["limits"].slots, budget.hard, budget.soft, budget.devices)
+            events = record.replay()
+            if not events:
+                raise ConfigError(f"{path}: is the record of a run in which nothing happened")
+            return cls(events, Path(path).name, limits)
+        file = read_event_file(path)
+        return cls(file.events, Path(path).name, file.limits)
 
     def make_feed(self, kept: int) -> Feed:
         """Return all the events at once."""
@@ -52,73 +57,124 @@ class SavedRun(Run):
         feed.table = TaskTable(kept_finished=len(self._events))
         feed.take([event.to_raw() for event in self._events])
         feed.finished = True
-        self._rows = list(feed.table.rows.values())
+        self._rows = list(feed.table.attempts.values())
         return feed
 
     def overview(self) -> dict[str, Any]:
         """Return how things stood at the last event; of lanes only a living run knows."""
-        states = Counter(row.state for row in self._rows if row.alive)
-        running = states["RUNNING"] + states["DISPOSING"]
+        living = [row for row in self._rows if row.alive]
+        running = sum(row.active for row in living)
+        ready = sum(row.state == TaskState.READY for row in living)
         return {
             "now_ns": self._events[-1].time_ns,
             "seq": self._events[-1].seq,
             "counts": {
                 "running": running,
-                "ready": states["READY"],
-                "not_ready": states.total() - running - states["READY"],
+                "ready": ready,
+                "not_ready": len(living) - running - ready,
                 "starved": 0,
             },
+            "starvation": self._starvation(),
             "slots": self._gates[0],
             "running": [],
             "lanes": [],
             "lanes_total": 0,
             "budget": [{**gate, "holders": [], "holders_total": 0} for gate in self._gates[1:]],
+            "devices": self._units[: MOST.units],
+            "devices_total": len(self._units),
             "scopes": [],
             "periodics": [],
         }
+
+    def settings(self) -> dict[str, Any]:
+        """Return the slots, if the file tells what the limits were."""
+        return {} if self._limits is None else {"slots": self._limits.slots}
 
     def stats(self) -> dict[str, Any]:
         """Return the counters as the events tell them."""
         stats = Stats()
         for row in self._rows:
-            if row.of is None:
-                stats.submitted += 1
+            stats.numbered += row.of is None
             if row.retried_as is not None:
                 stats.retried += 1
+                stats.numbered += 1
             elif row.outcome is not None:
                 stats.by_outcome[row.outcome] = stats.by_outcome.get(row.outcome, 0) + 1
-            if row.outcome == "REJECTED":
+            if row.outcome == Outcome.REJECTED:
                 stats.count_drop(row.cause or "")
             if row.started_ns is not None:
-                stats.started(row.waits)
-        counts = self.overview()["counts"]
-        queued = counts["ready"] + counts["not_ready"]
-        return {"active": counts["running"], "queued": queued, **stats.to_dict(), "starvation_promotions": 0}
+                stats.count_waits(row.waits)
+        picture = self.overview()
+        counts = picture["counts"]
+        return {
+            "active": counts["running"],
+            "queued": counts["ready"],
+            "not_ready": counts["not_ready"],
+            **stats.to_dict(),
+            "starvation": picture["starvation"],
+            "starvation_promotions": 0,
+        }
+
+    def _starvation(self) -> dict[str, int]:
+        """Return the longest and the total starvation; of tasks that are READY still, what was told of them."""
+        before: dict[int, int] = {}  # number of an attempt -> starvation of those before it
+        longest = 0
+        for row in self._rows:
+            in_all = row.starved_ns + before.get(row.number, 0)
+            longest = max(longest, in_all)
+            if row.retried_as is not None:
+                before[row.retried_as] = in_all
+        return Signals(0, longest, sum(row.starved_ns for row in self._rows))._asdict()
 
     def report(self) -> dict[str, Any]:
-        """Return how tasks ended, where the waiting went, and who made others wait."""
+        """Return how tasks ended, where the waiting went, and which tasks made others wait."""
         waits: Counter[str] = Counter()
         for row in self._rows:
             waits.update(row.waits)
-        ended = Counter(row.outcome.lower() for row in self._rows if row.outcome and row.retried_as is None)
-        account = Account(self._events)
+        ended = Counter(row.outcome for row in self._rows if row.outcome and row.retried_as is None)
         return {
             "makespan_ms": in_ms(self._events[-1].time_ns - self._events[0].time_ns),
             "outcomes": dict(ended),
-            "waited_for_ms": {cause: in_ms(ns) for cause, ns in waits.most_common()},
-            "by_holder": account.by_holder(),
-            "critical_path": account.critical_path(),
+            "waited_for_ms": waited_for_ms(dict(waits.most_common())),
+            **Account(self._events).to_dict(),
         }
 
 
-def _gates(settings: Mapping[str, Any], events: list[Event]) -> list[dict[str, Any]]:
-    """Return the limits of a recorded run, the slots first, as they were at its end."""
-    budget = settings["budget"]
-    limits: dict[str, int | None] = {Wait.SLOT: settings["limits"].slots, **budget.hard, **budget.soft}
+def _gates(limits: FileLimits, events: list[Event]) -> list[dict[str, Any]]:
+    """Return the limits of a run, the slots first, as they were at its end."""
+    latest: dict[str, int | None] = {Wait.SLOT: limits.slots, **limits.hard, **limits.soft}
     for event in events:
         if event.kind == Kind.LIMIT_CHANGED and event.name is not None:
-            limits[event.name] = dict(event.details or ())["limit"]
-    return [_gate(name, limit, soft=name in budget.soft) for name, limit in limits.items()]
+            details = dict(event.details or ())
+            if "limit" in details:
+                latest[event.name] = details["limit"]
+    return [_gate(name, limit, soft=name in limits.soft) for name, limit in latest.items()]
+
+
+def _units(limits: FileLimits, events: list[Event]) -> list[dict[str, Any]]:
+    """Return the units of devices, those included that were gone at the end of the run."""
+    kinds = {kind: dict(units) for kind, units in limits.devices.items()}
+    present = {kind: set(units) for kind, units in kinds.items()}
+    for event in events:
+        units = dict(event.details or ()).get("units") if event.kind == Kind.LIMIT_CHANGED else None
+        if units is not None and event.name in kinds:
+            kinds[event.name].update(units)
+            present[event.name] = set(dict(units))
+    return [
+        {
+            "kind": kind,
+            "name": name,
+            "size": size,
+            "free": size,
+            "used": 0,
+            "whole": False,
+            "present": name in present[kind],
+            "holders": [],
+            "holders_total": 0,
+        }
+        for kind, units in kinds.items()
+        for name, size in sorted(units.items(), key=lambda unit: unit_order(unit[0]))
+    ]
 
 
 def _gate(name: str, limit: int | None, *, soft: bool) -> dict[str, Any]:

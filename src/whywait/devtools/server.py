@@ -1,103 +1,111 @@
-"""The server: uvicorn on a thread of its own, started and stopped with the run."""
+"""The server: a thread of its own that follows a run and answers for it: on a port, a Unix socket, or in a host's app.
+
+Everything that touches the feed happens on the event loop of that thread, so the threads of tasks and the event loop of
+a host are left alone.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
+import os
+import re
 import secrets
-import socket
 import sys
 import threading
 from collections.abc import Iterable
+from concurrent.futures import CancelledError
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
-import uvicorn
-from starlette.applications import Starlette
-from starlette.convertors import Convertor, register_url_convertor
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import FileResponse, Response
-from starlette.routing import Route
+from prometheus_client.core import Metric
+from starlette.types import ASGIApp
 
-from whywait.devtools.answers import Problem, not_found_answer, problem_answer
-from whywait.devtools.beacon import light, put_out
-from whywait.devtools.control import Control
+from whywait.devtools.access import LOCAL_NAMES, Access, ByToken, ByUser
+from whywait.devtools.app import METRICS_PATH, OPEN_PATHS, ExtraRoute, make_app
+from whywait.devtools.beacon import UNIX, find_sibling, light, put_out
 from whywait.devtools.feed import Feed
-from whywait.devtools.guard import Guard
-from whywait.devtools.protocol import MAX_HEAD_BYTES, ImpatientProtocol
-from whywait.devtools.reads import Reads
-from whywait.devtools.routes import ROUTES
+from whywait.devtools.guard import MAX_BODY_BYTES, Guard
+from whywait.devtools.metrics import Metrics, RunCollector
+from whywait.devtools.mount import Mounted
+from whywait.devtools.protocol import Listener, Server, listen, listen_unix, most_connections
 from whywait.devtools.run import Run
+from whywait.devtools.siblings import Siblings
 from whywait.errors import ConfigError, WhywaitError
+from whywait.support.logger import Log, log
 
-log = logging.getLogger("whywait")
-
-PAGE: Final = Path(__file__).parent / "page"
-KINDS: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 STARTS_WITHIN_S: Final = 10.0
 STOPS_WITHIN_S: Final = 5.0
 KEPT_EVENTS: Final = 50_000
 EXPOSED: Final = (
-    "DevTools listens on {host}, not only on this machine: whoever reaches port {port} can read the names and states "
-    "of all tasks, and whoever has the token can cancel them; nothing is encrypted"
+    "DevTools listens on {host}, not only on this machine: nothing is encrypted, so whoever sees the traffic of port "
+    "{port} has the token, and with it can read the run and cancel its tasks"
 )
 
 
-class _Name(Convertor[str]):
-    """A name in a path: any text, slashes and line ends too, which starlette's own kinds leave out."""
-
-    regex = r"[\s\S]+"
-
-    def convert(self, value: str) -> str:
-        return value
-
-    def to_string(self, value: str) -> str:
-        return value
-
-
-register_url_convertor("name", _Name())
-
-
 class DevTools:
-    """Serves the page and the API of one run; ``url`` opens the page with the token of its control API."""
+    """Serves the page and the API of one run; ``url`` opens the page and hands it the token that requests need."""
 
     def __init__(
         self,
         run: Run,
         *,
         host: str = "127.0.0.1",
-        port: int = 0,
+        port: int | None = 0,
+        unix: Path | None = None,
         expose: bool = False,
         hosts: Iterable[str] = (),
+        token: str | None = None,
+        open_metrics: bool = False,
+        routes: Iterable[ExtraRoute] = (),
+        max_body_bytes: int = MAX_BODY_BYTES,
         events: int = KEPT_EVENTS,
+        log: Log = log,
     ) -> None:
-        """Start serving; ``port`` 0 takes a free one, ``expose`` is needed for an address that others can reach.
+        """Start serving.
 
-        ``hosts``: further names under which an exposed server may be called.
+        ``port``: 0 takes a free one, None listens on none. ``expose`` is needed for a ``host`` that other machines can
+        reach, ``hosts`` are further names under which it is called then. ``unix``: listen on a Unix socket at this
+        path too; processes of this user need no token there. ``token``: one of your own, where it has to stay the same
+        from run to run; a new one is made if left out. ``open_metrics``: ``/metrics`` needs no token either.
+        ``routes``: further routes, with their handlers, which run on the thread of the server.
         """
         local = _is_local(host)
-        if not local and not expose:
+        if port is not None and not local and not expose:
             raise ConfigError(
-                f"host {host!r} can be reached from other machines: everybody there could read this run. "
-                "Say expose=True if that is meant, or use host='127.0.0.1'"
+                f"host {host!r} can be reached from other machines, and nothing is encrypted: "
+                "say expose=True if that is meant, or use host='127.0.0.1'"
             )
-        self.token = secrets.token_urlsafe(24)
-        self._run = run
-        self._kept = events
-        self._socket = _listen(host, port)
-        self.port: int = self._socket.getsockname()[1]
+        self.token = secrets.token_urlsafe(24) if token is None else _checked(token)
         self.host = host
-        name = f"[{host}]" if ":" in host else host
-        shown = "127.0.0.1" if host in {"0.0.0.0", "::"} else name  # noqa: S104 - compared, not bound to
-        self.base_url = f"http://{shown}:{self.port}/"
-        self.url = f"{self.base_url}#token={self.token}" if run.control else self.base_url
-        self._names = {"127.0.0.1", "localhost", "[::1]", name, *hosts}
-        self._any_address = not local
-        if not local:
-            log.warning(EXPOSED.format(host=host, port=self.port))
+        self.port: int | None = None
+        self.base_url = ""
+        self._run = run
+        self._log = log
+        self._kept = events
+        self._routes = tuple(routes)
+        self._max_body_bytes = max_body_bytes
+        self._unix = unix
         self._beacon: Path | None = None
+        open_paths = {*OPEN_PATHS, *([METRICS_PATH] if open_metrics else [])}
+        self._ways: list[tuple[Listener, Access]] = []
+        if port is not None:
+            name = f"[{host}]" if ":" in host else host
+            listener = listen(host, port, most_connections())
+            names = {*LOCAL_NAMES, name, *hosts}
+            self._ways.append((listener, ByToken(self.token, names, any_address=not local, open_paths=open_paths)))
+            self.port = listener.getsockname()[1]
+            shown = "127.0.0.1" if host in {"0.0.0.0", "::"} else name  # noqa: S104 - compared, not bound to
+            self.base_url = f"http://{shown}:{self.port}/"
+            if not local:
+                log.warning(EXPOSED.format(host=host, port=self.port))
+        if unix is not None:
+            self._ways.append((listen_unix(unix, most_connections()), ByUser(os.getuid())))
+        self.url = f"{self.base_url or (f'{UNIX}{unix}' if unix is not None else '')}#token={self.token}"
+        self.app = Mounted(ByToken(self.token, hosts or None, open_paths=open_paths, also=find_sibling))
+        """The same as an ASGI app, to be mounted in that of a host."""
+        self.collector = RunCollector(self._families)
+        """The metrics, to be registered in a registry of ``prometheus_client``."""
         self._run_is_over = False
         self._failure: BaseException | None = None
         self._ready = threading.Event()
@@ -110,8 +118,12 @@ class DevTools:
             raise WhywaitError(f"DevTools could not start: {self._failure or 'it took too long'}")
 
     def announce(self, file: str | None = None) -> None:
-        """Print the address, with the token, on stderr, and leave it for ``whywait top`` and its kin to find."""
-        sys.stderr.write(f"DevTools: {self.url}\n")
+        """Print the address, with the token, on stderr, and leave it for ``whywait top`` and its kin to find.
+
+        Without a port the address is what the app was mounted at, and only its end is known here.
+        """
+        where = "" if self.base_url else f"where it is mounted in process {os.getpid()}, with "
+        sys.stderr.write(f"DevTools: {where}{self.base_url}#token={self.token}\n")
         sys.stderr.flush()
         self._beacon = light(self.url, self._run.name, file)
 
@@ -150,89 +162,67 @@ class DevTools:
         self.close()
 
     def __repr__(self) -> str:
-        """Show where it listens; the token is nobody's business."""
-        return f"<DevTools {self.base_url}>"
+        """Show where it listens; the token is left out."""
+        return f"<DevTools {self.base_url or self._unix or 'without a port'}>"
+
+    def _families(self) -> list[Metric]:
+        loop, feed = self._loop, self._feed
+        if loop is None or feed is None or not self._thread.is_alive():
+            return []
+
+        async def gather() -> list[Metric]:
+            feed.catch_up()
+            return list(Metrics(self._run.stats(), self._run.overview(), feed).collect())
+
+        try:
+            return asyncio.run_coroutine_threadsafe(gather(), loop).result(STOPS_WITHIN_S)
+        except (RuntimeError, TimeoutError, CancelledError):  # it stopped this very moment
+            return []
 
     # On the server's thread
 
     def _serve(self) -> None:
         try:
             asyncio.run(self._main())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - as it is told
             self._failure = error
             if self._ready.is_set():
-                log.exception("DevTools has stopped")
+                self._log.exception("DevTools has stopped")
         finally:
-            self._socket.close()
+            for listener, _ in self._ways:
+                listener.close()
+            if self._unix is not None:
+                self._unix.unlink(missing_ok=True)
             self._ready.set()
 
     async def _main(self) -> None:
         self._feed = feed = self._run.make_feed(self._kept)
-        reads = Reads(self._run, feed)
         self._closing = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        server = uvicorn.Server(
-            uvicorn.Config(
-                Guard(self._make_app(reads), self.port, self._names, any_address=self._any_address),
-                http=ImpatientProtocol,
-                ws="none",
-                lifespan="off",
-                loop="none",
-                log_config=None,
-                log_level="critical",
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                h11_max_incomplete_event_size=MAX_HEAD_BYTES,
-                limit_concurrency=400,
-                timeout_keep_alive=15,
-                timeout_graceful_shutdown=1,
-            )
-        )
+        app = make_app(self._run, feed, self._routes)
+        server = Server()
+        for listener, access in self._ways:
+            await server.listen(listener, self._guarded(app, access))
+        self.app.begin(self._loop, self._guarded(Siblings(app, self.token), self.app.access))
         looking = asyncio.create_task(feed.run())
-        serving = asyncio.create_task(server.serve([self._socket]))
-        closing = asyncio.create_task(self._closing.wait())
-        while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn gives no other sign
-            await asyncio.sleep(0.005)
         self._ready.set()
-        await asyncio.wait([serving, closing], return_when=asyncio.FIRST_COMPLETED)
+        await self._closing.wait()
+        self.app.end()
         looking.cancel()
         if self._run_is_over:
             feed.finish()
-        server.should_exit = True
-        await serving
+        await server.close()
 
-    def _make_app(self, reads: Reads) -> Starlette:
-        run = self._run
-        control = Control(run.authority, reads, self.token) if run.control and run.authority is not None else None
-        routes = [Route("/", _index), Route("/openapi.json", reads.openapi), Route("/page/{file}", _page)]
-        for spec in ROUTES:
-            owner: Any = control if spec.control else reads
-            if owner is not None:
-                path = spec.path
-                for param in spec.params:
-                    path = path.replace(f"{{{param.name}}}", f"{{{param.name}:name}}")
-                routes.append(Route(path, getattr(owner, spec.name), methods=[spec.method]))
-        handlers: dict[Any, Any] = {404: _not_found, HTTPException: problem_answer}
-        return Starlette(routes=routes, exception_handlers=handlers)
+    def _guarded(self, app: ASGIApp, access: Access) -> Guard:
+        return Guard(app, access, self._max_body_bytes)
 
 
-async def _not_found(request: Request, error: Exception) -> Response:
-    return await (problem_answer if isinstance(error, Problem) else not_found_answer)(request, error)
-
-
-async def _index(_: Request) -> Response:
-    return FileResponse(PAGE / "index.html", media_type=KINDS[".html"])
-
-
-async def _page(request: Request) -> Response:
-    name = request.path_params["file"]
-    if name not in FILES:
-        raise HTTPException(404)
-    return FileResponse(PAGE / name, media_type=KINDS[Path(name).suffix])
-
-
-FILES: Final = frozenset(path.name for path in PAGE.iterdir() if path.suffix in KINDS)
+def _checked(token: str) -> str:
+    if not isinstance(token, str) or not re.fullmatch(r"[\w-]{16,}", token, re.ASCII):
+        raise ConfigError(
+            "token is not allowed: use at least 16 letters, digits, - and _; secrets.token_urlsafe() makes one"
+        )
+    return token
 
 
 def _is_local(host: str) -> bool:
@@ -242,22 +232,3 @@ def _is_local(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65_535:  # noqa: PLR2004 - of TCP
-        raise ConfigError(f"port {port!r} is not allowed: use an int from 0 (a free one) to 65535")
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise ConfigError(f"DevTools cannot listen on {host!r}: {error.strerror}") from None
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        raise ConfigError(f"DevTools cannot listen on {host}:{port}: {error.strerror}; choose another port") from None
-    listener.setblocking(False)  # noqa: FBT003 - the standard library's
-    return listener

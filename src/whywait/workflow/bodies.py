@@ -7,15 +7,19 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass, field
+from io import TextIOWrapper
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 
-from whywait.engines.command import Command
+from whywait.engines.command.engine import Command
 from whywait.workflow.callables import find_function
 from whywait.workflow.format import AWAY
 from whywait.workflow.model import Body
-from whywait.workflow.outputs import Sink
+from whywait.workflow.outputs import Sink, note_loss
 
+_PIPE: Final = 65_536  # bytes
+_LAST_OUTPUT_S: Final = 0.5
 STDERR_KEPT: Final = 8192  # bytes, for the message of a failure; the output itself goes to the sink
 
 
@@ -69,22 +73,58 @@ def _environment(more: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _output_into(path: str) -> Iterator[None]:
-    """Let both standard streams of this process, and of what it starts, end in a file."""
+    """Let both standard streams of this process, and of what it starts, end in a file.
+
+    A thread stands between, so that a full disk costs the log: a body that printed into the file would fail.
+    """
     if not Path(path).parent.is_dir():  # on another machine: its output stays there
         yield
         return
     sys.stdout.flush()
     sys.stderr.flush()
     kept = os.dup(1), os.dup(2)
-    log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    readable, writable = os.pipe()
+    pump = Thread(target=_pump, args=(readable, Path(path)), name="whywait-log", daemon=True)
+    pump.start()
     try:
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        yield
+        os.dup2(writable, 1)
+        os.dup2(writable, 2)
+        with _line_by_line():
+            yield
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         for number, saved in enumerate(kept, 1):
             os.dup2(saved, number)
             os.close(saved)
-        os.close(log)
+        os.close(writable)
+        pump.join(_LAST_OUTPUT_S)  # a program that the body left running may hold the pipe for long
+
+
+def _pump(readable: int, path: Path) -> None:
+    """Write what comes from a pipe to the end of a file, until the pipe ends; drop it once that fails."""
+    with open(readable, "rb", buffering=0) as pipe:
+        try:
+            with path.open("ab", buffering=0) as log:
+                while data := pipe.read(_PIPE):
+                    while data:
+                        data = data[log.write(data) :]
+        except OSError as error:
+            note_loss(path, error)
+            while pipe.read(_PIPE):
+                pass
+
+
+@contextmanager
+def _line_by_line() -> Iterator[None]:
+    """Write each printed line at once, so that it stands before what a program prints that is started after it."""
+    stream = sys.stdout
+    if not isinstance(stream, TextIOWrapper):
+        yield
+        return
+    before = stream.line_buffering
+    stream.reconfigure(line_buffering=True)
+    try:
+        yield
+    finally:
+        stream.reconfigure(line_buffering=before)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from whywait.errors import ConfigError
-from whywait.fields import nearest
-from whywait.units import shown
+from whywait.support.fields import nearest
+from whywait.support.units import shown
 
 
 def find_problem(call: str, folder: Path) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
-_MOST: Final = 10  # cycles that are told; whoever has more starts with these
+_MOST: Final = 10  # cycles that are told; the others come up when these are mended
 
 
 def find_cycles(needs: Mapping[str, Sequence[str]]) -> list[list[str]]:

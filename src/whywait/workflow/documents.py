@@ -10,15 +10,13 @@ from pathlib import Path as FilePath
 from typing import Any, Final, NamedTuple
 
 from whywait.errors import ConfigError
-from whywait.files import parse_json, read_text
-from whywait.units import shown
-from whywait.workflow.lines import json_lines, locator, toml_lines
-from whywait.workflow.problems import Locate, Path
+from whywait.support.files import parse_json, read_text
+from whywait.support.lines import MOST_TEXT, Locate, Path, json_lines, locator, toml_lines
+from whywait.support.units import shown
 
 STDIN: Final = "-"
 _CONTENT: Final = "a workflow with tables such as [task.NAME]"
 _DEEPEST: Final = 40
-_LINES_OF: Final = 500_000  # characters; in a file that is larger, and no person's work, finding lines takes too long
 _LONG_KEY: Final = re.compile(
     rf"""(?<![\w-])(?:[\w-]+|"[^"\n]*"|'[^'\n]*')(?:[ \t]*\.[ \t]*(?:[\w-]+|"[^"\n]*"|'[^'\n]*')){{{_DEEPEST}}}"""
 )
@@ -93,7 +91,7 @@ def _lazily(find: Callable[[str], dict[Path, int]], text: str) -> Locate:
 
     def locate(path: Path) -> int | None:
         if not known:
-            known.append(locator(find(text) if len(text) <= _LINES_OF else {}))
+            known.append(locator(find(text) if len(text) <= MOST_TEXT else {}))
         return known[0](path)
 
     return locate
@@ -136,7 +134,7 @@ def _guess(text: str) -> _Format:
 
 
 def _check_depth(data: dict[str, Any], source: str) -> None:
-    """Refuse what is nested so deeply that nobody means it, before anything walks through it."""
+    """Refuse what is nested so deeply that it must be a mistake, before anything walks through it."""
     level: list[Any] = [data]
     for _ in range(_DEEPEST):
         level = [

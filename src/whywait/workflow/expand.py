@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import product
 from typing import Any, Final
 
 from whywait.errors import ConfigError
-from whywait.units import shown
+from whywait.support.units import shown
 
 MOST: Final = 100_000  # tasks that a file may stand for
 
-_PLACEHOLDER: Final = re.compile(r"\{\{([^\W\d]\w*)\}\}|(?<!\$)\{([^\W\d]\w*)\}")
+PLACEHOLDER: Final = re.compile(r"\{\{([^\W\d]\w*)\}\}|(?<!\$)\{([^\W\d]\w*)\}")
 _UNSAFE: Final = re.compile(r"[^\w.+-]+")
 _LABEL: Final = 40
 
@@ -34,26 +34,35 @@ def substitute(value: Any, names: Mapping[str, Any]) -> Any:  # noqa: ANN401  wh
     return value
 
 
+def text_in(value: Any) -> int:  # noqa: ANN401  whatever stands in a file
+    """Return how many characters all strings of a value have."""
+    if isinstance(value, str):
+        return len(value)
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return sum(map(text_in, inner))
+
+
 def _substitute_text(text: str, names: Mapping[str, Any]) -> Any:  # noqa: ANN401  a value of any kind
-    whole = _PLACEHOLDER.fullmatch(text)
+    whole = PLACEHOLDER.fullmatch(text)
     if whole is not None and whole[2] in names:
         return names[whole[2]]
+    return PLACEHOLDER.sub(lambda match: replacement(match, names), text)
 
-    def replace(match: re.Match[str]) -> str:
-        escaped, wanted = match.groups()
-        if escaped is not None:
-            return f"{{{escaped}}}" if escaped in names else match[0]
-        if wanted in names:
-            return as_word(names[wanted])
-        alike = get_close_matches(wanted, names, n=1, cutoff=0.75)
-        if alike:
-            raise ConfigError(
-                f"{{{wanted}}} is not a value of this task; did you mean {{{alike[0]}}}? "
-                f"(for the text itself write {{{{{wanted}}}}})"
-            )
-        return match[0]
 
-    return _PLACEHOLDER.sub(replace, text)
+def replacement(match: re.Match[str], names: Mapping[str, Any], write: Callable[[str], str] = str) -> str:
+    """Return what stands for a placeholder in a text: the named value as ``write`` makes it of its text."""
+    escaped, wanted = match.groups()
+    if escaped is not None:
+        return f"{{{escaped}}}" if escaped in names else match[0]
+    if wanted in names:
+        return write(as_word(names[wanted]))
+    alike = get_close_matches(wanted, names, n=1, cutoff=0.75)
+    if alike:
+        raise ConfigError(
+            f"{{{wanted}}} is not a value of this task; did you mean {{{alike[0]}}}? "
+            f"(for the text itself write {{{{{wanted}}}}})"
+        )
+    return match[0]
 
 
 def combinations(foreach: list[Any] | dict[str, list[Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -94,7 +103,7 @@ def override(data: dict[str, Any], path: tuple[str, ...], value: Any) -> None:  
     for part in path[:-1]:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
-            raise ConfigError(f"--set {'.'.join(path)}: {part} is {shown(table)}, which has no fields")
+            raise ConfigError(f"{'.'.join(path)} cannot be set: {part} is {shown(table)}, which has no fields")
     table[path[-1]] = value
 
 

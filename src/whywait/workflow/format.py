@@ -1,19 +1,25 @@
 """The format of workflow files as tables: each key with its check, its JSON Schema and what it is for.
 
 The checks and the schema that editors use stand side by side, so one cannot be changed without seeing the other;
-``tests/test_workflow_schema.py`` holds them against each other.
+``tests/workflow/test_workflow_schema.py`` holds them against each other.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
+from whywait.engines.registry import EngineName
 from whywait.errors import ConfigError
-from whywait.fields import amounts, flag, fraction, mapping, name, one_of, optional, priority, records, whole
-from whywait.kernel.model import Priority, Retry
-from whywait.units import NS_PER_S, parse_duration_ns, parse_size, shown
+from whywait.kernel.durations import NS, parse_duration_ns
+from whywait.kernel.limits import Retry, check_units
+from whywait.simulation.checks import PRIORITIES, priority
+from whywait.support.devices import AUTO, GPU, MOST_UNITS, parse_devices, parse_gpus
+from whywait.support.fields import amounts, counts, flag, fraction, mapping, name, one_of, optional, records, whole
+from whywait.support.learned import Learned, as_learned
+from whywait.support.memory import automatic_ram
+from whywait.support.units import parse_size, shown
 from whywait.workflow.expand import as_word
 
 Schema = dict[str, Any]
@@ -23,7 +29,6 @@ _LARGEST: Final = 1 << 62
 _MOST_SLOTS: Final = 1_000_000
 _NAME: Final = re.compile(r"\w[\w .+-]{0,99}")
 _CALL: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
-_PRIORITIES: Final = sorted(word.lower() for word in vars(Priority) if word.isupper())
 
 
 class Field(NamedTuple):
@@ -53,7 +58,7 @@ def _above_zero_ns(value: object) -> int:
 
 def _tick_ns(value: object) -> int:
     ns = parse_duration_ns(value)
-    if ns < NS_PER_S // 1000:
+    if ns < NS // 1000:
         raise ConfigError(f"{shown(value)} is not allowed: expected 1 ms or more")
     return ns
 
@@ -77,6 +82,34 @@ def _amounts(value: object) -> dict[str, int]:
         if key in {"cpu", "ram", "vram"}:
             raise ConfigError(f'"{key}" has a key of its own: do not put it here')
     return checked
+
+
+def _counts(value: object) -> dict[str, int]:
+    checked = counts(value)
+    for key, number in checked.items():
+        if key in {"cpu", "ram", "vram", "gpu"}:
+            raise ConfigError(f'"{key}" has a key of its own: do not put it here')
+        if number > MOST_UNITS:
+            raise ConfigError(f"{key}: {shown(number)} is not allowed: expected at most {MOST_UNITS}")
+    return checked
+
+
+def _gpus(value: object) -> str | dict[str, int]:
+    """Check for "auto", a number, a list of sizes, or names and sizes."""
+    if value == AUTO:
+        return AUTO
+    units = parse_gpus(value)
+    check_units(GPU, units)
+    for size in units.values():
+        _size(size)
+    return units
+
+
+def _devices(value: object) -> dict[str, list[str]]:
+    kinds = parse_devices(value)
+    for kind, units in kinds.items():
+        check_units(kind, units)
+    return {kind: list(units) for kind, units in kinds.items()}
 
 
 def _text(value: object) -> str:
@@ -177,8 +210,21 @@ def _retry(value: object) -> Retry:
     return Retry(**fields)
 
 
+def _exit_codes(value: object) -> tuple[int, ...]:
+    return tuple(whole(1, 255)(code) for code in (value if isinstance(value, list) else [value]))
+
+
 def _seconds(value: object) -> float:
-    return parse_duration_ns(value) / NS_PER_S
+    return parse_duration_ns(value) / NS
+
+
+def _ram(value: object) -> int:
+    return automatic_ram() if value == AUTO else int(_size(value))
+
+
+def _asked_ram(value: object) -> int | Learned:
+    learned = as_learned(value)
+    return int(_size(value)) if learned is None else learned
 
 
 def _cpu(value: object) -> int:
@@ -209,16 +255,30 @@ _AMOUNTS: Final[Schema] = {
     "propertyNames": {"not": {"enum": ["cpu", "ram", "vram"]}, "minLength": 1},
     "additionalProperties": _SIZE,
 }
+_COUNTS: Final[Schema] = {
+    "type": "object",
+    "propertyNames": {"not": {"enum": ["cpu", "ram", "vram", "gpu"]}, "minLength": 1},
+    "additionalProperties": _whole_schema(0, MOST_UNITS),
+}
+_UNITS: Final[Schema] = {
+    "type": "object",
+    "propertyNames": {"not": {"enum": ["cpu", "ram", "vram", "gpu"]}, "pattern": "^[A-Za-z][A-Za-z0-9_-]*$"},
+    "additionalProperties": {
+        "anyOf": [_whole_schema(0, MOST_UNITS), {"type": "array", "items": {"type": "string", "pattern": "^[^,]+$"}}]
+    },
+}
 _ENV: Final[Schema] = {"type": "object", "additionalProperties": _ANY_OF_PLAIN}
 _REFERENCES: Final[Schema] = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]}
 _PRIORITY: Final[Schema] = {
     "anyOf": [
         _whole_schema(0, 100),
-        {"enum": [form for word in _PRIORITIES for form in (word, word.upper())]},
+        {"enum": [form for word in sorted(PRIORITIES) for form in (word, word.upper())]},
         _PLACEHOLDER,
     ],
 }
 _ONE_SLOT: Final = _none_or(_whole_schema(1, _MOST_SLOTS))
+_EXIT_CODES: Final[Schema] = {"anyOf": [_whole_schema(1, 255), {"type": "array", "items": _whole_schema(1, 255)}]}
+_FACTORS: Final[Schema] = {"type": "object", "additionalProperties": {"type": "number", "minimum": 1, "maximum": 1000}}
 _LIMIT: Final = _none_or(_whole_schema(0))
 
 
@@ -232,22 +292,34 @@ RETRY: Final[Fields] = {
     "factor": Field(_number(0, 1000), _number_schema(1000), "each wait is so many times the last"),
     "max_backoff": Field(_seconds, _DURATION, "no wait is longer"),
     "jitter": Field(fraction(1), _number_schema(1), "each wait varies by this share"),
+    "on_exit": Field(_exit_codes, _EXIT_CODES, "only commands that ended with one of these exit codes"),
+    "grow": Field(mapping, _FACTORS, "each new attempt asks for so many times more: { ram = 2.0 }"),
 }  # fmt: skip
 _RETRY_FIELD: Final = Field(
     _retry,
     {"anyOf": [_whole_schema(0, 1_000_000), {"$ref": "#/$defs/retry"}]},
-    "how often a failed task is tried again; a number, or a table with times, backoff, factor, max_backoff, jitter",
+    "how often a failed task is tried again: a number, or a table with times and more",
 )
 _POLICY: Final[Fields] = {
     "timeout": Field(optional(_above_zero_ns), _none_or(_DURATION), "how long a task may run"),
     "retry": _RETRY_FIELD,
     "max_wait": Field(optional(parse_duration_ns), _none_or(_DURATION), "how long it may be ready without starting"),
 }
-_DEMAND: Final[Fields] = {
+DEMAND: Final[Fields] = {
     "cpu": Field(_cpu, {"anyOf": [_whole_schema(0, _MOST_SLOTS), _PLACEHOLDER]}, "processors it uses"),
-    "ram": Field(_size, _SIZE, 'memory it uses: "2GB", "512MiB" or bytes'),
+    "ram": Field(
+        _asked_ram,
+        {"anyOf": [_SIZE, {"type": "string", "pattern": "^learned"}]},
+        'memory it uses: "2GB", "512MiB" or bytes; "learned": what the history says, "learned:2GB": 2GB until it does',
+    ),
     "vram": Field(_size, _SIZE, "memory of the graphics card it uses"),
     "resources": Field(_amounts, _AMOUNTS, "what it uses of the resources that [budget] names"),
+    "gpu": Field(
+        whole(0, MOST_UNITS),
+        {"anyOf": [_whole_schema(0, MOST_UNITS), _PLACEHOLDER]},
+        "whole graphics cards that no other task is on; with vram: on how many cards it uses so much memory",
+    ),
+    "devices": Field(_counts, _COUNTS, "units of other devices that [budget] names"),
 }
 _BODY: Final[Fields] = {
     "run": Field(
@@ -261,13 +333,18 @@ _BODY: Final[Fields] = {
     "args": Field(records, {"type": "array"}, "positional arguments of the command or function"),
     "kwargs": Field(mapping, {"type": "object"}, "keyword arguments of the function"),
 }  # fmt: skip
-AWAY: Final = ("process", "ray")  # engines whose bodies run in other processes
-ENGINES: Final = ("thread", "simple", "asyncio", "process", "ray", "command")
+AWAY: Final = ("process", "ray")  # engines that run bodies in other processes
+ENGINES: Final[tuple[EngineName, ...]] = get_args(EngineName)
 _SURROUNDINGS: Final[Fields] = {
+    "shell": Field(
+        one_of("quoted", "raw"),
+        {"enum": ["quoted", "raw"]},
+        "how {name} is put into a shell string: quoted, so that it stays one value, or raw, so that it can be syntax",
+    ),
     "env": Field(_environment, _ENV, "environment variables, added to those there are"),
     "cwd": Field(_text, _TEXT, "the folder it runs in, from the file's own folder"),
     "priority": Field(priority, _PRIORITY, "0 to 100, or critical, high, normal, low, background"),
-    **_DEMAND,
+    **DEMAND,
     **_POLICY,
     "engine": Field(
         one_of(*ENGINES),
@@ -280,11 +357,13 @@ _SURROUNDINGS: Final[Fields] = {
     ),
 }
 DEFAULTS: Final[Fields] = _SURROUNDINGS
+_SLOT: Final = Field(flag, {"type": "boolean"}, "whether it takes a slot while it runs; tasks: true, periodics: false")
 TASK: Final[Fields] = {
     **_BODY,
     "after": Field(_references, _REFERENCES, "tasks that must have succeeded before"),
     "after_ended": Field(_references, _REFERENCES, "tasks that must have ended before, however"),
     **_SURROUNDINGS,
+    "slot": _SLOT,
     "foreach": Field(
         _foreach,
         {
@@ -304,6 +383,7 @@ TASK: Final[Fields] = {
 PERIODIC: Final[Fields] = {
     **_BODY,
     **{key: entry for key, entry in _SURROUNDINGS.items() if key not in {"retry", "max_wait"}},
+    "slot": _SLOT,
     "every": Field(_tick_ns, _DURATION, "the time from tick to tick"),
     "overlap": _choice("skip", "queue", "parallel"),
     "max_parallel": Field(whole(1, _MOST_SLOTS), _whole_schema(1, _MOST_SLOTS), "how many may run at once"),
@@ -317,6 +397,7 @@ _LIMITS: Final[Fields] = {
     "queue_limit": Field(optional(whole(0)), _LIMIT, "how many tasks may be pending"),
     "overflow": _choice("reject", "displace"),
     "when_busy": _choice("queue", "reject"),
+    "when_blocked": _choice("hold", "lend"),
 }
 _ON_ERROR: Final = Field(
     one_of("continue", "abort"), {"enum": ["continue", "abort"]}, "abort: the first failure ends the rest"
@@ -336,6 +417,7 @@ SCHEDULER: Final[Fields] = {
     "boost": Field(whole(0, 1000), _whole_schema(0, 1000), "aging: how much a step lifts the priority"),
     "cap": Field(optional(whole(0)), _LIMIT, "aging: no lift above this"),
     "backfill": _choice("greedy", "none"),
+    "overdraft": _choice("count", "warn", "kill"),
     **_LIMITS,
     **_POLICY,
     "starvation_timeout": Field(_above_zero_ns, _DURATION, "when starvation is reported"),
@@ -344,10 +426,29 @@ SCHEDULER: Final[Fields] = {
 }
 BUDGET: Final[Fields] = {
     "cpu": Field(optional(_cpu), _none_or(_whole_schema(0, _MOST_SLOTS)), "processors"),
-    "ram": Field(optional(_size), _none_or(_SIZE), "memory, soft: one task alone may use more"),
+    "ram": Field(
+        optional(_ram),
+        _none_or({"anyOf": [_SIZE, {"const": AUTO}]}),
+        'memory, soft: one task alone may use more; "auto": nine tenths of the machine',
+    ),
     "vram": Field(optional(_size), _none_or(_SIZE), "memory of the graphics card, soft"),
     "resources": Field(_amounts, _AMOUNTS, "resources of your own with a hard limit: licences, ports, tokens"),
     "soft": Field(_amounts, _AMOUNTS, "resources of your own with a soft limit"),
+    "gpus": Field(
+        optional(_gpus),
+        _none_or(
+            {
+                "anyOf": [
+                    {"const": AUTO},
+                    _whole_schema(0, MOST_UNITS),
+                    {"type": "array", "items": _SIZE},
+                    {"type": "object", "additionalProperties": _none_or(_SIZE)},
+                ]
+            }
+        ),
+        'graphics cards: "auto", how many, the memory of each, or names and memory; tasks are told which they get',
+    ),
+    "devices": Field(_devices, _UNITS, "other devices of which tasks are told the unit: how many of a kind, or names"),
 }
 
 
@@ -363,6 +464,9 @@ TOP: Final[Fields] = {
     "on_error": _ON_ERROR,
     "budget": Field(mapping, {"$ref": "#/$defs/budget"}, "what may be in use at once"),
     "scheduler": Field(mapping, {"$ref": "#/$defs/scheduler"}, "order, backfill, limits"),
+    "history": Field(
+        optional(_text), _none_or(_TEXT), "a file that keeps durations and peaks of memory by task, over many runs"
+    ),
     "defaults": Field(mapping, {"$ref": "#/$defs/defaults"}, "what every task has that does not say otherwise"),
     "vars": Field(
         _variables, {"type": "object", "additionalProperties": _ANY_OF_PLAIN}, "values for {name} in strings; see --set"

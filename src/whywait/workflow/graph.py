@@ -9,14 +9,14 @@ from html import escape
 from typing import Final
 
 from whywait.errors import ConfigError
-from whywait.kernel.model import Priority
-from whywait.units import format_ms
-from whywait.workflow.model import TaskSpec, Workflow
+from whywait.kernel.limits import Priority
+from whywait.support.units import format_ms
+from whywait.workflow.model import TaskSpec, WorkflowSpec
 
 _DOT_S: Final = 60  # how long graphviz may take
 
 
-def mermaid(workflow: Workflow) -> str:
+def mermaid(workflow: WorkflowSpec) -> str:
     """Return a Mermaid flowchart; dotted arrows stand for ``after_ended``."""
     number = {task.id: f"t{index}" for index, task in enumerate(workflow.tasks)}
     lines = ["flowchart LR"]
@@ -38,7 +38,7 @@ def mermaid(workflow: Workflow) -> str:
     return "\n".join(lines) + "\n"
 
 
-def dot(workflow: Workflow) -> str:
+def dot(workflow: WorkflowSpec) -> str:
     """Return a graph in the language of graphviz; dashed arrows stand for ``after_ended``."""
     lines = [
         f"digraph {_quoted(workflow.name)} {{",
@@ -60,7 +60,7 @@ def dot(workflow: Workflow) -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def svg(workflow: Workflow) -> str:
+def svg(workflow: WorkflowSpec) -> str:
     """Return a drawing as SVG; needs the program ``dot`` of graphviz."""
     program = shutil.which("dot")
     if program is None:
@@ -76,7 +76,7 @@ def svg(workflow: Workflow) -> str:
     return done.stdout.decode()
 
 
-def text_tree(workflow: Workflow) -> str:
+def text_tree(workflow: WorkflowSpec) -> str:
     """Return a tree from what needs nothing down; a task with several needs stands below the last, with the others."""
     children: dict[str | None, list[TaskSpec]] = {}
     for task in workflow.tasks:
@@ -94,7 +94,12 @@ def text_tree(workflow: Workflow) -> str:
     return "\n".join(lines) + "\n"
 
 
-FORMATS: Final[dict[str, Callable[[Workflow], str]]] = {"text": text_tree, "mermaid": mermaid, "dot": dot, "svg": svg}
+FORMATS: Final[dict[str, Callable[[WorkflowSpec], str]]] = {
+    "text": text_tree,
+    "mermaid": mermaid,
+    "dot": dot,
+    "svg": svg,
+}
 
 
 def _also(task: TaskSpec) -> str:
@@ -116,7 +121,7 @@ def _notes(task: TaskSpec) -> Iterator[str]:
         yield format_ms(task.duration_ms)
 
 
-def _by_scope(workflow: Workflow) -> dict[str | None, list[TaskSpec]]:
+def _by_scope(workflow: WorkflowSpec) -> dict[str | None, list[TaskSpec]]:
     scopes: dict[str | None, list[TaskSpec]] = {}
     for task in workflow.tasks:
         scopes.setdefault(task.scope, []).append(task)

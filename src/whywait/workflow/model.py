@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from whywait.kernel.model import Demand, Priority
+from whywait.engines.registry import EngineName
+from whywait.kernel.limits import Demand, OnError, Priority
+from whywait.kernel.periodic import Overlap
+from whywait.support.learned import Learned
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,7 @@ class Body:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
-    engine: str | None = None
+    engine: EngineName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +37,10 @@ class TaskSpec:
     after_ended: tuple[str, ...] = ()
     priority: int = Priority.NORMAL
     demand: Demand = ()
+    learned: Learned | None = None  # its demand of memory, if the history says that
     scope: str | None = None
     policy: Mapping[str, Any] = field(default_factory=dict)  # timeout_ns, retry, max_wait_ns as far as set
+    slot: bool = True
     duration_ms: int | None = None
 
     @property
@@ -51,7 +56,7 @@ class PeriodicSpec:
     id: str
     body: Body
     every_ns: int
-    overlap: str = "skip"
+    overlap: Overlap = "skip"
     max_parallel: int = 1
     jitter: float = 0.0
     enabled: bool = True
@@ -59,8 +64,10 @@ class PeriodicSpec:
     disable_after: int | None = None
     priority: int = Priority.NORMAL
     demand: Demand = ()
+    learned: Learned | None = None  # its demand of memory, if the history says that
     scope: str | None = None
     timeout_ns: int | None = None
+    slot: bool = False
     duration_ms: int | None = None
 
 
@@ -70,14 +77,16 @@ class ScopeSpec:
 
     key: str
     parent: str | None = None
-    on_error: str = "continue"
-    limits: Mapping[str, Any] = field(default_factory=dict)  # slots, max_spawn, queue_limit, overflow, when_busy
+    on_error: OnError = "continue"
+    limits: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # slots, max_spawn, queue_limit, overflow, when_busy, when_blocked
     policy: Mapping[str, Any] = field(default_factory=dict)
     grace_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Workflow:
+class WorkflowSpec:
     """A whole file; tasks stand after everything they need, otherwise in file order."""
 
     name: str
@@ -86,8 +95,9 @@ class Workflow:
     tasks: tuple[TaskSpec, ...]
     periodics: tuple[PeriodicSpec, ...] = ()
     scopes: tuple[ScopeSpec, ...] = ()  # parents before children
-    on_error: str = "continue"
+    on_error: OnError = "continue"
     has_slots: bool = False  # whether the file (or the command line) says how many
     slots: int | None = None
     budget: Mapping[str, Any] = field(default_factory=dict)
     scheduler: Mapping[str, Any] = field(default_factory=dict)
+    history: str | None = None  # the path of its file, if the file (or the command line) names one

@@ -3,27 +3,35 @@
 Commands hand their bytes to their sink. Functions in this process print as usual: while a run is on, ``sys.stdout``
 and ``sys.stderr`` pass what a task prints to its sink (found by the context the task runs in). Functions in worker
 processes write into the sink's file themselves.
+
+A log that cannot be written (a full disk) costs that log and no task; the first one is told, with the reason.
 """
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import io
+import logging
+import os
 import re
 import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Final
 
 from whywait.errors import ConfigError, WhywaitError
-from whywait.units import printable
+from whywait.support.units import printable
+
+log = logging.getLogger("whywait.files")
 
 _KEPT: Final = 8192  # bytes of the tail
+_LOST: Final = ".lost-"  # and an errno: the note of a worker process
 _NAME: Final = 180  # bytes of a file name; file systems allow 255
 _UNSAFE: Final = re.compile(r"[^\w.,:+-]")
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -34,16 +42,18 @@ _sink: ContextVar[Sink | None] = ContextVar("whywait_sink", default=None)
 class Sink:
     """Takes what one task writes."""
 
-    def __init__(self, path: Path | None) -> None:
-        """Keep the tail, and everything in the file if there is one."""
+    def __init__(self, path: Path | None, lost: Callable[[OSError], object] = lambda _: None) -> None:
+        """Keep the tail, and everything in the file if there is one; ``lost`` is told why it is written no more."""
         self.path = path
+        self._lost = lost
+        self._is_lost = False
         self._tail = bytearray()
         self._lock = threading.Lock()
         self._file: IO[bytes] | None = None
-        self.is_external = False  # somebody else writes into the file
+        self.is_external = False  # another process writes into the file
 
     def write(self, data: bytes) -> None:
-        """Take some bytes; a full disk costs the log, not the task."""
+        """Take some bytes."""
         with self._lock:
             self._tail += data
             if len(self._tail) > 2 * _KEPT:
@@ -56,11 +66,14 @@ class Sink:
             self._log(text.encode(errors="backslashreplace"))
 
     def _log(self, data: bytes) -> None:
-        if self.path is not None:
-            with suppress(OSError):
+        if self.path is not None and not self._is_lost:
+            try:
                 if self._file is None:
                     self._file = self.path.open("ab", buffering=0)
                 self._file.write(data)
+            except OSError as error:
+                self._is_lost = True
+                self._lost(error)
 
     def lines(self, most: int) -> list[str]:
         """Return the last lines that are not empty, without what a terminal would obey."""
@@ -78,13 +91,18 @@ class Sink:
             with (self.path or Path()).open("rb") as file:
                 file.seek(0, io.SEEK_END)
                 file.seek(max(0, file.tell() - _KEPT))
-                return file.read()
+                return file.read(_KEPT)
         except OSError:
             return b""
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; the last lines stay at hand."""
         with self._lock:
+            if self.is_external:
+                self._tail, self.is_external = bytearray(self._read()), False
+                error = self.path and reason_of_loss(self.path)
+                if error:
+                    self._lost(error)
             if self._file is not None:
                 self._file.close()
                 self._file = None
@@ -98,11 +116,17 @@ class Outputs:
         self._folder = folder
         self._sinks: dict[str, Sink] = {}
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._is_told = False
         if folder is not None:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise ConfigError(f"--logs {folder}: cannot be made: {error.strerror or error}") from error
+
+    @property
+    def are_kept(self) -> bool:
+        """Whether all output stays in files after the run."""
+        return self._folder is not None
 
     def open(self, ident: str, *, external: bool = False) -> Sink:
         """Return the new sink of a task; ``external``: it is to be a file that a worker process writes."""
@@ -117,9 +141,14 @@ class Outputs:
                 path.write_bytes(b"")
             except OSError as error:
                 raise ConfigError(f"--logs: {path} cannot be written: {error.strerror or error}") from error
-        sink = self._sinks[ident] = Sink(path)
+        sink = self._sinks[ident] = Sink(path, self._lost)
         sink.is_external = external
         return sink
+
+    def _lost(self, error: OSError) -> None:
+        if not self._is_told:
+            self._is_told = True
+            log.error("logs in %s are not complete: %s; the run goes on", self._folder, error.strerror or error)
 
     def note_error(self, ident: str, error: BaseException) -> None:
         """Put the traceback of what a function raised into its log."""
@@ -144,12 +173,28 @@ class Outputs:
             self._temporary.cleanup()
 
 
+def note_loss(path: Path, error: OSError) -> None:
+    """Leave a note, in a worker process, that the log could not be written; it costs no space on the disk."""
+    with suppress(OSError):
+        Path(f"{path}{_LOST}{error.errno or 0}").touch()
+
+
+def reason_of_loss(path: Path) -> OSError | None:
+    """Return why a worker process could not write the log, if it left a note, and take the note away."""
+    for note in path.parent.glob(f"{glob.escape(path.name)}{_LOST}*"):
+        with suppress(OSError):
+            note.unlink()
+        number = int(note.name.rpartition(_LOST)[2])
+        return OSError(number, os.strerror(number))
+    return None
+
+
 def file_name(ident: str) -> str:
-    """Return a safe name for the log of a task: no folders, no surprises, not too long."""
+    """Return a safe name for the log of a task: no folders, no surprises, not too long, and that of no other task."""
     name = _UNSAFE.sub("_", ident)
-    if len(name.encode()) > _NAME:
-        digest = hashlib.sha256(ident.encode()).hexdigest()[:8]
-        name = f"{name.encode()[: _NAME - 9].decode(errors='ignore')}~{digest}"
+    if name != ident or len(name.encode()) > _NAME:
+        digest = hashlib.sha256(ident.encode(errors="surrogatepass")).hexdigest()[:8]
+        name = f"{name.encode(errors='replace')[: _NAME - 9].decode(errors='ignore')}~{digest}"
     return f"{name}.log"
 
 

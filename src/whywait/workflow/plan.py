@@ -7,18 +7,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from whywait.engines.registry import EngineName
 from whywait.errors import ConfigError
-from whywait.fields import unknown_name
-from whywait.kernel.model import Retry
-from whywait.simulation import Simulation
-from whywait.units import NS_PER_MS
+from whywait.kernel.limits import Retry
+from whywait.simulation.simulation import Simulation
+from whywait.support.devices import AUTO
+from whywait.support.fields import nearest, unknown_name
+from whywait.support.gpus import find_gpus
+from whywait.support.units import NS_PER_MS, shown
 from whywait.workflow.format import ENGINES
-from whywait.workflow.model import Body, PeriodicSpec, TaskSpec, Workflow
+from whywait.workflow.learned import with_own_history
+from whywait.workflow.model import Body, PeriodicSpec, TaskSpec, WorkflowSpec
 
 _POLICY: Final = {"timeout_ns": "timeout_ms", "max_wait_ns": "max_wait_ms"}
 
 
-def select(workflow: Workflow, only: Iterable[str]) -> Workflow:
+def select(workflow: WorkflowSpec, only: Iterable[str]) -> WorkflowSpec:
     """Return the workflow with just these tasks (by id, or by the name of a matrix) and what they need."""
     by_id = {task.id: task for task in workflow.tasks}
     by_name: dict[str, list[str]] = {}
@@ -28,7 +32,7 @@ def select(workflow: Workflow, only: Iterable[str]) -> Workflow:
     for wanted in only:
         if wanted not in by_name and wanted not in by_id:
             known = dict.fromkeys([*by_name, *by_id])
-            raise ConfigError(f"--only: {unknown_name(wanted, f'a task of {workflow.source}', known)}")
+            raise ConfigError(unknown_name(wanted, f"a task of {workflow.source}", known))
         todo += by_name.get(wanted, [wanted])
     chosen: set[str] = set()
     while todo:
@@ -39,14 +43,15 @@ def select(workflow: Workflow, only: Iterable[str]) -> Workflow:
     return replace(workflow, tasks=tuple(task for task in workflow.tasks if task.id in chosen))
 
 
-def with_engine(workflow: Workflow, engine: str) -> Workflow:
+def with_engine(workflow: WorkflowSpec, engine: str) -> WorkflowSpec:
     """Return the workflow with this engine for all functions that name none; commands stay commands."""
-    functions = [name for name in ENGINES if name != "command"]
+    functions: dict[str, EngineName] = {name: name for name in ENGINES if name != "command"}
     if engine not in functions:
-        raise ConfigError(f"--engine: {unknown_name(engine, 'an engine for functions', functions)}")
+        hint = nearest(engine, functions) or f"; there are {', '.join(functions)}"
+        raise ConfigError(f"{shown(engine)} is not an engine for functions{hint}")
 
     def settled(body: Body) -> Body:
-        return body if body.call is None or body.engine is not None else replace(body, engine=engine)
+        return body if body.call is None or body.engine is not None else replace(body, engine=functions[engine])
 
     return replace(
         workflow,
@@ -55,12 +60,12 @@ def with_engine(workflow: Workflow, engine: str) -> Workflow:
     )
 
 
-def without_duration(workflow: Workflow) -> list[str]:
+def without_duration(workflow: WorkflowSpec) -> list[str]:
     """Return the ids of tasks that do not say how long they take."""
     return [task.id for task in workflow.tasks if task.duration_ms is None]
 
 
-def to_workload(workflow: Workflow) -> dict[str, Any]:
+def to_workload(workflow: WorkflowSpec) -> dict[str, Any]:
     """Return the workload that stands for the workflow, all tasks submitted at 0; durations must be known."""
     missing = without_duration(workflow)
     if missing:
@@ -69,6 +74,7 @@ def to_workload(workflow: Workflow) -> dict[str, Any]:
             f"{workflow.source}: cannot be simulated: no duration is given for {some}; "
             'add duration = "2s" to each task, or once under [defaults]'
         )
+    workflow = with_own_history(workflow)
     workload = {
         "name": workflow.name,
         "config": _config(workflow),
@@ -81,7 +87,7 @@ def to_workload(workflow: Workflow) -> dict[str, Any]:
     return workload
 
 
-def levels(workflow: Workflow) -> list[list[TaskSpec]]:
+def levels(workflow: WorkflowSpec) -> list[list[TaskSpec]]:
     """Return the tasks by depth: those that need nothing, those that need only these, and so on."""
     depth: dict[str, int] = {}
     rows: list[list[TaskSpec]] = []
@@ -93,7 +99,7 @@ def levels(workflow: Workflow) -> list[list[TaskSpec]]:
     return rows
 
 
-def _config(workflow: Workflow) -> dict[str, Any]:
+def _config(workflow: WorkflowSpec) -> dict[str, Any]:
     budget, scheduler = workflow.budget, workflow.scheduler
     config: dict[str, Any] = {
         "slots": workflow.slots if workflow.has_slots else os.cpu_count() or 1,
@@ -103,13 +109,16 @@ def _config(workflow: Workflow) -> dict[str, Any]:
         **_policy({key: scheduler[name] for name, key in _SCHEDULER_POLICY.items() if name in scheduler}),
         "scopes": {},
     }
+    if config.get("gpus") == AUTO:
+        config["gpus"] = find_gpus().units
     if "every" in scheduler:
         config["every_ms"] = max(1, scheduler["every"] // NS_PER_MS)
     if "starvation_timeout" in scheduler:
         config["starvation_timeout_ms"] = max(1, scheduler["starvation_timeout"] // NS_PER_MS)
     for scope in workflow.scopes:
         parent = {} if scope.parent is None else {"parent": scope.parent}
-        config["scopes"][scope.key] = {**scope.limits, **_policy(scope.policy), **parent}
+        limits = {key: value for key, value in scope.limits.items() if key != "when_blocked"}  # nothing blocks here
+        config["scopes"][scope.key] = {**limits, **_policy(scope.policy), **parent}
     return config
 
 
@@ -120,7 +129,7 @@ def _policy(policy: Mapping[str, Any]) -> dict[str, Any]:
     told: dict[str, Any] = {}
     for key, value in policy.items():
         if isinstance(value, Retry):
-            told |= {"retry": value.times, "backoff_ms": round(value.backoff * 1000)}
+            told |= {"retry": value.times, "backoff_ms": round(float(value.backoff) * 1000)}
         else:
             told[_POLICY[key]] = None if value is None else max(1, value // NS_PER_MS)
     return told
@@ -138,6 +147,7 @@ def _task(task: TaskSpec) -> dict[str, Any]:
         "at_ms": 0,
         "duration_ms": task.duration_ms,
         "priority": task.priority,
+        "slot": task.slot,
         **_demand(task),
         **_policy(task.policy),
     }
@@ -160,6 +170,7 @@ def _periodic(spec: PeriodicSpec, until_ms: int) -> dict[str, Any]:
         "enabled": spec.enabled,
         "disable_after": spec.disable_after,
         "priority": spec.priority,
+        "slot": spec.slot,
         **_demand(spec),
     }
     return told if spec.scope is None else {**told, "scope": spec.scope}

@@ -6,10 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from whywait.errors import ConfigError
-from whywait.units import printable
-
-Path = tuple[str | int, ...]  # where something stands: ("task", "decode", "after", 0)
-Locate = Callable[[Path], int | None]  # the line of a place, or of the nearest one around it that is known
+from whywait.support.lines import Locate, Path
+from whywait.support.units import printable
 
 MOST: Final = 50  # problems that a message lists
 _PLACE: Final = 120

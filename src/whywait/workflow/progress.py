@@ -5,66 +5,48 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from whywait.kernel.events import Event, Kind
 from whywait.kernel.state import Cause, Outcome
+from whywait.observe.fold import ENDS, Attempt, Fold
 from whywait.workflow.model import TaskSpec
 
-WAITING: Final = "WAITING"
-RUNNING: Final = "RUNNING"
-ENDED: Final = "ENDED"
-Listener = Callable[[str, "TaskProgress"], object]  # what happened, to whom
+Listener = Callable[[str, "TaskProgress"], object]  # what happened, and to which task
 
-_ENDS: Final = {
-    Kind.TASK_FINISHED: Outcome.SUCCESS,
-    Kind.TASK_CANCELLED: Outcome.ABORTED,
-    Kind.TASK_DROPPED: Outcome.REJECTED,
-    Kind.TASK_REJECTED: Outcome.REJECTED,
-}
+_NEVER_ACCEPTED: Final = 0  # the number of an attempt that no kernel has seen
 
 
-@dataclass(slots=True)
 class TaskProgress:
-    """What one task has done so far; times are those of the events, in nanoseconds."""
+    """What one task of the file has done so far."""
 
-    spec: TaskSpec
-    phase: str = WAITING
-    attempts: int = 0
-    first_started_ns: int | None = None
-    started_ns: int | None = None
-    ended_ns: int | None = None
-    outcome: str | None = None
-    cause: str | None = None
-    root: str | None = None
-
-    @property
-    def ran_ns(self) -> int | None:
-        """How long its last attempt ran; None if it has not ended or never started."""
-        if self.started_ns is None or self.ended_ns is None:
-            return None
-        return self.ended_ns - self.started_ns
+    def __init__(self, spec: TaskSpec) -> None:
+        """Begin with a task that waits."""
+        self.spec = spec
+        self.attempts = 0  # that have started
+        self.first_started_ns: int | None = None
+        self.latest = Attempt(_NEVER_ACCEPTED, spec.id, "", 0)
 
     @property
     def succeeded(self) -> bool:
         """Whether it has ended well."""
-        return self.outcome == Outcome.SUCCESS
+        return self.latest.outcome == Outcome.SUCCESS
 
 
 class Progress:
     """Follows the tasks of a workflow; what periodics do is counted only."""
 
     def __init__(self, tasks: Iterable[TaskSpec]) -> None:
-        """Begin with everybody waiting."""
+        """Begin with tasks that all wait."""
         self.tasks = {spec.id: TaskProgress(spec) for spec in tasks}
         self.iterations: Counter[str] = Counter()  # of periodics, by how they ended
         self.began_ns = 0
+        self.ended = 0
+        self._fold: Fold[Attempt] = Fold(Attempt)
         self._lock = threading.Lock()
         self._listeners: list[Listener] = []
         self._busy_ns = 0
         self._ran: dict[str, tuple[int, int]] = {}  # name of the table -> how many have run, for how long in all
-        self.ended = 0
 
     def listen(self, listener: Listener) -> None:
         """Call ``listener`` with "start", "end" or "retry" as they happen, in order."""
@@ -72,51 +54,45 @@ class Progress:
 
     def feed(self, event: Event) -> None:
         """Take the next event of the authority."""
-        task = self.tasks.get(event.name or "")
-        if task is None:
-            if event.kind in _ENDS and event.name is not None:
-                self.iterations[dict(event.details or ()).get("outcome") or _ENDS[event.kind]] += 1
-            return
         with self._lock:
-            word = self._note(task, event)
+            attempt = self._fold.feed(event)
+            word = _WORDS.get(event.kind)
+            if attempt is None or word is None:
+                return
+            task = self.tasks.get(attempt.id)
+            if task is None:
+                if attempt.outcome is not None and event.name is not None:
+                    self.iterations[attempt.outcome] += 1
+                return
+            self._note(task, attempt, word)
         self._tell(word, task)
 
     def skip(self, ident: str, root: str) -> None:
         """Take note that a task was never submitted, because ``root``, which it needs, was refused."""
         task = self.tasks[ident]
         with self._lock:
-            task.phase, task.outcome, task.cause, task.root = ENDED, Outcome.ABORTED, Cause.DEPENDENCY, root
+            latest = task.latest
+            latest.outcome, latest.cause, latest.root = Outcome.ABORTED, Cause.DEPENDENCY, root
             self.ended += 1
         self._tell("end", task)
 
-    def _tell(self, word: str | None, task: TaskProgress) -> None:
-        if word is not None:
-            for listener in self._listeners:
-                listener(word, task)
+    def _tell(self, word: str, task: TaskProgress) -> None:
+        for listener in self._listeners:
+            listener(word, task)
 
-    def _note(self, task: TaskProgress, event: Event) -> str | None:
-        if event.kind == Kind.TASK_STARTED:
-            task.phase, task.started_ns, task.ended_ns = RUNNING, event.time_ns, None
-            task.first_started_ns = task.first_started_ns or event.time_ns
+    def _note(self, task: TaskProgress, attempt: Attempt, word: str) -> None:
+        task.latest = attempt
+        if word == "start":
+            task.first_started_ns = task.first_started_ns or attempt.started_ns
             task.attempts += 1
-            return "start"
-        if event.kind == Kind.TASK_RETRIED:
-            task.phase, task.outcome = WAITING, None
+        elif word == "retry":
             self.ended -= 1
-            return "retry"
-        if event.kind in _ENDS:
-            details: dict[str, Any] = dict(event.details or ())
-            task.phase, task.ended_ns = ENDED, event.time_ns
-            task.outcome = details.get("outcome") or _ENDS[event.kind]
-            task.cause, task.root = details.get("cause"), details.get("root")
+        else:
             self.ended += 1
-            ran = task.ran_ns
-            if ran is not None:
-                self._busy_ns += ran
+            if attempt.ran_ns is not None:
+                self._busy_ns += attempt.ran_ns
                 count, total = self._ran.get(task.spec.name, (0, 0))
-                self._ran[task.spec.name] = count + 1, total + ran
-            return "end"
-        return None
+                self._ran[task.spec.name] = count + 1, total + attempt.ran_ns
 
     def estimate_ns(self, now_ns: int) -> int | None:
         """Return how long the rest may take, from what has finished; None while nothing has."""
@@ -127,14 +103,17 @@ class Progress:
             mean = sum(total for _, total in self._ran.values()) / count
             busy, left = float(self._busy_ns), 0.0
             for task in self.tasks.values():
-                if task.phase == ENDED:
+                if not task.latest.alive:
                     continue
                 number, total = self._ran.get(task.spec.name, (0, 0))
                 known = None if task.spec.duration_ms is None else task.spec.duration_ms * 1e6
                 expected = total / number if number else mean if known is None else known
-                if task.phase == RUNNING and task.started_ns is not None:
-                    busy += now_ns - task.started_ns
-                    expected = max(0.0, expected - (now_ns - task.started_ns))
+                if task.latest.started_ns is not None:
+                    busy += now_ns - task.latest.started_ns
+                    expected = max(0.0, expected - (now_ns - task.latest.started_ns))
                 left += expected
             side_by_side = max(1.0, busy / (now_ns - self.began_ns))
             return round(left / side_by_side)
+
+
+_WORDS: Final = {Kind.TASK_STARTED: "start", Kind.TASK_RETRIED: "retry", **dict.fromkeys(ENDS, "end")}

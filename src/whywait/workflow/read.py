@@ -4,43 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from heapq import heapify, heappop, heappush
+from pathlib import Path as FilePath
 from pathlib import PurePath
 from typing import Any, Final
 
 from whywait.errors import ConfigError
-from whywait.fields import nearest, unknown_name
-from whywait.kernel.model import Demand, make_demand
+from whywait.kernel.devices import Devices
+from whywait.kernel.limits import make_demand
 from whywait.kernel.state import RESERVED_NAMES
-from whywait.units import shown
+from whywait.support.devices import GPU
+from whywait.support.fields import nearest, unknown_name
+from whywait.support.learned import Learned
+from whywait.support.lines import Path
+from whywait.support.nesting import NestingError, parents_first
+from whywait.support.units import shown
 from whywait.workflow import format as tables
 from whywait.workflow.callables import find_problem
 from whywait.workflow.cycles import find_cycles
 from whywait.workflow.documents import Document, read_document
-from whywait.workflow.expand import MOST, as_word, combinations, override, parse_override, substitute
+from whywait.workflow.expand import MOST, as_word, combinations, override, parse_override, substitute, text_in
 from whywait.workflow.format import Fields
-from whywait.workflow.model import Body, PeriodicSpec, ScopeSpec, TaskSpec, Workflow
-from whywait.workflow.problems import Path, Problems
+from whywait.workflow.model import Body, PeriodicSpec, ScopeSpec, TaskSpec, WorkflowSpec
+from whywait.workflow.problems import Problems
+from whywait.workflow.shell_text import fill_in
 
 Checked = dict[str, Any]
 
 _POLICY: Final = {"timeout": "timeout_ns", "retry": "retry", "max_wait": "max_wait_ns"}
-_SCOPE_LIMITS: Final = ("slots", "max_spawn", "queue_limit", "overflow", "when_busy")
+_SCOPE_LIMITS: Final = ("slots", "max_spawn", "queue_limit", "overflow", "when_busy", "when_blocked")
 _COMMAND: Final = "command"
+_RAW: Final = "raw"
 _TAKEN: Final = "default"  # by every authority, for tasks that name no scope
 _MANY: Final = 2_000  # names
+_WELL_KNOWN: Final = ("cpu", "ram", "vram")
 _CYCLE: Final = 12  # tasks of a cycle that are named
+_MOST_DEPENDENCIES: Final = 1_000_000
+_MOST_TEXT: Final = 100_000_000  # characters in all tasks together, after {name} was replaced
 
 
-def load(file: str, overrides: Iterable[str] = ()) -> Workflow:
+def load(file: str, overrides: Iterable[str] = ()) -> WorkflowSpec:
     """Read and check a workflow file; ``overrides`` are ``key=value`` texts that win over the file."""
-    return read_workflow(read_document(file), overrides)
+    return read_workflow(read_document(file), map(parse_override, overrides))
 
 
-def read_workflow(document: Document, overrides: Iterable[str] = ()) -> Workflow:
-    """Turn a document into a workflow; raise WorkflowError with everything that is wrong."""
-    for text in overrides:
-        override(document.data, *parse_override(text))
+def read_workflow(document: Document, overrides: Iterable[tuple[tuple[str, ...], Any]] = ()) -> WorkflowSpec:
+    """Turn a document into a workflow; raise WorkflowError with everything that is wrong.
+
+    ``overrides`` are the path of a field, or the name of a variable, and the value that it has instead.
+    """
+    for path, value in overrides:
+        override(document.data, path, value)
     return _Reader(document).read()
 
 
@@ -58,8 +73,9 @@ class _Reader:
         self._by_name: dict[str, list[str]] = {}  # name of a table -> ids of its tasks
         self._paths: dict[str, Path] = {}  # id -> where it stands
         self._functions: dict[str, str | None] = {}  # call -> what is wrong with it
+        self._text = 0  # characters that replacing {name} has made
 
-    def read(self) -> Workflow:
+    def read(self) -> WorkflowSpec:
         self._top = self._fields(tables.TOP, self._document.data, ())
         self._variables = self._top.get("vars") or {}
         budget = self._fields(tables.BUDGET, self._top.get("budget", {}), ("budget",))
@@ -86,7 +102,7 @@ class _Reader:
         if name in self._scopes:
             self._problems.add(("scope", name), "the name is taken by the workflow itself: call the scope otherwise")
             self._problems.raise_if_any()
-        return Workflow(
+        return WorkflowSpec(
             name=name,
             source=self._document.source,
             folder=self._document.folder,
@@ -98,6 +114,7 @@ class _Reader:
             slots=self._top.get("slots"),
             budget=budget,
             scheduler=scheduler,
+            history=self._history(),
         )
 
     def _fields(self, table: Fields, data: object, path: Path, origins: Mapping[str, Path] | None = None) -> Checked:
@@ -126,21 +143,18 @@ class _Reader:
             if key == _TAKEN:
                 self._problems.add(("scope", key), "the name is taken by the scope of tasks without one: use another")
             read[key] = self._fields(tables.SCOPE, data, ("scope", key))
-        for key in read:
-            chain = [key]
-            while (parent := read[chain[-1]].get("parent")) is not None:
-                where = ("scope", chain[-1], "parent")
-                if parent not in read:
-                    self._problems.add(where, unknown_name(parent, "a scope of this file", read))
-                    break
-                if parent in chain:
-                    circle = " -> ".join([*chain[chain.index(parent) :], parent])
-                    self._problems.add(where, f"the scopes form a circle: {circle}")
-                    break
-                chain.append(parent)
-            for link in reversed(chain):
-                if link not in self._scopes:
-                    self._scopes[link] = _make_scope(link, read[link])
+        parents: dict[str, str | None] = {}
+        for key, fields in read.items():
+            parent = parents[key] = fields.get("parent")
+            if parent is not None and parent not in read:
+                parents[key] = None
+                self._problems.add(("scope", key, "parent"), unknown_name(parent, "a scope of this file", read))
+        order = list(parents)
+        try:
+            order = parents_first(parents)
+        except NestingError as error:
+            self._problems.add(("scope", error.key, "parent"), str(error))
+        self._scopes = {key: _make_scope(key, read[key]) for key in order}
 
     def _read_defaults(self, defaults: dict[str, Any]) -> dict[str, Any]:
         """Check what can be checked without the values of a task; return what is known."""
@@ -171,9 +185,10 @@ class _Reader:
                     after=fields.get("after", ()),
                     after_ended=fields.get("after_ended", ()),
                     priority=fields.get("priority", 50),
-                    demand=_demand(fields),
+                    **self._asked(fields, path),
                     scope=self._scope(fields, path),
                     policy={_POLICY[key]: fields[key] for key in _POLICY if key in fields},
+                    slot=fields.get("slot", True),
                     duration_ms=fields.get("duration"),
                 )
                 self._by_name[name].append(ident)
@@ -210,14 +225,22 @@ class _Reader:
             del merged["engine"]
         names = {**self._variables, **values}
         if names:
+            is_raw = merged.get("shell") == _RAW
             for key, value in list(merged.items()):
                 before = self._problems.noted
                 where = (*origins.get(key, path), key)
-                result = self._problems.check(where, lambda raw: substitute(raw, names), value)
+                fill = fill_in if key == "run" and isinstance(value, str) and not is_raw else substitute
+                result = self._problems.check(where, partial(fill, names=names), value)
                 if self._problems.noted > before:
                     del merged[key]
-                else:
-                    merged[key] = result
+                    continue
+                merged[key] = result
+                if result is not value:
+                    self._text += text_in(result)
+                    if self._text > _MOST_TEXT:
+                        message = f"with {{name}} replaced, the file stands for more than {_MOST_TEXT:,} characters"
+                        self._problems.add(where, f"{message}: expected shorter values, or fewer tasks")
+                        self._problems.raise_if_any()
         return self._fields(table, merged, path, origins)
 
     def _body(self, fields: Checked, path: Path) -> Body:
@@ -236,14 +259,7 @@ class _Reader:
             if wrong:
                 self._problems.add((*path, "args"), f"{shown(wrong[0])} is not allowed: expected strings or numbers")
         elif call is not None:
-            if engine == _COMMAND:
-                self._problems.add((*path, "engine"), '"command" cannot call a function: use thread or process')
-            for key, what in (("env", "an environment"), ("cwd", "a folder")):
-                if key in fields and engine not in tables.AWAY and self._says(path, key):
-                    message = (
-                        f'a function that shares the process cannot have {what} of its own: use engine = "process"'
-                    )
-                    self._problems.add((*path, key), message)
+            self._check_call(fields, engine, path)
             self._check_function(call, path)
         args = tuple(fields.get("args", ()))
         return Body(
@@ -255,6 +271,17 @@ class _Reader:
             cwd=fields.get("cwd"),
             engine=engine,
         )
+
+    def _check_call(self, fields: Checked, engine: str | None, path: Path) -> None:
+        """Note what a function cannot have."""
+        if engine == _COMMAND:
+            self._problems.add((*path, "engine"), '"command" cannot call a function: use thread or process')
+        if self._says(path, "shell"):
+            self._problems.add((*path, "shell"), "a function has no shell: leave it out")
+        for key, what in (("env", "an environment"), ("cwd", "a folder")):
+            if key in fields and engine not in tables.AWAY and self._says(path, key):
+                message = f'a function that shares the process cannot have {what} of its own: use engine = "process"'
+                self._problems.add((*path, key), message)
 
     def _says(self, path: Path, key: str) -> bool:
         """Return whether a table itself has a key, rather than the defaults."""
@@ -289,12 +316,14 @@ class _Reader:
             if "every" not in data:
                 self._problems.add(path, '"every" is missing: expected for example every = "500ms"')
             elif "every" in fields:
-                own = ("overlap", "max_parallel", "jitter", "enabled", "immediately", "disable_after", "priority")
+                own = (
+                    "overlap", "max_parallel", "jitter", "enabled", "immediately", "disable_after", "priority", "slot",
+                )  # fmt: skip
                 self._periodics[name] = PeriodicSpec(
                     id=name,
                     body=body,
                     every_ns=fields["every"],
-                    demand=_demand(fields),
+                    **self._asked(fields, path),
                     scope=self._scope(fields, path),
                     timeout_ns=fields.get("timeout"),
                     duration_ms=fields.get("duration"),
@@ -323,6 +352,7 @@ class _Reader:
 
     def _resolve(self) -> None:
         """Turn the names of dependencies into ids; the name of a matrix stands for all its tasks."""
+        count = 0
         for ident, task in list(self._tasks.items()):
             found: dict[str, tuple[str, ...]] = {}
             for field in ("after", "after_ended"):
@@ -335,6 +365,12 @@ class _Reader:
                     else:
                         self._unknown(reference, (*self._paths[ident], field))
                 found[field] = tuple(ids)
+                count += len(ids)
+                if count > _MOST_DEPENDENCIES:
+                    instead = "let one task come between, after all of the first and before all of the second"
+                    message = f"the file stands for more than {_MOST_DEPENDENCIES:,} dependencies: {instead}"
+                    self._problems.add((*self._paths[ident], field), message)
+                    self._problems.raise_if_any()
             if found["after"] != task.after or found["after_ended"] != task.after_ended:
                 self._tasks[ident] = replace(task, after=found["after"], after_ended=found["after_ended"])
 
@@ -355,22 +391,58 @@ class _Reader:
                 self._problems.add(("budget", table, name), "the name is taken by a wait cause: expected another")
             if name in hard and name in soft:
                 self._problems.add(("budget", "soft", name), "is both hard and soft: expected one of them")
+            if name in (budget.get("devices") or {}) or (name == GPU and budget.get("gpus") is not None):
+                self._problems.add(("budget", table, name), "is a device too: expected one of them")
+        for kind in budget.get("devices") or {}:
+            if kind in RESERVED_NAMES or kind in _WELL_KNOWN:
+                self._problems.add(("budget", "devices", kind), "the name is taken: expected another")
+        if budget.get("gpus") is not None and budget.get("vram") is not None:
+            self._problems.add(("budget", "vram"), "is the memory of the gpus: expected it there")
 
     def _check_demands(self, budget: Checked) -> None:
         """Refuse what could never start, before anything has."""
         named = {**(budget.get("resources") or {}), **(budget.get("soft") or {})}
+        kinds = {kind: Devices(kind, dict.fromkeys(units, 0)) for kind, units in (budget.get("devices") or {}).items()}
+        if isinstance(budget.get("gpus"), dict):
+            kinds[GPU] = Devices(GPU, budget["gpus"])
+        known = {*_WELL_KNOWN, *named, *kinds, *([GPU] if budget.get("gpus") is not None else [])}
         hard = {"cpu": budget.get("cpu"), **(budget.get("resources") or {})}
         specs: list[TaskSpec | PeriodicSpec] = [*self._tasks.values(), *self._periodics.values()]
         for spec in specs:
             path = self._paths[spec.id]
             for name, amount in spec.demand:
-                if name not in {"cpu", "ram", "vram"} and name not in named:
-                    message = f"{unknown_name(name, 'a resource of [budget]', named)}"
-                    self._problems.add((*path, "resources", name), message)
+                if name not in known:
+                    self._problems.add(*self._unknown_demand(path, name, named, kinds))
                 limit = hard.get(name)
                 if limit is not None and amount > limit:
                     where = (*path, name) if name == "cpu" else (*path, "resources", name)
                     self._problems.add(where, f"needs {amount} and the budget has {limit}: it could never start")
+            for devices in kinds.values():
+                lack = devices.lack(spec.demand)
+                if lack is not None:
+                    self._problems.add(path, f"needs {lack}: it could never start")
+
+    def _unknown_demand(
+        self, path: Path, name: str, named: Mapping[str, int], kinds: Mapping[str, Devices]
+    ) -> tuple[Path, str]:
+        """Return where a task demands something that the budget has not, and what is wrong with that."""
+        if name == GPU and self._says(path, GPU):
+            return (*path, GPU), 'the budget has no graphics cards: expected gpus = "auto", or which there are'
+        if self._says(path, "devices"):
+            return (*path, "devices", name), unknown_name(name, "a device of [budget]", kinds)
+        return (*path, "resources", name), unknown_name(name, "a resource of [budget]", named)
+
+    def _asked(self, fields: Checked, path: Path) -> dict[str, Any]:
+        """Return what a task asks for: amounts, and whether the history gives another."""
+        wanted = {key: fields[key] for key in tables.DEMAND if key in fields}
+        learned = wanted.pop("ram") if isinstance(wanted.get("ram"), Learned) else None
+        demand = self._problems.check(path, lambda given: make_demand(**given), wanted) or ()
+        return {"demand": demand, "learned": learned}
+
+    def _history(self) -> str | None:
+        """Return the file of the history in full; a relative one is beside the workflow file."""
+        given = self._top.get("history")
+        return None if given is None else str(self._document.folder / FilePath(given).expanduser())
 
 
 def _make_scope(key: str, fields: Checked) -> ScopeSpec:
@@ -388,10 +460,6 @@ def _hint(key: str, value: object, table: Fields, path: Path) -> str:
     if path == ("budget",) and isinstance(value, int) and not nearest(key, table):
         return f"; a resource of your own goes into resources = {{ {key} = {value} }}"
     return nearest(key, table) or f"; known are {', '.join(each for each in table if each != '$schema')}"
-
-
-def _demand(fields: Checked) -> Demand:
-    return make_demand(fields.get("cpu", 0), fields.get("ram", 0), fields.get("vram", 0), fields.get("resources"))
 
 
 def _in_order(tasks: dict[str, TaskSpec]) -> Iterable[TaskSpec]:

@@ -15,17 +15,20 @@ from pathlib import Path
 from time import monotonic_ns, sleep
 from typing import Any, Final
 
-from whywait.authority import DEFAULT_SCOPE, Authority
 from whywait.errors import ConfigError, DisposeIncomplete, Rejected
-from whywait.handle import Handle
-from whywait.kernel.lanes import Aging, Order, Strict
+from whywait.kernel.durations import NS
+from whywait.kernel.model import Submission
+from whywait.kernel.order import Aging, Order, Strict
 from whywait.kernel.state import Outcome
-from whywait.scope import Scope
-from whywait.settings import NS
-from whywait.submission import Call, prepare
+from whywait.runtime.authority import DEFAULT_SCOPE, Authority, core_of
+from whywait.runtime.execution import Execution
+from whywait.runtime.handle import Handle, execution_of
+from whywait.runtime.scope import Scope, open_of
+from whywait.runtime.submission import Call, prepare
 from whywait.workflow.bodies import make_body
 from whywait.workflow.format import AWAY
-from whywait.workflow.model import PeriodicSpec, ScopeSpec, TaskSpec, Workflow
+from whywait.workflow.learned import with_learned
+from whywait.workflow.model import PeriodicSpec, ScopeSpec, TaskSpec, WorkflowSpec
 from whywait.workflow.outputs import Outputs, Sink, into
 from whywait.workflow.progress import Progress
 
@@ -33,6 +36,8 @@ Hook = Callable[[Authority], Callable[[], object] | None]
 
 _SECONDS: Final = {"timeout_ns": "timeout", "max_wait_ns": "max_wait"}
 _LOOK_S: Final = 0.005  # how often to look whether the last iterations are over
+_EVENTS: Final = 100_000
+_EVENTS_OF_A_TASK: Final = 50
 _KILL_S: Final = 2.0  # how long killed bodies may take to be gone
 
 
@@ -41,7 +46,7 @@ class Run:
 
     def __init__(
         self,
-        workflow: Workflow,
+        workflow: WorkflowSpec,
         *,
         logs: Path | None = None,
         keep_going: bool = False,
@@ -54,7 +59,14 @@ class Run:
         self.progress = Progress(workflow.tasks)
         self.handles: dict[str, Handle[Any]] = {}
         self.refusals: dict[str, Rejected] = {}  # ids of tasks that were not let in
-        self.authority = Authority(**{**authority_settings(self.workflow), **(authority_options or {})})
+        kept = max(_EVENTS, _EVENTS_OF_A_TASK * len(workflow.tasks))  # the report and the trace need them all
+        options = {"events": kept, **authority_settings(self.workflow), **(authority_options or {})}
+        self.authority = Authority(**options)
+        try:
+            self.workflow = with_learned(self.workflow, self.authority.history)
+        except ConfigError:
+            self.authority.dispose()
+            raise
         self.began_ns = self.ended_ns = 0
         self.survivors: tuple[str, ...] = ()
         self._hooks = list(hooks)
@@ -95,8 +107,8 @@ class Run:
         if not self.handles:
             self._finish()
 
-    def wait(self, timeout_s: float) -> bool:
-        """Wait until all tasks have ended, at most so long; return whether they have."""
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until all tasks have ended, at most so long if a time is given; return whether they have."""
         return self._over.wait(timeout_s)
 
     def interrupt(self) -> None:
@@ -113,7 +125,8 @@ class Run:
             for view in self.authority.snapshot().running:
                 handle = self.handles.get(view.id)
                 if handle is not None:
-                    handle._engine.kill(handle)
+                    execution = execution_of(handle)
+                    execution.engine.kill(execution)
             self._over.wait(0.05)
         self.survivors = tuple(view.id for view in self.authority.snapshot().running)
 
@@ -175,6 +188,7 @@ class Run:
             "vram": demand.pop("vram", 0),
             "resources": demand,
             "engine": spec.body.engine,
+            "slot": spec.slot,
             **_policy_options(spec.policy),
         }
         if spec.body.kwargs:
@@ -184,34 +198,37 @@ class Run:
     def _submit(self, calls: list[tuple[TaskSpec, tuple[Call, Sink]]]) -> None:
         """Submit all tasks at one instant, each after what it needs; one that is refused takes its dependents along."""
         prepared = []
+        core = core_of(self.authority)
         for spec, (call, sink) in calls:
-            scope = self._scopes[spec.scope]
+            scope = open_of(self._scopes[spec.scope])
             with into(sink):
-                engine = scope._engine_for(call.fn, call.options or {})
-                handle: Handle[Any] = Handle(self.authority, call.fn, call.args, copy_context(), engine)
-            request = prepare(self.authority, scope._kernel_scope, handle, call.args, call.options or {})
-            prepared.append((spec, handle, request))
-        ended: dict[str, str] = {}  # tasks that never got in -> whose refusal it was
+                engine = scope.engine_for(call.fn, call.options or {})
+                execution = Execution(core, call.fn, call.args, copy_context(), engine)
+            terms = prepare(core, scope.record, execution, {**(call.options or {})})
+            prepared.append((spec, execution, Submission(*terms, execution)))
+        ended: dict[str, str] = {}  # tasks that never got in -> the task that was refused first
 
         def act(now: int) -> None:
-            for spec, handle, request in prepared:
+            for spec, execution, request in prepared:
                 lost = next((each for each in spec.after if each in ended), None)
                 if lost is not None:
                     ended[spec.id] = ended[lost]
                     continue
                 needed = request._replace(
-                    after=tuple(self.handles[each]._task for each in spec.after),
-                    after_ended=tuple(self.handles[each]._task for each in spec.after_ended if each in self.handles),
+                    after=tuple(execution_of(self.handles[each]).task for each in spec.after),
+                    after_ended=tuple(
+                        execution_of(self.handles[each]).task for each in spec.after_ended if each in self.handles
+                    ),
                 )
                 try:
-                    handle._task = self.authority.kernel.submit(now, *needed)
+                    core.kernel.submit(now, *needed)
                 except Rejected as error:
                     ended[spec.id] = spec.id
                     self.refusals[spec.id] = error
                 else:
-                    self.handles[spec.id] = handle
+                    self.handles[spec.id] = Handle(execution)
 
-        self.authority.command(act)
+        core.command(act)
         for ident, root in ended.items():
             if ident != root:
                 self.progress.skip(ident, root)
@@ -239,6 +256,7 @@ class Run:
                 vram=demand.pop("vram", 0),
                 resources=demand,
                 engine=spec.body.engine,
+                slot=spec.slot,
                 **options,
             )
 
@@ -260,9 +278,9 @@ class Run:
         """Let no iteration begin any more, and those that have begun end by themselves, within the grace time."""
         periodics = self.authority.snapshot().periodics
         for view in periodics:
-            self.authority.set_periodic_enabled(view.runtime_id, enabled=False)
+            self.authority.set_periodic_enabled(view.id, enabled=False)
         if periodics and self._over.is_set():
-            deadline_ns = monotonic_ns() + round(self.authority.settings.grace_s * NS)
+            deadline_ns = monotonic_ns() + round(self.authority.settings.grace * NS)
             while self.authority.snapshot().running and monotonic_ns() < deadline_ns:
                 sleep(_LOOK_S)
 
@@ -273,13 +291,15 @@ class Run:
             self.survivors = tuple(error.survivors)
 
 
-def authority_settings(workflow: Workflow) -> dict[str, Any]:
+def authority_settings(workflow: WorkflowSpec) -> dict[str, Any]:
     """Return the arguments of the Authority that the file asks for; the environment gives the rest."""
     budget, scheduler = workflow.budget, workflow.scheduler
     options: dict[str, Any] = {key: value for key, value in budget.items() if value is not None}
     if workflow.has_slots:
         options["slots"] = workflow.slots
-    for key in ("backfill", "queue_limit", "overflow", "when_busy", "retry"):
+    if workflow.history is not None:
+        options["history"] = workflow.history
+    for key in ("backfill", "overdraft", "queue_limit", "overflow", "when_busy", "when_blocked", "retry"):
         if key in scheduler:
             options[key] = scheduler[key]
     for key in ("timeout", "max_wait", "starvation_timeout", "pause_timeout", "grace"):
@@ -294,10 +314,10 @@ def make_order(scheduler: Mapping[str, Any]) -> Order:
     """Return the order that ``[scheduler]`` asks for."""
     if scheduler.get("order") == "strict":
         return Strict()
-    return Aging(scheduler.get("every", 5 * NS) / NS, scheduler.get("boost", 10), scheduler.get("cap", 100))
+    return Aging(scheduler.get("every", 5 * NS) / NS, scheduler.get("boost", 10), scheduler.get("cap", 99))
 
 
-def _keeping_going(workflow: Workflow) -> Workflow:
+def _keeping_going(workflow: WorkflowSpec) -> WorkflowSpec:
     scopes = tuple(replace(scope, on_error="continue") for scope in workflow.scopes)
     return replace(workflow, on_error="continue", scopes=scopes)
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 import yaml
 
 from whywait.errors import ConfigError
-from whywait.units import shown
-from whywait.workflow.lines import Lines
-from whywait.workflow.problems import Path, show_path
+from whywait.support.lines import Lines, Path
+from whywait.support.units import shown
+from whywait.workflow.problems import show_path
 
 _MOST: Final = 100_000  # values in a file, with what its aliases stand for
 _DEEPEST: Final = 100

@@ -1,5 +1,7 @@
 // Numbers as people say them, and the colour and name of each thing a task can wait for.
 
+import { holdsSlot } from "./store.js";
+
 const MS = 1e6;
 const S = 1e9;
 
@@ -41,6 +43,9 @@ export const count = (value) => value.toLocaleString("en-GB");
 /** A demand: cpu 2, vram 4.0 GB. */
 export const demand = (needs) => Object.entries(needs).map(([name, value]) => `${name} ${amount(name, value)}`).join(", ");
 
+/** The units of devices that a task got: gpu 0, rig a, b. */
+export const unitNames = (devices) => Object.entries(devices).map(([kind, names]) => `${kind} ${names.join(", ")}`).join("; ");
+
 /** Where a task runs, if its engine leaves that to a cluster: machine and node. */
 export const placeName = (place) => `${place.machine} (${place.node})`;
 
@@ -60,6 +65,13 @@ const REASONS = {
   overlap: "the previous iteration",
   paused: "somebody to resume it",
 };
+
+/** How many tasks run: "3/4", or "3/4+1" with one that has no slot. */
+export function runningCount(running, slots) {
+  if (!slots) return count(running.length);
+  const held = running.filter(holdsSlot).length;
+  return `${count(held)}/${count(slots)}${running.length > held ? `+${count(running.length - held)}` : ""}`;
+}
 
 /** What a wait cause means: "a slot", "vram". */
 export const reasonText = (cause) => REASONS[cause] ?? cause;
@@ -91,15 +103,23 @@ export function reasonVar(cause) {
 /** The CSS variable of a task's colour by its state or outcome. */
 export function stateVar(task) {
   return {
-    SUCCESS: "--s-success", ERROR: "--s-error", TIMEOUT: "--s-timeout", ABORTED: "--s-aborted", REJECTED: "--s-rejected",
-    UNSEEN: "--s-aborted", RUNNING: "--s-running", DISPOSING: "--s-disposing", PAUSED: "--s-paused", READY: "--s-ready",
+    success: "--s-success", error: "--s-error", timeout: "--s-timeout", aborted: "--s-aborted", rejected: "--s-rejected",
+    unseen: "--s-aborted", RUNNING: "--s-running", DISPOSING: "--s-disposing", PAUSED: "--s-paused", READY: "--s-ready",
     QUEUED: "--s-queued",
   }[task.outcome ?? task.state] ?? "--s-queued";
 }
 
+const FAILURES = new Set(["error", "timeout"]);
+
+/** Whether a task has failed, and was not tried again; one that was cancelled or dropped has not. */
+export const hasFailed = (task) => FAILURES.has(task.outcome) && task.retried_as === null;
+
 /** READY, RUNNING, parked, or the outcome of a finished task. */
 export function stateName(task) {
-  if (task.outcome) return task.outcome.toLowerCase();
+  if (task.outcome) return task.outcome;
   if (task.state === "PAUSED" && task.paused_from === "RUNNING") return "parked";
   return task.state === "DISPOSING" ? "ending" : task.state.toLowerCase();
 }
+
+/** How a task is shown, as `kernel/ids.py` has it: by its id, or as "download@12" if it was given none. */
+export const labelOf = ({ id, number, function: name }) => (name ? `${name}@${number}` : id);

@@ -1,12 +1,12 @@
 // Puts the page together: the connection fills the store, a few times a second the chosen view is shown anew.
 
-import { act, Connection, get, takeToken } from "./api.js";
+import { act, Connection, get, keepToken, takeToken } from "./api.js";
 import { h, show } from "./dom.js";
-import { count, time } from "./format.js";
+import { count, hasFailed, runningCount, time } from "./format.js";
 import * as panel from "./panel.js";
-import { parseEvents } from "./saved.js";
+import { parseSaved } from "./saved.js";
 import * as search from "./search.js";
-import { holdsSlot, Store } from "./store.js";
+import { isActive, Store } from "./store.js";
 import * as budget from "./view-budget.js";
 import * as failures from "./view-failures.js";
 import * as graph from "./view-graph.js";
@@ -17,7 +17,7 @@ import * as timeline from "./view-timeline.js";
 
 const VIEWS = [["lanes", "Lanes", lanes], ["timeline", "Timeline", timeline], ["graph", "Graph", graph], ["budget", "Budget", budget], ["periodics", "Periodics", periodics], ["failures", "Failures", failures], ["scopes", "Scopes", scopes]];
 const RENDER_MS = 250;
-const RENDER_SHARE = 0.05; // of the time: who shows a lot shows it less often, and moves as smoothly
+const RENDER_SHARE = 0.05; // of the time: a page that shows a lot shows it less often, and moves as smoothly
 const DETAIL_MS = 1000;
 const THEME = "whywait-theme";
 const DARK = matchMedia("(prefers-color-scheme: dark)");
@@ -26,9 +26,10 @@ const at = (id) => document.getElementById(id);
 const store = new Store();
 const state = {
   view: "lanes", selected: null, detail: null, detailAt: 0, failure: null, status: "connecting", frozenNs: null,
-  text: "", active: 0, notice: null, token: takeToken(), rendered: -1, restUntil: 0,
+  text: "", active: 0, notice: null, rendered: -1, restUntil: 0,
 };
 let connection = new Connection(store, (status) => {
+  if (state.status === status) return;
   state.status = status;
   draw(true);
 });
@@ -43,7 +44,7 @@ function now() {
 }
 
 const live = () => state.status === "live" || state.status === "disconnected" || state.status === "finished";
-const mayControl = () => Boolean(state.status === "live" && connection.info?.control && state.token);
+const mayControl = () => Boolean(state.status === "live" && connection.info?.control);
 
 function context() {
   return { store, now: now(), selected: state.selected, control: mayControl(), live: live(), detail: state.detail, failure: state.failure };
@@ -69,12 +70,20 @@ function draw(force = false) {
     main.dataset.view = state.view;
   }
   if (state.status === "connecting" && !store.tasks.size) show(main, h("p", { class: "empty" }, "Loading …"));
+  else if (state.status === "locked" && !store.tasks.size) show(main, tokenForm());
   else {
     show(main, view.render(all));
     view.after?.(main, all);
   }
   drawPanel(all);
   state.restUntil = began + (performance.now() - began) / RENDER_SHARE;
+}
+
+/** What is shown while this page has no token that the server takes. */
+function tokenForm() {
+  return h("form", { class: "empty", id: "unlock", "data-key": "unlock" }, h("strong", null, "This page needs the token of the run"),
+    h("p", null, "Open the whole address that the run has printed, or paste that address or the token here."),
+    h("p", null, h("input", { id: "token", type: "password", "aria-label": "Token", autocomplete: "off", "data-keep": true }), " ", h("button", { type: "submit" }, "open")));
 }
 
 function drawPanel(all) {
@@ -86,22 +95,24 @@ function drawPanel(all) {
 }
 
 function bar({ now: present }) {
-  let waiting = 0, running = 0, done = 0, failed = 0;
+  let waiting = 0, done = 0, failed = 0, cancelled = 0, dropped = 0;
   for (const task of store.tasks.values()) {
     if (task.outcome) {
-      if (task.outcome === "SUCCESS") done += 1;
-      else if (task.retried_as === null) failed += 1;
-    } else if (holdsSlot(task)) running += 1;
-    else waiting += 1;
+      if (task.outcome === "success") done += 1;
+      else if (hasFailed(task)) failed += 1;
+      else if (task.outcome === "aborted") cancelled += 1;
+      else if (task.outcome === "rejected") dropped += 1;
+    } else if (!isActive(task)) waiting += 1;
   }
   const slots = store.snapshot?.slots.limit;
   return [
-    h("div", { class: "brand" }, h("img", { src: "/page/icon.svg", alt: "", width: 22, height: 22 }), h("strong", null, "whywait"),
+    h("div", { class: "brand" }, h("img", { src: "page/icon.svg", alt: "", width: 22, height: 22 }), h("strong", null, "whywait"),
       connection.info?.name ? h("span", { class: "name quiet" }, connection.info.name) : null),
     h("span", { class: `status ${state.status}` }, statusText(present)),
     h("div", { class: "totals" },
-      total("running", slots ? `${count(running)}/${count(slots)}` : count(running)), total("waiting", count(waiting)),
-      total("succeeded", count(done)), total("failed", count(failed), failed ? "bad" : null)),
+      total("running", runningCount(store.running(), slots)), total("waiting", count(waiting)),
+      total("succeeded", count(done)), total("failed", count(failed), failed ? "bad" : null),
+      cancelled ? total("cancelled", count(cancelled)) : null, dropped ? total("dropped", count(dropped)) : null),
     h("div", { class: "search" }, h("input", {
       id: "search", type: "search", placeholder: "Search  /", "aria-label": "Search tasks, scopes, periodics, causes", autocomplete: "off", spellcheck: "false",
       role: "combobox", "aria-expanded": String(Boolean(state.text)), "aria-controls": "hits", "aria-activedescendant": state.text ? `hit-${state.active}` : null,
@@ -119,7 +130,7 @@ const total = (text, value, more = "") => h("span", { class: `total ${more ?? ""
 function statusText(present) {
   const ran = store.firstNs === null ? "" : ` ${time(present - store.firstNs)}`;
   if (state.frozenNs !== null) return "frozen";
-  return { connecting: "connecting", live: `live${ran}`, disconnected: "disconnected", finished: `finished${ran}`, saved: `saved run${ran}`, file: `saved run${ran}` }[state.status];
+  return { connecting: "connecting", live: `live${ran}`, disconnected: "disconnected", locked: "locked", finished: `finished${ran}`, saved: `saved run${ran}`, file: `saved run${ran}` }[state.status];
 }
 
 function tabs() {
@@ -131,13 +142,14 @@ function tabs() {
 function badge(name) {
   if (name !== "failures") return null;
   let failed = 0;
-  for (const task of store.tasks.values()) if (task.outcome && task.outcome !== "SUCCESS" && task.retried_as === null) failed += 1;
+  for (const task of store.tasks.values()) if (hasFailed(task) || task.outcome === "rejected") failed += 1;
   return failed ? h("span", { class: "badge" }, count(failed)) : null;
 }
 
 function notice() {
   const lines = [];
   if (state.status === "disconnected") lines.push(["warn", "The server does not answer. What you see is the last that was known; trying again every second."]);
+  if (state.status === "locked" && store.tasks.size) lines.push(["warn", "The server at this address wants another token: open the address that it has printed. What you see is the last that was known."]);
   if (state.status === "finished") lines.push(["good", "The run is over. This page keeps what it has seen; nothing changes any more."]);
   if (store.skipped) lines.push(["warn", `${count(store.skipped)} events were skipped because they came faster than they could be shown.`]);
   if (state.notice) lines.push(["bad", state.notice]);
@@ -160,7 +172,7 @@ async function refreshDetail() {
   if (state.selected === null || state.status !== "live" || state.frozenNs !== null) return;
   state.detailAt = performance.now();
   try {
-    state.detail = await get(`/api/tasks/@${state.selected}`);
+    state.detail = await get(`api/tasks/@${state.selected}`);
     for (const row of [state.detail.task, ...state.detail.attempts, ...state.detail.awaits, ...state.detail.awaited_by]) store.addRow(row);
   } catch {
     state.detail = null; // it ended too long ago: what this page has seen of it stays
@@ -192,13 +204,15 @@ function toView(name) {
 async function openFile(file) {
   if (!file) return;
   try {
-    const events = parseEvents(await file.text());
+    const { events, gates, devices, cut } = parseSaved(await file.text());
     connection.close();
     connection = new Connection(store, () => {});
     connection.info = { name: file.name, control: false };
     store.reset();
     for (const event of events) store.apply(event);
-    Object.assign(state, { status: "file", selected: null, detail: null, frozenNs: null, notice: null });
+    if (gates) store.setLimits(gates, devices);
+    const said = cut ? "The last line of the file was cut off and is left out." : null;
+    Object.assign(state, { status: "file", selected: null, detail: null, frozenNs: null, notice: said });
   } catch (error) {
     state.notice = `${file.name} cannot be shown: ${error.message}`;
   }
@@ -252,10 +266,10 @@ document.addEventListener("click", (event) => {
   }
   const { dataset } = target;
   if (dataset.do) DOINGS[dataset.do]();
-  else if (dataset.act) change(() => act("POST", `/api/tasks/@${dataset.number}/${dataset.act}`));
+  else if (dataset.act) change(() => act("POST", `api/tasks/@${dataset.number}/${dataset.act}`));
   else if (dataset.verb) {
-    if (dataset.verb !== "dispose" || confirm(`Dispose of scope ${dataset.scope}? Everything inside it ends.`)) change(() => act("POST", `/api/scopes/${encodeURIComponent(dataset.scope)}/${dataset.verb}`));
-  } else if (dataset.periodic) change(() => act("PUT", `/api/periodics/${encodeURIComponent(dataset.periodic)}`, { enabled: dataset.enabled !== "true" }));
+    if (dataset.verb !== "dispose" || confirm(`Dispose of scope ${dataset.scope}? Everything inside it ends.`)) change(() => act("POST", `api/scopes/${encodeURIComponent(dataset.scope)}/${dataset.verb}`));
+  } else if (dataset.periodic) change(() => act("PUT", `api/periodics/${encodeURIComponent(dataset.periodic)}`, { enabled: dataset.enabled !== "true" }));
   else if (dataset.zoom) {
     timeline.zoom(dataset.zoom);
     draw(true);
@@ -268,6 +282,16 @@ document.addEventListener("click", (event) => {
     if (dataset.task) choose(Number(dataset.task));
     if (target.closest(".hits")) setSearch("");
   }
+});
+
+document.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  keepToken(at("token").value.trim().replace(/^.*token=/, ""));
+  at("token").value = "";
+  state.notice = null;
+  connection.open();
+  await get("api/info").catch((error) => (state.notice = error.message));
+  draw(true);
 });
 
 document.addEventListener("choose", (event) => choose(event.detail));
@@ -338,6 +362,7 @@ document.addEventListener("drop", (event) => {
 
 // Beginning
 
+takeToken();
 setTheme();
 if (VIEWS.some(([name]) => `#${name}` === location.hash)) state.view = location.hash.slice(1);
 DARK.addEventListener("change", setTheme);
@@ -350,4 +375,4 @@ setInterval(() => {
   if (document.hidden || state.status !== "live" || state.frozenNs !== null) return;
   if (performance.now() - state.detailAt > DETAIL_MS - 50) refreshDetail();
 }, DETAIL_MS);
-window.whywait = { store, state, choose }; // for whoever looks with the browser's own tools
+window.whywait = { store, state, choose }; // for people who look with the browser's own tools

@@ -1,9 +1,9 @@
 // The task panel: why it waits in full, its neighbours, its attempts and its story.
 
 import { h } from "./dom.js";
-import { amount, count, demand, placeName, priorityName, reasonName, reasonText, reasonVar, time } from "./format.js";
+import { amount, count, demand, labelOf, placeName, priorityName, reasonName, reasonText, reasonVar, size, time, unitNames } from "./format.js";
 import { priorityBadge, reasonChip, statePill, taskLink, waitDivision } from "./parts.js";
-import { holdsSlot } from "./store.js";
+import { holdsSlot, isActive } from "./store.js";
 
 /** `detail` is the server's answer for this task, null while it is not there or if there is no server. */
 export function render({ store, now, control, detail, failure }, task) {
@@ -11,7 +11,7 @@ export function render({ store, now, control, detail, failure }, task) {
   return [
     h("header", null,
       h("button", { type: "button", class: "close", "data-close": "", "aria-label": "close the panel" }, "✕"),
-      h("h2", { class: "name", tabindex: -1 }, task.id),
+      h("h2", { class: "name", tabindex: -1 }, labelOf(task)),
       h("div", { class: "row" }, statePill(task), priorityBadge(task.priority, why?.effective_priority ?? task.priority),
         h("span", { class: "quiet" }, priorityName(task.priority)), h("span", { class: "quiet" }, `in ${task.scope}`),
         task.attempt > 1 ? h("span", { class: "tag" }, `attempt ${task.attempt}`) : null,
@@ -37,14 +37,15 @@ function verbs(task) {
 function whySection(store, task, why, now) {
   if (task.outcome) {
     return h("section", { class: "answer" }, h("h3", null, "How it ended"), h("p", { class: "lead" }, ended(task)),
-      h("p", { class: "quiet" }, task.started_ns === null ? "it never started" : `ran ${time(task.ended_ns - task.started_ns)}`),
+      h("p", { class: "quiet" }, task.started_ns === null ? "it never started" : `ran ${time(task.ended_ns - task.started_ns)}${onUnits(task)}`),
+      used(task) ? h("p", { class: task.overdrawn ? "warn" : "quiet" }, used(task)) : null,
       task.place ? h("p", { class: "quiet" }, `${task.place.engine} ran it on ${placeName(task.place)}, process ${task.place.pid}`) : null);
   }
-  if (holdsSlot(task)) {
-    const held = demand(task.demand);
+  if (isActive(task)) {
+    const held = [holdsSlot(task) ? "a slot" : "", demand(task.demand)].filter(Boolean).join(" and ") || "nothing";
     const placement = task.place ? null : why?.placement ?? null; // permitted, and a cluster has not placed it yet
     return h("section", { class: "answer" }, h("h3", null, "What it does"),
-      h("p", { class: "lead" }, doing(task, placement), ` since ${time(now - task.started_ns)}, holding a slot${held ? ` and ${held}` : ""}.`),
+      h("p", { class: "lead" }, doing(task, placement), ` since ${time(now - task.started_ns)}, holding ${held}${onUnits(task)}.`),
       task.place ? h("p", null, `${task.place.engine} runs it on ${placeName(task.place)}, process ${task.place.pid}.`) : null,
       (placement?.missing ?? []).map((row) => h("p", { class: "warn" }, shortage(placement.engine, row))),
       blockedBy(store, task));
@@ -59,6 +60,8 @@ function whySection(store, task, why, now) {
     why?.lifted_in_ns ? h("p", { class: "quiet" }, `aging lifts it in ${time(why.lifted_in_ns)}`) : null,
     why?.starts_when?.length ? [h("h4", null, "Starts when"), h("ul", { class: "when" }, why.starts_when.map((text) => h("li", null, conditionText(text))))] : null);
 }
+
+const onUnits = (task) => (Object.keys(task.devices).length ? ` on ${unitNames(task.devices)}` : "");
 
 function doing(task, placement) {
   if (task.state === "PAUSED") return "Parked at a checkpoint";
@@ -91,7 +94,27 @@ const links = (tasks, most = 6) => [
   tasks.length > most ? ` and ${count(tasks.length - most)} more` : null,
 ];
 
+/** Every unit of a device, with what is free of it and the tasks on it. */
+function deviceRow(reason) {
+  const wants = reason.share ? `${size(reason.share)} on ${reason.need === 1 ? "one" : `each of ${reason.need}`}` : count(reason.need);
+  return h("li", null,
+    h("div", null, reasonChip(reason.name), h("span", null, `needs ${wants}, ${reason.free ? count(reason.free) : "none"} of ${count(reason.limit)} fits`),
+      reason.never ? h("span", { class: "bad" }, " can never open") : null),
+    reason.units.map((unit) => h("div", { class: "held", "data-key": unit.name }, `${reason.name} ${unit.name}: ${unitState(unit)}`,
+      unit.holders.map((holder, index) => [index ? ", " : " held by ",
+        h("button", { type: "button", class: "link", "data-task": holder.number }, labelOf(holder)), h("span", { class: "quiet" }, ` ${time(holder.running_ns)}`)]),
+      unit.holders_total > unit.holders.length ? ` and ${count(unit.holders_total - unit.holders.length)} more` : null)),
+    reason.units_left_out ? h("div", { class: "quiet" }, `and ${count(reason.units_left_out)} more`) : null);
+}
+
+function unitState(unit) {
+  if (!unit.present) return "gone";
+  if (unit.whole || !unit.size) return unit.holders_total ? "taken" : "free";
+  return `${size(Math.max(0, unit.free))} of ${size(unit.size)} free`;
+}
+
 function reasonRow(store, reason) {
+  if (reason.kind === "device") return deviceRow(reason);
   const show = (value) => amount(reason.name, value, reason.limit ?? value);
   const gate = reason.limit !== null && reason.limit !== undefined && ["slot", "scope_slots", "resource"].includes(reason.kind);
   const holders = reason.holders ?? [];
@@ -102,19 +125,19 @@ function reasonRow(store, reason) {
       reason.scope ? h("span", { class: "quiet" }, ` of ${reason.scope}`) : null,
       reason.never ? h("span", { class: "bad" }, " can never open") : null),
     holders.length ? h("div", { class: "held" }, "held by ", holders.slice(0, 8).map((holder, index) => [index ? ", " : "",
-      h("button", { type: "button", class: "link", "data-task": holder.number }, holder.id),
+      h("button", { type: "button", class: "link", "data-task": holder.number }, labelOf(holder)),
       h("span", { class: "quiet" }, ` ${reason.kind === "resource" ? `${show(holder.amount)}, ` : ""}${time(holder.running_ns)}`)]),
       holders.length > 8 ? ` and ${count(holders.length - 8)} more` : null) : null,
     blocking.length ? h("div", { class: "held" }, "waits for ", blocking.slice(0, 8).map((other, index) => [index ? ", " : "",
-      h("button", { type: "button", class: "link", "data-task": other.number }, other.id), h("span", { class: "quiet" }, ` ${other.state.toLowerCase()}`), chainOf(store, other)]),
+      h("button", { type: "button", class: "link", "data-task": other.number }, labelOf(other)), h("span", { class: "quiet" }, ` ${other.state.toLowerCase()}`), chainOf(store, other)]),
       blocking.length > 8 ? ` and ${count(blocking.length - 8)} more` : null) : null);
 }
 
-/** What a dependency itself waits for, step by step down to whoever holds things up. */
+/** What a dependency itself waits for, step by step down to the task that holds things up. */
 function chainOf(store, other) {
   if (other.chain?.length) {
     return [h("span", { class: "quiet" }, ", which waits for "), other.chain.map((next, index) => [index ? ", " : "",
-      h("button", { type: "button", class: "link", "data-task": next.number }, next.id), chainOf(store, next)])];
+      h("button", { type: "button", class: "link", "data-task": next.number }, labelOf(next)), chainOf(store, next)])];
   }
   const task = store.latest(other.number);
   const reason = task ? store.reason(task) : null;
@@ -123,20 +146,33 @@ function chainOf(store, other) {
   return h("span", { class: "quiet" }, `, which waits for ${reasonText(reason)}`, holders.length ? [" ", links(holders, 2)] : null);
 }
 
+/** What it used: "exit code 3, asked 6.0 GB, peak 2.1 GB (sampled), CPU 3.2 s". */
+function used(task) {
+  const asked = task.demand.ram;
+  return [
+    task.exit_signal ? `killed by ${task.exit_signal}` : null,
+    task.exit_code === null || task.exit_signal ? null : `exit code ${task.exit_code}`,
+    asked && task.peak_ram !== null ? `asked ${size(asked)}` : null,
+    task.peak_ram === null ? null : `peak ${size(task.peak_ram)} (${task.measured})`,
+    task.cpu_ms === null ? null : `CPU ${time(task.cpu_ms * 1e6)}`,
+  ].filter(Boolean).join(", ");
+}
+
 function ended(task) {
-  if (task.outcome === "SUCCESS") return "It succeeded.";
-  if (task.outcome === "UNSEEN") return "It has ended; how was not seen, because events were skipped.";
+  if (task.outcome === "success") return "It succeeded.";
+  if (task.outcome === "unseen") return "It has ended; how was not seen, because events were skipped.";
   return [`${task.outcome} (${task.cause ?? "no cause given"})`, task.root ? [`, because `, h("b", null, task.root), " did not succeed"] : null, "."];
 }
 
 function blockedBy(store, task) {
-  const behind = [];
+  const behind = new Map([["what it holds", []], ["its end", []]]);
   for (const other of store.tasks.values()) {
     const reason = store.reason(other);
-    if (store.tellsWho(reason) && store.holders(other, reason).includes(task)) behind.push(other);
-    if (behind.length > 50) break;
+    const list = behind.get(store.isHeld(reason) ? "what it holds" : "its end");
+    if (list.length <= 50 && store.tellsWho(reason) && store.holders(other, reason).includes(task)) list.push(other);
   }
-  return behind.length ? h("p", null, `${behind.length > 50 ? "more than 50" : count(behind.length)} ${behind.length === 1 ? "waits" : "wait"} for what it holds: `, links(behind, 5)) : null;
+  return [...behind].filter(([, tasks]) => tasks.length).map(([what, tasks]) =>
+    h("p", { "data-key": what }, `${tasks.length > 50 ? "more than 50" : count(tasks.length)} ${tasks.length === 1 ? "waits" : "wait"} for ${what}: `, links(tasks, 5)));
 }
 
 function waitSection(store, task, why, now) {
@@ -193,7 +229,8 @@ function detailText(store, event) {
   const details = { ...event.details };
   if (details.waits) details.waits = `: ${Object.entries(details.waits).map(([cause, ns]) => `${time(ns)} ${reasonName(cause)}`).join(", ")}`;
   if (details.demand) details.demand = demand(details.demand);
+  if (details.devices) details.devices = unitNames(details.devices);
   if (details.starved_ns) details.starved_ns = time(details.starved_ns);
-  for (const key of ["after", "after_ended"]) if (details[key]) details[key] = details[key].map((number) => store.tasks.get(number)?.id ?? `#${number}`).join(", ");
+  for (const key of ["after", "after_ended"]) if (details[key]) details[key] = details[key].map((number) => labelOf(store.tasks.get(number) ?? { id: `#${number}` })).join(", ");
   return Object.entries(details).map(([key, value]) => `${key.replace(/_ns$/, "").replaceAll("_", " ")} ${value}`).join(", ");
 }

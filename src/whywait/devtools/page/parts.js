@@ -1,9 +1,9 @@
 // Small pieces that several views share.
 
 import { h } from "./dom.js";
-import { priorityName, reasonName, reasonText, reasonVar, stateName, stateVar, time } from "./format.js";
+import { labelOf, priorityName, reasonName, reasonText, reasonVar, stateName, stateVar, time } from "./format.js";
 
-/** A coloured chip that says what is waited for, and for whom. */
+/** A coloured chip that says what is waited for, and which tasks hold it. */
 export function reasonChip(reason, holders = []) {
   const who = holders.length ? h("span", { class: "who" }, names(holders)) : null;
   return h(
@@ -15,7 +15,7 @@ export function reasonChip(reason, holders = []) {
 
 /** The first names of a list of tasks. */
 export function names(tasks, most = 2) {
-  const first = tasks.slice(0, most).map((task) => task.id).join(", ");
+  const first = tasks.slice(0, most).map(labelOf).join(", ");
   return tasks.length > most ? `${first} +${tasks.length - most}` : first;
 }
 
@@ -33,7 +33,7 @@ export const priorityBadge = (value, effective = value) =>
 
 /** A link that opens a task in the panel. */
 export const taskLink = (task, ...more) =>
-  h("button", { class: "link", type: "button", "data-task": task.number }, h("span", { class: "name" }, task.id), ...more);
+  h("button", { class: "link", type: "button", "data-task": task.number }, h("span", { class: "name" }, labelOf(task)), ...more);
 
 /** A stacked bar: [[value, CSS variable, title], ...]. */
 export function stack(parts, total = parts.reduce((sum, [value]) => sum + value, 0)) {

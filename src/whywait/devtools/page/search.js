@@ -1,7 +1,7 @@
 // Search over everything that has a name: tasks, scopes, periodics, resources, causes.
 
 import { h } from "./dom.js";
-import { count, reasonName } from "./format.js";
+import { count, labelOf, reasonName } from "./format.js";
 import { statePill } from "./parts.js";
 
 const SHOWN = 12;
@@ -18,9 +18,9 @@ export function find(store, text) {
   for (const task of store.tasks.values()) {
     if (task.retried_as === null) {
       const before = hits.length;
-      add(task.id, { kind: "task", task });
-      if (hits.length === before && (`#${task.number}` === wanted || `${task.scope}/${task.id}`.toLowerCase().includes(wanted))) {
-        hits.push({ label: task.id, kind: "task", task, rank: 3 });
+      add(labelOf(task), { kind: "task", task });
+      if (hits.length === before && (`#${task.number}` === wanted || `${task.scope}/${labelOf(task)}`.toLowerCase().includes(wanted))) {
+        hits.push({ label: labelOf(task), kind: "task", task, rank: 3 });
       }
     }
   }

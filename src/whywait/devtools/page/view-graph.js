@@ -1,7 +1,7 @@
-// Graph: who waits for whose success. Large families of tasks ("frame-1", "frame-2", ...) are folded into one box.
+// Graph: which task waits for which to succeed. Large families of tasks ("frame-1", "frame-2", ...) are folded into one box.
 
 import { h, s } from "./dom.js";
-import { count, stateName, stateVar } from "./format.js";
+import { count, labelOf, stateName, stateVar } from "./format.js";
 import { empty, heading, stateLegend } from "./parts.js";
 
 const FOLD_ABOVE = 60;
@@ -11,9 +11,10 @@ const BOX = { w: 168, h: 34, x: 64, y: 12 };
 
 const opened = new Set(); // families that the reader has unfolded
 
-/** Unfold or fold a family. */
+/** Unfold or fold a family; "*" folds all. */
 export function toggle(family) {
-  if (!opened.delete(family)) opened.add(family);
+  if (family === "*") opened.clear();
+  else if (!opened.delete(family)) opened.add(family);
 }
 
 export function render({ store, selected }) {
@@ -48,9 +49,11 @@ function hadSuccessors(store, task) {
   return false;
 }
 
-const familyOf = (task) => `${task.scope}/${task.id.replace(/[-_.#: ]*\d+([-_.#: x]+\d+)*$/, "")}`;
+/** What a task is folded with: its id without the numbers at the end. A number before them is part of the name. */
+export const familyOf = (task) => `${task.scope}/${labelOf(task).replace(/(?:[-_.#: ]+\d{1,20}(?:[-_.#: x]\d{1,20}){0,3}|\d{1,20})$/, "")}`;
 
-function fold(store, tasks) {
+/** Tasks and what they wait for as boxes and edges; edges within a folded family are counted. */
+export function fold(store, tasks) {
   const sizes = new Map();
   for (const task of tasks) sizes.set(familyOf(task), (sizes.get(familyOf(task)) ?? 0) + 1);
   const nodes = new Map();
@@ -59,7 +62,7 @@ function fold(store, tasks) {
     const family = familyOf(task);
     const folded = tasks.length > FOLD_ABOVE && sizes.get(family) >= FAMILY && !opened.has(family);
     const key = folded ? `family ${family}` : `task ${task.number}`;
-    const node = nodes.get(key) ?? { key, family: folded ? family : null, tasks: [], label: folded ? `${family.slice(task.scope.length + 1)}…` : task.id };
+    const node = nodes.get(key) ?? { key, family: folded ? family : null, tasks: [], inner: 0, label: folded ? `${family.slice(task.scope.length + 1)}…` : labelOf(task) };
     node.tasks.push(task);
     nodes.set(key, node);
     nodeOf.set(task.number, node);
@@ -70,7 +73,8 @@ function fold(store, tasks) {
       for (const number of list) {
         const from = nodeOf.get(store.latest(number)?.number);
         const to = nodeOf.get(task.number);
-        if (from && from !== to) edges.set(`${from.key}>${to.key}`, [from, to, kind]);
+        if (from === to) to.inner += 1;
+        else if (from) edges.set(`${from.key}>${to.key}`, [from, to, kind]);
       }
     }
   }
@@ -166,13 +170,14 @@ function box(node, near, chosen) {
     at += wide;
     return s("rect", { x: at - wide, y: BOX.h - 5, width: wide, height: 5, style: { fill: `var(${colour})` } });
   });
-  const text = one ? `${one.id}: ${stateName(one)}` : `${node.label} ${node.tasks.length} tasks, press to unfold`;
+  const inner = node.inner ? `, which wait for each other ${count(node.inner)} times` : "";
+  const text = one ? `${labelOf(one)}: ${stateName(one)}` : `${node.label} ${node.tasks.length} tasks${inner}, press to unfold`;
   return s("g", {
     class: `node item ${side}`, transform: `translate(${node.x},${node.y})`, tabindex: 0, role: "button", "aria-label": text,
     "data-key": node.key, "data-task": one ? one.number : null, "data-fold": one ? null : node.family,
   },
     s("title", null, text), s("rect", { class: "box", width: BOX.w, height: BOX.h, rx: 6 }),
-    s("text", { x: 10, y: 18 }, clip(node.label, one ? 22 : 17)), one ? null : s("text", { x: BOX.w - 8, y: 18, class: "members" }, `×${count(node.tasks.length)}`),
+    s("text", { x: 10, y: 18 }, clip(node.label, one ? 22 : 17)), one ? null : s("text", { x: BOX.w - 8, y: 18, class: "members" }, `${node.inner ? "↻ " : ""}×${count(node.tasks.length)}`),
     bars);
 }
 

@@ -1,9 +1,9 @@
-// Lanes: what runs, what waits, why, and for whom, at one glance.
+// Lanes: what runs, what waits, why, and for which tasks, at one glance.
 
 import { h } from "./dom.js";
-import { count, demand, placeName, reasonText, reasonVar, time } from "./format.js";
+import { count, demand, labelOf, placeName, reasonText, reasonVar, runningCount, time, unitNames } from "./format.js";
 import { empty, heading, names, priorityBadge, reasonChip, stack, statePill, waitDivision } from "./parts.js";
-import { holdsSlot, laneKey, laneOf } from "./store.js";
+import { isActive, laneKey, laneOf } from "./store.js";
 
 const SHOWN_LANES = 60;
 const SHOWN_IN_LANE = 10; // as many as the snapshot tells the effective priority of
@@ -13,7 +13,7 @@ const SHOWN_LONGEST = 15;
 
 export function render({ store, now, selected }) {
   const waiting = [];
-  for (const task of store.tasks.values()) if (!task.outcome && !holdsSlot(task)) waiting.push(task);
+  for (const task of store.tasks.values()) if (!task.outcome && !isActive(task)) waiting.push(task);
   const running = store.running();
   if (!running.length && !waiting.length) {
     return store.tasks.size ? lookBack(store, selected) : [empty("No tasks yet", "As soon as one is submitted it shows up here.")];
@@ -27,7 +27,7 @@ export function render({ store, now, selected }) {
   ];
 }
 
-/** When nothing runs and nothing waits: where the waiting went, and who waited longest. */
+/** When nothing runs and nothing waits: where the waiting went, and which tasks waited longest. */
 function lookBack(store, selected) {
   const causes = new Map();
   const waiters = [];
@@ -45,7 +45,7 @@ function lookBack(store, selected) {
     h("section", { "data-key": "longest" }, heading("Who waited longest"),
       h("ul", { class: "rows" }, waiters.slice(0, SHOWN_LONGEST).map(([task, ns]) => h("li", { "data-key": `o${task.number}` }, h("button", {
         class: "line item", type: "button", "data-task": task.number, "aria-pressed": String(task.number === selected),
-      }, h("span", { class: "name" }, task.id), reasonChip(longest(task)), statePill(task), h("span", { class: "quiet grow" }, task.scope),
+      }, h("span", { class: "name" }, labelOf(task)), reasonChip(longest(task)), statePill(task), h("span", { class: "quiet grow" }, task.scope),
         h("span", { class: "num" }, time(ns))))))),
   ];
 }
@@ -54,24 +54,29 @@ const longest = (task) => Object.entries(task.waits).reduce((a, b) => (b[1] > a[
 
 function runningSection(store, running, reasons, now, selected) {
   const slots = store.snapshot?.slots.limit;
-  const blocks = new Map();
+  const forWhatItHolds = new Map();
+  const forItsEnd = new Map();
   for (const [task, reason] of reasons) {
-    if (store.tellsWho(reason)) for (const holder of store.holders(task, reason)) blocks.set(holder, (blocks.get(holder) ?? 0) + 1);
+    const counts = store.isHeld(reason) ? forWhatItHolds : forItsEnd;
+    if (store.tellsWho(reason)) for (const holder of store.holders(task, reason)) counts.set(holder, (counts.get(holder) ?? 0) + 1);
   }
   return h("section", { "data-key": "running" },
-    heading("Running", slots ? `${count(running.length)} of ${count(slots)} slots` : count(running.length)),
+    heading("Running", slots ? `${runningCount(running, slots)} slots` : count(running.length)),
     running.length ? null : h("p", { class: "quiet" }, "Nothing runs at the moment."),
     h("div", { class: "cards" }, running.slice(0, SHOWN_RUNNING).map((task) =>
       h("button", {
         class: "card item", type: "button", "data-task": task.number, "data-key": `r${task.number}`,
         "aria-pressed": String(task.number === selected),
       },
-        h("span", { class: "row" }, h("span", { class: "name" }, task.id), task.state === "RUNNING" ? null : statePill(task),
+        h("span", { class: "row" }, h("span", { class: "name" }, labelOf(task)), task.state === "RUNNING" ? null : statePill(task),
           h("span", { class: "num" }, time(now - task.started_ns))),
         h("span", { class: "row sub" }, priorityBadge(task.priority), h("span", { class: "scope" }, task.scope),
-          Object.keys(task.demand).length ? h("span", { class: "holds" }, demand(task.demand)) : null),
+          Object.keys(task.demand).length ? h("span", { class: "holds" }, demand(task.demand)) : null,
+          task.slot ? null : h("span", { class: "quiet" }, "takes no slot")),
+        Object.keys(task.devices).length ? h("span", { class: "sub quiet units" }, `on ${unitNames(task.devices)}`) : null,
         task.place ? h("span", { class: "sub quiet" }, `on ${placeName(task.place)}`) : null,
-        blocks.has(task) ? h("span", { class: "blocks sub" }, `${count(blocks.get(task))} ${blocks.get(task) === 1 ? "waits" : "wait"} for what it holds`) : null))),
+        [[forWhatItHolds, "what it holds"], [forItsEnd, "its end"]].map(([counts, what]) => counts.has(task)
+          ? h("span", { class: "blocks sub" }, `${count(counts.get(task))} ${counts.get(task) === 1 ? "waits" : "wait"} for ${what}`) : null)))),
     running.length > SHOWN_RUNNING ? h("p", { class: "quiet" }, `and ${count(running.length - SHOWN_RUNNING)} more`) : null);
 }
 
@@ -101,29 +106,46 @@ function forWhom(group) {
   if (!holders.length) return null;
   const verb = ["dependency", "overlap", "slot_higher"].includes(group.reason) ? ": " : ", held by ";
   return h("span", { class: "quiet" }, verb, holders.slice(0, 4).map((holder, index) =>
-    [index ? ", " : "", h("button", { class: "link", type: "button", "data-task": holder.number }, holder.id)]),
+    [index ? ", " : "", h("button", { class: "link", type: "button", "data-task": holder.number }, labelOf(holder))]),
     holders.length > 4 ? ` and ${holders.length - 4} more` : null);
 }
 
 function lanesSection(store, ready, now, selected) {
-  const pictured = new Map((store.snapshot?.lanes ?? []).map((lane) => [laneKey(lane.priority, lane.scope, lane.demand), lane]));
+  const pictured = new Map((store.snapshot?.lanes ?? []).map((lane) => [laneKey(lane, lane.scope), lane]));
   const lanes = new Map();
   for (const task of ready) {
     const key = laneOf(task);
-    const lane = lanes.get(key) ?? { key, priority: task.priority, scope: task.scope, demand: task.demand, tasks: [] };
+    const lane = lanes.get(key) ?? { key, priority: task.priority, scope: task.scope, demand: task.demand, slot: task.slot, tasks: [] };
     lane.tasks.push(task);
     lanes.set(key, lane);
   }
-  const sorted = [...lanes.values()].sort((a, b) => b.priority - a.priority || a.scope.localeCompare(b.scope));
+  const sorted = inOrder([...lanes.values()], [...pictured.keys()]);
   if (!sorted.length) return null;
   return h("section", { "data-key": "lanes" },
-    heading("Lanes", `${count(sorted.length)}`, h("span", { class: "hint" }, "READY tasks; each lane starts in this order")),
+    heading("Lanes", `${count(sorted.length)}`, h("span", { class: "hint" }, "READY tasks; in each lane the first one starts first")),
     sorted.slice(0, SHOWN_LANES).map((lane) => laneRow(store, lane, pictured.get(lane.key), now, selected)),
     sorted.length > SHOWN_LANES ? h("p", { class: "quiet" }, `and ${count(sorted.length - SHOWN_LANES)} more lanes`) : null);
 }
 
+/** Lanes as the server has them: by priority, then by the task that has waited longest; `pictured` are the keys in its order. */
+export function inOrder(lanes, pictured) {
+  const places = new Map(pictured.map((key, index) => [key, index]));
+  const place = (lane) => places.get(lane.key) ?? Infinity;
+  const oldest = new Map(lanes.map((lane) => [lane, Math.min(...lane.tasks.map((task) => task.ready_ns))]));
+  return lanes.sort((a, b) => b.priority - a.priority || (place(a) === place(b) ? oldest.get(a) - oldest.get(b) : place(a) - place(b)));
+}
+
+/** The tasks of a lane in the order in which they start: as the server pictured them, then those that have come since. */
+export function inLine(tasks, pictured) {
+  const places = new Map(pictured.map((task, index) => [task.number, index]));
+  const place = (task) => places.get(task.number) ?? Infinity;
+  return tasks.sort((a, b) => (place(a) === place(b) ? a.ready_ns - b.ready_ns || entered(a) - entered(b) : place(a) - place(b)));
+}
+
+const entered = (task) => task.ready_seq ?? task.seq; // of a row of the server the latest event, which is seldom another one
+
 function laneRow(store, lane, picture, now, selected) {
-  const tasks = lane.tasks.sort((a, b) => a.ready_ns - b.ready_ns || a.number - b.number);
+  const tasks = inLine(lane.tasks, picture?.tasks ?? []);
   const effective = new Map((picture?.tasks ?? []).map((task) => [task.number, task.effective_priority]));
   const head = tasks[0];
   const reason = store.reason(head);
@@ -132,6 +154,7 @@ function laneRow(store, lane, picture, now, selected) {
     h("header", null,
       priorityBadge(lane.priority), h("span", { class: "name" }, lane.scope),
       Object.keys(lane.demand).length ? h("span", { class: "holds" }, demand(lane.demand)) : null,
+      lane.slot ? null : h("span", { class: "quiet" }, "takes no slot"),
       reasonChip(reason, reason === "slot" ? [] : store.holders(head, reason)),
       starved ? h("span", { class: "warn", title: "a higher priority holds a slot while these wait" }, "starved") : null,
       h("span", { class: "num" }, `${count(tasks.length)} waiting`)),
@@ -139,7 +162,7 @@ function laneRow(store, lane, picture, now, selected) {
       h("li", { "data-key": `w${task.number}` }, h("button", {
         class: "pill item", type: "button", "data-task": task.number, "aria-pressed": String(task.number === selected),
         style: { "--chip": `var(${reasonVar(reason)})` },
-      }, h("span", { class: "name" }, task.id), h("span", { class: "num" }, time(now - task.ready_ns)),
+      }, h("span", { class: "name" }, labelOf(task)), h("span", { class: "num" }, time(now - task.ready_ns)),
         effective.has(task.number) && effective.get(task.number) !== task.priority
           ? h("span", { class: "lift", title: "effective priority" }, `↑${effective.get(task.number)}`) : null))),
     tasks.length > SHOWN_IN_LANE ? h("li", { class: "more" }, `+ ${count(tasks.length - SHOWN_IN_LANE)}`) : null));
@@ -154,7 +177,7 @@ function notReadySection(store, tasks, reasons, now, selected) {
       const holders = store.holders(task, reason);
       return h("li", { "data-key": `q${task.number}` }, h("button", {
         class: "line item", type: "button", "data-task": task.number, "aria-pressed": String(task.number === selected),
-      }, h("span", { class: "name" }, task.id), reasonChip(reason),
+      }, h("span", { class: "name" }, labelOf(task)), reasonChip(reason),
         h("span", { class: "quiet grow" }, holders.length && reason === "dependency" ? `after ${names(holders, 3)}` : ""),
         h("span", { class: "num" }, time(now - task.submitted_ns))));
     })),

@@ -1,9 +1,9 @@
 // Scopes: the tree, with states.
 
 import { h } from "./dom.js";
-import { count } from "./format.js";
+import { count, hasFailed } from "./format.js";
 import { cell, columnHeads, empty, heading } from "./parts.js";
-import { holdsSlot } from "./store.js";
+import { isActive } from "./store.js";
 
 const COLUMNS = ["Scope", "State", "Slots", "Running", "Waiting", "Ended", "Failed", ""];
 
@@ -15,9 +15,9 @@ export function render({ store, control }) {
     if (task.retried_as !== null) continue; // its last attempt counts
     const row = counts.get(task.scope) ?? { running: 0, waiting: 0, ended: 0, failed: 0 };
     if (task.outcome) row.ended += 1;
-    else if (holdsSlot(task)) row.running += 1;
+    else if (isActive(task)) row.running += 1;
     else row.waiting += 1;
-    if (task.outcome && task.outcome !== "SUCCESS") row.failed += 1;
+    if (hasFailed(task)) row.failed += 1;
     counts.set(task.scope, row);
   }
   const children = Map.groupBy ? Map.groupBy(scopes, (scope) => scope.parent ?? "") : group(scopes);

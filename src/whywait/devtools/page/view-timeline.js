@@ -2,9 +2,9 @@
 // for what. Drawn on a canvas, only what is in view, so that ten thousand tasks move smoothly.
 
 import { h } from "./dom.js";
-import { count, demand, placeName, reasonName, reasonText, reasonVar, stateName, stateVar, time } from "./format.js";
+import { count, demand, labelOf, placeName, reasonName, reasonText, reasonVar, stateName, stateVar, time, unitNames } from "./format.js";
 import { empty, legend, stateLegend } from "./parts.js";
-import { endOf, firstAfter, layOut, waitingIn } from "./timeline-model.js";
+import { endOf, firstAfter, layOut, waitingAt } from "./timeline-model.js";
 import { waitParts } from "./waits.js";
 
 const AXIS = 22;
@@ -114,7 +114,7 @@ export function draw() {
   pen.font = "11px system-ui, sans-serif";
   pen.textBaseline = "middle";
   axis(pen, colour, from, to, x, width, height, store.firstNs ?? from);
-  waitingChart(pen, colour, layout.curves, now, width, from, scale);
+  waitingChart(pen, colour, now, width, from, scale);
   const looked = [];
   for (let slot = 0; slot < rows; slot += 1) looked.push(lane(pen, colour, slot, x, width, now));
   for (const task of new Set([chosen, view.hover])) if (task) mark(pen, colour, task, x, width, now);
@@ -123,7 +123,7 @@ export function draw() {
     pen.fillStyle = colour("--accent");
     pen.fillRect(x(now), AXIS, 1, height - AXIS);
   }
-  canvas.setAttribute("aria-label", `Timeline: ${count(layout.tasks.length)} tasks in ${slots.length} slots over ${time(to - from)}`);
+  canvas.setAttribute("aria-label", `Timeline: ${count(layout.tasks.length)} tasks in ${layout.held} slots over ${time(to - from)}`);
   canvas.dataset.drawn = String(layout.tasks.length);
   canvas.dataset.looked = looked.join(" "); // at so many tasks of each slot: bounded by the width, not by their number
 }
@@ -146,17 +146,19 @@ function axis(pen, colour, from, to, x, width, height, origin) {
   }
 }
 
-function waitingChart(pen, colour, curves, now, width, from, scale) {
+/** Draw how many waited for what; of each column the instant at which most did. */
+function waitingChart(pen, colour, now, width, from, scale) {
+  const { curves, totals } = layout;
   const present = LABELS + (now - from) * scale;
   const columns = Math.max(0, Math.min(Math.ceil((width - LABELS) / 2), Math.ceil((present - LABELS) / 2)));
   const below = new Float64Array(columns);
+  const instants = Float64Array.from(below, (_, column) => totals.fullest(from + (column * 2) / scale, from + ((column + 1) * 2) / scale));
   const lines = [];
   let highest = 0;
   for (const curve of curves) {
     const line = new Float64Array(columns);
     for (let column = 0; column < columns; column += 1) {
-      const at = from + (column * 2) / scale;
-      line[column] = waitingIn(curve, at, at + 2 / scale);
+      line[column] = waitingAt(curve, instants[column]);
       below[column] += line[column];
       highest = Math.max(highest, below[column]);
     }
@@ -196,7 +198,7 @@ function lane(pen, colour, slot, x, width, now) {
   const tasks = layout.slots[slot];
   const { y, tall, strip } = row(slot);
   pen.fillStyle = colour("--quiet");
-  if (rowHeight >= 20 || slot % 4 === 0) pen.fillText(String(slot + 1), 6, y + tall / 2 + 1);
+  if (rowHeight >= 20 || slot % 4 === 0) pen.fillText(slot < layout.held ? String(slot + 1) : "+", 6, y + tall / 2 + 1); // + runs beside, without a slot
   pen.fillStyle = colour("--lane");
   pen.fillRect(LABELS, y, width - LABELS, tall);
   let at = firstAfter(tasks, from);
@@ -218,7 +220,7 @@ function lane(pen, colour, slot, x, width, now) {
     const wide = Math.max(right - left, 1);
     pen.fillStyle = colour(stateVar(task));
     pen.fillRect(left, y, wide > 3 ? wide - 1 : wide, tall);
-    if (wide > 30 && tall >= 12) label(pen, colour, task.id, left, y, wide, tall);
+    if (wide > 30 && tall >= 12) label(pen, colour, labelOf(task), left, y, wide, tall);
     at = firstAfter(tasks, endOf(task) + 0.5 / scale, at + 1);
   }
   return looked;
@@ -250,7 +252,7 @@ function wholeTask(pen, colour, task, y, x, width, now, reason) {
   pen.fillStyle = colour("--quiet");
   pen.fillText("→", 6, y + tall / 2 + 1);
   const parts = waitParts(task, reason, now).map(([from, to, cause]) => [from, to, reasonVar(cause), reasonName(cause)]);
-  if (task.started_ns !== null) parts.push([task.started_ns, Math.min(endOf(task), now), stateVar(task), task.id]);
+  if (task.started_ns !== null) parts.push([task.started_ns, Math.min(endOf(task), now), stateVar(task), labelOf(task)]);
   for (const [from, to, name, text] of parts) {
     const left = Math.max(LABELS, x(from));
     const wide = Math.min(width, x(to)) - left;
@@ -362,8 +364,9 @@ function tip(box, event) {
   const waits = Object.entries(task.waits).map(([cause, ns]) => `${time(ns)} ${reasonName(cause)}`).join(", ");
   const needs = demand(task.demand);
   bubble.replaceChildren(
-    h("strong", null, task.id), h("div", null, `${stateName(task)}, ran ${time((task.ended_ns ?? now) - task.started_ns)}${needs ? `, ${needs}` : ""}`),
+    h("strong", null, labelOf(task)), h("div", null, `${stateName(task)}, ran ${time((task.ended_ns ?? now) - task.started_ns)}${needs ? `, ${needs}` : ""}`),
     h("div", { class: "quiet" }, waits ? `waited ${waits}` : "did not wait"),
+    Object.keys(task.devices).length ? h("div", { class: "quiet" }, `on ${unitNames(task.devices)}`) : null,
     task.place ? h("div", { class: "quiet" }, `on ${placeName(task.place)}, process ${task.place.pid}`) : null);
   bubble.style.left = `${Math.min(event.offsetX + 14, box.clientWidth - 230)}px`;
   bubble.style.top = `${event.offsetY + 14}px`;

@@ -1,7 +1,7 @@
 // How a task's wait divides over time, for drawing. The parts are exact; their order within a wait is the usual one.
 
 const FIRST = ["dependency", "backoff", "overlap"];
-const settled = new WeakMap(); // the parts of tasks whose wait is over: they change no more
+const settled = new WeakMap(); // the parts of waits that are over: they change no more
 
 /** The parts of a task's wait: [[from ns, to ns, cause], ...]. */
 export function waitParts(task, reason, now) {

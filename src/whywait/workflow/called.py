@@ -1,0 +1,35 @@
+"""A function of a workflow file as a program of its own: ``python -m whywait.workflow.called MODULE:FUNCTION ...``.
+
+The machine carries out functions this way. The arguments are the function's name, the folder of the file, and the
+arguments by position and by name, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from whywait.workflow.callables import find_function
+
+
+def command_of(call: str, folder: Path, args: tuple[object, ...], kwargs: dict[str, object]) -> list[str]:
+    """Return the command that calls a function."""
+    given = [call, str(folder), json.dumps(args), json.dumps(kwargs)]
+    return [sys.executable, "-m", "whywait.workflow.called", *given]
+
+
+def main(call: str, folder: str, args: str, kwargs: str) -> None:
+    """Call the function; what it raises ends the program."""
+    result = find_function(call, Path(folder))(*json.loads(args), **json.loads(kwargs))
+    if hasattr(result, "__await__"):
+        import asyncio  # noqa: PLC0415  for coroutine functions only
+
+        async def finish() -> None:
+            await result
+
+        asyncio.run(finish())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
