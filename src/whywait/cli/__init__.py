@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
-from io import TextIOWrapper
-from typing import Final
 
+from whywait.cli.machine import SHARED, VERBS, run_verb
 from whywait.errors import WhywaitError
+
+TYPE_CHECKING = False  # see the package itself
+if TYPE_CHECKING:
+    from typing import Final
 
 BAD_INPUT: Final = 2
 BUG: Final = 70
@@ -29,18 +32,14 @@ def main() -> None:
 
 def execute(args: list[str]) -> int:
     """Run the program with these arguments; return the exit code."""
-    try:
-        from whywait.cli.app import make_app
-    except ModuleNotFoundError as error:
-        if error.name not in {"typer", "rich", "click"}:
-            raise
-        return _fail(f"the command line needs the package {error.name!r}; install it with: pip install 'whywait[cli]'")
     _tolerate_plain_streams()
+    code = 0
     try:
-        make_app()(args, prog_name="whywait")
-        sys.stdout.flush()
-    except SystemExit as left:
-        return left.code if isinstance(left.code, int) else 0
+        try:
+            code = _run(args)
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else 0
+        sys.stdout.flush()  # here, where it is known what to do if the reader has gone or the disk is full
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -55,11 +54,38 @@ def execute(args: list[str]) -> int:
             raise
         _fail(f"this is a bug in whywait ({type(error).__name__}: {error}); run again with --debug for the traceback")
         return BUG
+    return code
+
+
+def _run(args: list[str]) -> int:
+    """Run a verb."""
+    if args and args[0] in VERBS:
+        return run_verb(args[0], args[1:])
+    if args and args[0] in SHARED:
+        from whywait.cli.machine.shared import run_shared
+
+        code = run_shared(args[0], args[1:])
+        if code is not None:
+            return code
+    return _run_app(args)
+
+
+def _run_app(args: list[str]) -> int:
+    """Run a verb that typer reads the arguments of."""
+    try:
+        from whywait.cli.app import make_app
+    except ModuleNotFoundError as error:
+        if error.name not in {"typer", "rich", "click"}:
+            raise
+        return _fail(f"the command line needs the package {error.name!r}; install it with: pip install 'whywait[cli]'")
+    make_app()(args, prog_name="whywait")
     return 0
 
 
 def _tolerate_plain_streams() -> None:
     """Let a stream that knows no bars still get the figures."""
+    from io import TextIOWrapper
+
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -77,5 +103,8 @@ def _fault(error: OSError) -> str:
 
 
 def _fail(message: str) -> int:
-    sys.stderr.write(f"whywait: {message}\n")
+    from whywait.support.units import printable
+
+    told = "\n".join(map(printable, message.splitlines()))
+    sys.stderr.write(f"whywait: {told}\n")
     return BAD_INPUT

@@ -8,19 +8,21 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from whywait.cli.shared import print_text
+from whywait.cli.shared import TokenFile, print_text
 from whywait.devtools.routes import NOTHING
-from whywait.units import printable
+from whywait.support.units import printable
 
 _TASK: Final = "The task: its id, scope/id, number, or @number."
-_URL: Final = "The address that the run has printed, or the file that was started; not needed if only one is served."
+_URL: Final = "The address of the run, or the file that was started; not needed if only one is served."
 
-WHY_HELP: Final = """Say why a task of a served run waits, what it does, or how its wait divided.
+WHY_HELP: Final = """Say why a task waits, what it does, or what it has waited for.
+
+It asks a run that was started with --devtools, or by whywait serve or demo.
 
 \b
   whywait run flow.toml --devtools       # in one terminal
   whywait why pack                       # in another
-  whywait why render/pack --url 'http://127.0.0.1:8123/#token=...'
+  whywait why render/pack --url http://127.0.0.1:8123
 
 Exit code: 0, or 2 if there is no such task or no such run.
 """
@@ -30,13 +32,14 @@ def why(
     task: Annotated[str, typer.Argument(metavar="TASK", help=_TASK)],
     *,
     url: Annotated[str | None, typer.Option("--url", metavar="URL|FILE", help=_URL)] = None,
+    token_file: TokenFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON, for programs.")] = False,
     debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` looks for it
 ) -> None:
     """Say why a task waits."""
     from whywait.devtools.client import Remote
 
-    answer = Remote(url).task(task)
+    answer = Remote(url, token_file).task(task)
     if as_json:
         sys.stdout.write(json.dumps({"task": answer["task"], "why": answer["why"], "text": answer["text"]}) + "\n")
     else:
@@ -50,12 +53,13 @@ def acting(verb: str) -> Any:  # noqa: ANN401 - a command for typer
         task: Annotated[str, typer.Argument(metavar="TASK", help=_TASK)],
         *,
         url: Annotated[str | None, typer.Option("--url", metavar="URL|FILE", help=_URL)] = None,
+        token_file: TokenFile = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON, for programs.")] = False,
         debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` looks for it
     ) -> None:
         from whywait.devtools.client import Remote
 
-        answer = Remote(url).act(verb, task)
+        answer = Remote(url, token_file).act(verb, task)
         if as_json:
             sys.stdout.write(json.dumps(answer) + "\n")
         else:
@@ -66,9 +70,21 @@ def acting(verb: str) -> Any:  # noqa: ANN401 - a command for typer
     return act
 
 
+_ASKED: Final = "It asks a run that was started with --devtools, or by whywait serve or demo."
+
+
+def _help(text: str, example: str) -> str:
+    return f"{text}\n\n{_ASKED}\n\n\b\n  {example}\n"
+
+
 ACT_HELPS: Final = {
-    "cancel": "Cancel a task of a served run: a pending one ends at once, a running one is asked to.\n\n"
-    "\b\n  whywait cancel sweep-07\n",
-    "pause": "Pause a task of a served run; a running one parks at its next checkpoint.\n\n\b\n  whywait pause train\n",
-    "resume": "Bring a paused task of a served run back.\n\n\b\n  whywait resume train\n",
+    "cancel": (
+        _help("End a task: one that waits at once; one that runs is asked to end.", "whywait cancel sweep-07"),
+        "End a task.",
+    ),
+    "pause": (
+        _help("Pause a task: a command where it is, a function where it next asks.", "whywait pause train"),
+        "Pause a task.",
+    ),
+    "resume": (_help("Let a paused task go on.", "whywait resume train"), "Let a paused task go on."),
 }

@@ -11,12 +11,12 @@ from typing import Annotated, Final
 
 import typer
 
-from whywait.benchmark import facts, run_once, summarise
+from whywait.cli.bench_workload import facts, run_once, summarise
 from whywait.cli.shared import print_text
 from whywait.errors import ConfigError
-from whywait.report import table
+from whywait.observe.report_text import table
 
-HELP: Final = """Measure a fixed mixed workload: a DAG with priorities and a budget.
+HELP: Final = """Measure this machine with a fixed set of tasks that wait for each other, with priorities and limits.
 
 \b
 Both schedulers, five runs each, figures also as a file:

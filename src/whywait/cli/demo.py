@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
+from pathlib import Path
 from threading import Event, Timer
 from typing import Annotated, Final
 
@@ -12,8 +13,9 @@ import typer
 
 from whywait.cli.shared import print_text
 from whywait.devtools import need_packages
+from whywait.devtools.beacon import put_out, redirect_to
 
-HELP: Final = """Show DevTools with a lively run: a pretended render farm that has more work than fits.
+HELP: Final = """Show the page of a lively run: a pretended render farm that has more work than fits.
 
 \b
   whywait demo                      # opens the page in your browser
@@ -27,7 +29,7 @@ Exit code: 0, or 2 if an option is malformed.
 """
 ABOUT: Final = """\
 A pretended render farm: 4 slots, 8 GB of memory, 6 GB on the graphics card, and more work than fits.
-Click a waiting task to see why it waits and for whom; pause or cancel one and see what moves up.
+Click a waiting task to see why it waits and for which tasks; pause or cancel one and see what moves up.
 """
 
 
@@ -41,15 +43,16 @@ def demo(
 ) -> None:
     """Show DevTools with a lively run."""
     need_packages()
-    from whywait.demo import NAME, Farm, make_authority
+    from whywait.cli.demo_run import NAME, Farm, make_authority
 
     stop = Event()
     authority = make_authority()
+    door = None
     try:
         tools = authority.devtools(port, name=NAME, file="demo")
         typer.echo(ABOUT + ("Ctrl-C ends it." if seconds is None else f"It ends after {seconds:g} s."))
         if not no_browser:
-            _open_page(tools.url)
+            door = _open_page(tools.url)
         if seconds is not None:
             timer = Timer(seconds, stop.set)
             timer.daemon = True
@@ -59,13 +62,20 @@ def demo(
         pass
     finally:
         authority.dispose()
+        if door is not None:
+            put_out(door)
     print_text(f"\n{authority.report()}\n")
 
 
-def _open_page(url: str) -> None:
-    """Open the page where there is a screen: a browser of text would take this very terminal."""
+def _open_page(url: str) -> Path | None:
+    """Open the page where there is a screen: a browser of text would take this very terminal.
+
+    Return the file by which the browser was sent there, if there is one.
+    """
     has_screen = sys.platform in {"darwin", "win32"} or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     )
-    if not (has_screen and webbrowser.open(url)):
+    door = redirect_to(url) if has_screen else None
+    if door is None or not webbrowser.open(door.as_uri()):
         typer.echo("No browser was found here: open the address above in one.")
+    return door

@@ -57,7 +57,7 @@ class Keys:
                 return ""
             data = os.read(sys.stdin.fileno(), 1024)
             if not data:
-                return "q"  # nobody types any more
+                return "q"  # the terminal is gone
             self._pressed = _KEY.findall(data)
         key = self._pressed.pop(0)
         return _ARROWS.get(key, key.decode("latin-1"))

@@ -14,9 +14,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from whywait.kernel.snapshot import GateView, Snapshot, TaskView
+from whywait.kernel.snapshot import Snapshot, TaskView
 from whywait.kernel.state import Outcome, Wait
-from whywait.units import NS_PER_MS, format_ms, format_size, printable
+from whywait.observe.explain import amount_in_words, units_in_words
+from whywait.support.units import NS_PER_MS, format_ms, printable
 from whywait.workflow.progress import TaskProgress
 from whywait.workflow.run import Run
 
@@ -25,7 +26,6 @@ _GENTLE: Final = 20  # a picture of the run is taken at most every so many times
 _OTHER_LINES: Final = 9  # of the view, besides running tasks
 _REASONS: Final = 6
 _GAUGE: Final = 12
-_SIZES: Final = ("ram", "vram")
 _NAMED: Final = 3
 _FAILURES: Final = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.REJECTED)
 _WORDS: Final = {
@@ -39,12 +39,12 @@ _WORDS: Final = {
     Wait.SCOPE_SLOTS: "for a slot of their scope",
     Wait.HELD_BACK: "held back",
 }
-_ENDINGS: Final = {
-    "SUCCESS": "done",
-    "ERROR": "failed",
-    "TIMEOUT": "timeout",
-    "ABORTED": "aborted",
-    "REJECTED": "dropped",
+_ENDINGS: Final[dict[str, str]] = {
+    Outcome.SUCCESS: "done",
+    Outcome.ERROR: "failed",
+    Outcome.TIMEOUT: "timeout",
+    Outcome.ABORTED: "aborted",
+    Outcome.REJECTED: "dropped",
 }
 
 
@@ -63,17 +63,18 @@ class LogLines:
         self._write(monotonic_ns(), "", text)
 
     def _tell(self, word: str, task: TaskProgress) -> None:
-        ident = printable(task.spec.id)
+        ident, last = printable(task.spec.id), task.latest
         if word == "start":
             attempt = f" (attempt {task.attempts})" if task.attempts > 1 else ""
-            self._write(task.started_ns or 0, "start", ident + attempt)
+            units = f" on {printable(units_in_words(last.devices))}" if last.devices else ""
+            self._write(last.started_ns or 0, "start", ident + attempt + units)
         elif word == "retry":
-            self._write(task.ended_ns or 0, "retry", ident)
+            self._write(last.submitted_ns, "retry", ident)
         else:
-            ran = "" if task.ran_ns is None else f" in {format_ms(task.ran_ns / NS_PER_MS)}"
-            cause = "" if task.cause is None else f" ({task.cause}{f' of {task.root}' if task.root else ''})"
-            ending = _ENDINGS.get(task.outcome or "", task.outcome or "")
-            self._write(task.ended_ns or self._run.began_ns, ending, f"{ident}{ran}{cause}")
+            ran = "" if last.ran_ns is None else f" in {format_ms(last.ran_ns / NS_PER_MS)}"
+            cause = "" if last.cause is None else f" ({last.cause}{f' of {last.root}' if last.root else ''})"
+            ending = _ENDINGS.get(last.outcome or "", last.outcome or "")
+            self._write(last.ended_ns or self._run.began_ns, ending, f"{ident}{ran}{cause}")
 
     def _write(self, at_ns: int, word: str, text: str) -> None:
         at = format_ms(max(0, at_ns - self._run.began_ns) / NS_PER_MS)
@@ -136,7 +137,7 @@ class LiveView:
     def _headline(self, now_ns: int) -> RenderableType:
         progress = self._run.progress
         total, ended = len(progress.tasks), progress.ended
-        failed = sum(task.outcome in _FAILURES for task in progress.tasks.values())
+        failed = sum(task.latest.outcome in _FAILURES for task in progress.tasks.values())
         rest_ns = progress.estimate_ns(now_ns)
         told = f"{ended}/{total}"
         if failed:
@@ -167,9 +168,10 @@ class LiveView:
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=5, style="dim")
         for view in shown:
             mark = "‖" if view.state == "PAUSED" else "■" if view.state == "DISPOSING" else "▸"
+            units = f" on {units_in_words(view.devices)}" if view.devices else ""
             table.add_row(
                 mark,
-                Text(printable(view.id)),
+                Text.assemble(printable(view.label), (printable(units), "dim")),
                 format_ms(max(0, now_ns - view.since_ns) / NS_PER_MS),
                 Text(" ".join(self._run.outputs.lines(view.id.partition("#")[0], 1))),
             )
@@ -189,7 +191,7 @@ class LiveView:
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=2)
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=4, style="dim")
         for reason, views in sorted(groups.items(), key=lambda item: -len(item[1]))[:_REASONS]:
-            first = ", ".join(printable(view.id) for view in views[:_NAMED])
+            first = ", ".join(printable(view.label) for view in views[:_NAMED])
             more = ", …" if len(views) > _NAMED else ""
             word = _WORDS.get(reason, f"for {reason}")
             table.add_row(
@@ -199,20 +201,21 @@ class LiveView:
 
     def _gauges(self, picture: Snapshot) -> RenderableType:
         text = Text(no_wrap=True, overflow="ellipsis")
-        for gate in (picture.slots, *picture.budget):
+        for gate in (picture.slots._replace(name="slots"), *picture.budget):
             if gate.limit is None:
                 continue
             if text:
                 text.append("   ")
-            text.append_text(_gauge("slots" if gate is picture.slots else gate.name, gate))
+            text.append_text(_gauge(gate.name, (gate.limit or 0) - (gate.free or 0), gate.limit or 0))
+        for unit in picture.devices:
+            text.append("   ")
+            text.append_text(_gauge(f"{unit.kind} {unit.name}", unit.used, unit.size or 1))
         return text
 
 
-def _gauge(name: str, gate: GateView) -> Text:
-    limit = gate.limit or 0
-    used = limit - (gate.free or 0)
+def _gauge(name: str, used: int, limit: int) -> Text:
     share = min(1.0, used / limit) if limit else 0.0
     full = round(share * _GAUGE)
-    told = f"{format_size(used)}/{format_size(limit)}" if name in _SIZES else f"{used}/{limit}"
+    told = f"{amount_in_words(name, used, limit)}/{amount_in_words(name, limit)}"
     style = "red" if used > limit else "yellow" if share >= 1 else "green"
-    return Text.assemble(f"{name} ", ("━" * full, style), ("─" * (_GAUGE - full), "dim"), f" {told}")
+    return Text.assemble(f"{printable(name)} ", ("━" * full, style), ("─" * (_GAUGE - full), "dim"), f" {told}")

@@ -8,26 +8,26 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, chdir, contextmanager
+from contextlib import ExitStack, chdir, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Final, Protocol, TextIO
 
 import typer
 from rich.console import Console
 
+from whywait.cli.hooks import devtools_hook, side_files, told_files
 from whywait.cli.live import LiveView, LogLines
-from whywait.cli.serve import devtools_hook
-from whywait.cli.shared import complete_tasks, parse_slots, print_text
-from whywait.settings import Given
-from whywait.simulation import Simulation
-from whywait.units import format_ms
-from whywait.workflow import Workflow, load
+from whywait.cli.shared import complete_tasks, parse_gpus, parse_slots, print_text
+from whywait.runtime.settings import Settings
+from whywait.simulation.simulation import Simulation
+from whywait.support.units import format_ms
+from whywait.workflow import WorkflowSpec, load
+from whywait.workflow.honest import suggestion_lines
 from whywait.workflow.outputs import routed
 from whywait.workflow.plan import levels, select, to_workload, with_engine, without_duration
-from whywait.workflow.recording import Wanted, file_hooks, write_files
-from whywait.workflow.result import failures, succeeded, to_dict, to_text
+from whywait.workflow.result import WorkflowResult
 from whywait.workflow.run import Run, authority_settings
 
 _STEP_S: Final = 0.1
@@ -74,9 +74,18 @@ def run(
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help='Go on after a failure even where the file says on_error = "abort".')
     ] = False,
-    slots: Annotated[str | None, typer.Option(metavar="N|none", help="Run so many at once, not the file's.")] = None,
+    slots: Annotated[
+        str | None, typer.Option(metavar="N|none", help="Run so many at once, whatever the file says.")
+    ] = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option(metavar="auto|N|SIZE,SIZE...|none", help="Use these GPUs, by memory, not the file's."),
+    ] = None,
     engine: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Run functions there that name no engine: process, ray, ...")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Run Python functions by thread, process, ray, ... unless the file says by which."
+        ),
     ] = None,
     sets: Annotated[
         list[str] | None,
@@ -90,14 +99,32 @@ def run(
         Path | None, typer.Option(metavar="DIR", help="Keep all output of each task in a file there.")
     ] = None,
     trace: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a Chrome Trace, for ui.perfetto.dev.")
+        str | None, typer.Option(metavar="FILE", help="Write a Chrome Trace, for ui.perfetto.dev; - prints it.")
     ] = None,
-    events: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all events as JSON Lines.")] = None,
+    events: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write everything that happens, a line of JSON each; - prints it."),
+    ] = None,
     devtools: Annotated[
         bool, typer.Option("--devtools", help="Serve a page that shows the run, until it is over; prints its address.")
     ] = False,
     port: Annotated[int, typer.Option(metavar="N", help="Serve --devtools on this port; 0 takes a free one.")] = 0,
-    record: Annotated[Path | None, typer.Option(metavar="FILE", help="Record the run, for simulate.")] = None,
+    record: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Record the run, for whywait simulate; - prints it.")
+    ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keep durations and peaks of memory there, and learn from those it has."),
+    ] = None,
+    suggest: Annotated[
+        bool, typer.Option("--suggest", help="Print the demands of memory that the file should have, after the report.")
+    ] = False,
+    machine: Annotated[
+        bool, typer.Option("--machine", help="Leave the tasks to the service of this machine, under its budget.")
+    ] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="With --machine: print the scope of the jobs and do not wait for them.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but what went wrong.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")] = False,
     debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,
@@ -108,9 +135,11 @@ def run(
         raise typer.BadParameter(
             f"{more[0]!r} is one argument too many; to choose tasks use --only", param_hint="'FILE'"
         )
-    workflow = load(file, sets or ())
+    workflow = load(file, [*(sets or ()), *([] if gpus is None else [f"budget.gpus={json.dumps(parse_gpus(gpus))}"])])
     if slots is not None:
         workflow = replace(workflow, has_slots=True, slots=parse_slots(slots))
+    if history is not None:
+        workflow = replace(workflow, history=str(history.expanduser().absolute()))
     if engine is not None:
         workflow = with_engine(workflow, engine)
     if only:
@@ -118,54 +147,63 @@ def run(
     if dry_run:
         _show_plan(workflow, as_json=as_json)
         return
-    wanted = Wanted(*(None if path is None else path.resolve() for path in (trace, events, record)))
-    hooks = file_hooks(wanted)
-    if devtools:
-        hooks.append(devtools_hook(workflow.name, file, port=port))
-    job = Run(
-        workflow,
-        logs=None if logs is None else logs.resolve(),
-        keep_going=keep_going,
-        hooks=hooks,
-        authority_options={
-            "events": max(10_000, 50 * len(workflow.tasks)),
-            "record": wanted.record,
-            **({} if engine is None else {"engine": engine}),
-        },
-    )
+    if machine or detach:
+        from whywait.cli.run_machine import run_on_machine
+
+        raise typer.Exit(run_on_machine(workflow, machine=machine, detach=detach, quiet=quiet, as_json=as_json))
+    files = side_files(as_json=as_json, trace=trace, events=events, record=record)
+    hooks = [devtools_hook(workflow.name, file, port=port)] if devtools else []
+    out = sys.stderr if files.take_stdout else sys.stdout
     signals = Signals()
-    try:
-        carry_out(job, signals, is_silent=quiet or as_json, is_debugging=debug)
-    finally:
-        job.close()
-        write_files(wanted, job)
-    code = signals.exit_code or (0 if succeeded(job) else _FAILED)
-    interrupted = bool(signals.exit_code)
-    if as_json:
-        sys.stdout.write(json.dumps({**to_dict(job, interrupted=interrupted), "exit_code": code}) + "\n")
-    elif quiet:
-        sys.stderr.write("".join(f"{block}\n" for block in failures(job, interrupted=interrupted)))
-    else:
-        print_text(("" if sys.stdout.isatty() else "\n") + to_text(job, interrupted=interrupted))
+    with told_files() as told:
+        job = Run(
+            workflow,
+            logs=None if logs is None else logs.resolve(),
+            keep_going=keep_going,
+            hooks=hooks,
+            authority_options={**files.authority_options(), **({} if engine is None else {"engine": engine})},
+        )
+        try:
+            carry_out(job, signals, None if quiet or as_json else out, is_debugging=debug)
+        finally:
+            job.close()
+            files.finish(job.authority.events())
+    result = WorkflowResult(job, interrupted=bool(signals.exit_code))
+    code = signals.exit_code or (0 if result.succeeded else _FAILED)
+    sys.stderr.write("".join(f"whywait: {line}\n" for line in told))
+    _tell(result, code, out, quiet=quiet, as_json=as_json, suggest=suggest)
     if job.survivors:  # their threads would hold up the interpreter's end
-        sys.stdout.flush()
+        with suppress(OSError):  # the reader may have gone
+            sys.stdout.flush()
         os._exit(code)
     raise typer.Exit(code)
 
 
-def carry_out(job: Run, signals: Signals, *, is_silent: bool, is_debugging: bool = False) -> None:
-    """Run a workflow to its end, showing it unless ``is_silent``, and heed the wishes to stop."""
-    console = Console(highlight=False)
+def _tell(result: WorkflowResult, code: int, out: TextIO, *, quiet: bool, as_json: bool, suggest: bool) -> None:
+    """Print what a run came to, as it was asked for."""
+    if as_json:
+        sys.stdout.write(json.dumps({**result.to_dict(), "exit_code": code}) + "\n")
+    elif quiet:
+        sys.stderr.write("".join(f"{block}\n" for block in result.failures()))
+    else:
+        print_text(("" if out.isatty() else "\n") + str(result), out)
+    if suggest and not as_json:
+        print_text("\n".join(["", *suggestion_lines(result.suggestions()), ""]), out)
+
+
+def carry_out(job: Run, signals: Signals, out: TextIO | None, *, is_debugging: bool = False) -> None:
+    """Run a workflow to its end, showing it on ``out`` if there is one, and heed the wishes to stop."""
     with ExitStack() as stack:
         stack.enter_context(chdir(job.workflow.folder))
         if not is_debugging:
             stack.enter_context(_no_log_lines())
         view: _View | None = None
-        if not is_silent:
+        if out is not None:
+            console = Console(highlight=False, file=out)
             if console.is_terminal and not console.is_dumb_terminal:
                 view = LiveView(job, console)
             else:
-                view = LogLines(job, sys.stdout)
+                view = LogLines(job, out)
         stack.enter_context(routed())
         stack.callback(job.close)  # before the streams are as they were: a periodic may be printing
         job.prepare()
@@ -226,12 +264,12 @@ class Signals:
                 signal.signal(number, handler)
 
 
-def _show_plan(workflow: Workflow, *, as_json: bool) -> None:
+def _show_plan(workflow: WorkflowSpec, *, as_json: bool) -> None:
     """Print what would run, by depth, and how long it would take if durations are known."""
     rows = levels(workflow)
     makespan_ms = None
     if not without_duration(workflow):
-        slots = Given(**authority_settings(workflow)).settle().limits.slots
+        slots = Settings(**authority_settings(workflow)).slots
         makespan_ms = Simulation(to_workload(workflow), slots=slots).run().summary["makespan_ms"]
     if as_json:
         plan = [[task.id for task in row] for row in rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -11,12 +11,11 @@ import typer
 
 from whywait.devtools import need_packages
 from whywait.errors import ConfigError
-from whywait.record import is_record
+from whywait.observe.event_file import is_event_file
+from whywait.observe.record import is_record
 
 if TYPE_CHECKING:
-    from whywait.authority import Authority
     from whywait.devtools.server import DevTools
-    from whywait.workflow.run import Hook
 
 HELP: Final = """Show a run in the browser: saved events, a record, or a workflow that is run now.
 
@@ -56,37 +55,30 @@ def serve(
         _stay(tools)
 
 
-def devtools_hook(name: str, file: str, *, port: int) -> Hook:
-    """Return what serves a workflow run from before its first task until its end."""
-    need_packages()
-
-    def attach(authority: Authority) -> Callable[[], None]:
-        return authority.devtools(port, name=name, file=file).close
-
-    return attach
-
-
 def _run_workflow(file: str, port: int, host: str, *, expose: bool) -> None:
     """Run a workflow with DevTools, which stays when it is over."""
     from whywait.cli.run import Signals, carry_out
     from whywait.cli.shared import print_text
     from whywait.devtools.run import LiveRun
     from whywait.devtools.server import DevTools
+    from whywait.runtime.authority import core_of
     from whywait.workflow import load
-    from whywait.workflow.result import to_text
+    from whywait.workflow.result import WorkflowResult
     from whywait.workflow.run import Run
 
     workflow = load(file, [])
-    job = Run(workflow, authority_options={"events": max(100_000, 50 * len(workflow.tasks))})
+    job = Run(workflow)
     signals = Signals()
-    with DevTools(LiveRun(job.authority, workflow.name, control=True), host=host, port=port, expose=expose) as tools:
+    with DevTools(
+        LiveRun(job.authority, core_of(job.authority), workflow.name, control=True), host=host, port=port, expose=expose
+    ) as tools:
         tools.announce(file)
         try:
-            carry_out(job, signals, is_silent=False)
+            carry_out(job, signals, sys.stdout)
         finally:
             job.close()
         tools.finish()
-        print_text(to_text(job, interrupted=bool(signals.exit_code)))
+        print_text(str(WorkflowResult(job, interrupted=bool(signals.exit_code))))
         if signals.exit_code:
             raise typer.Exit(signals.exit_code)
         typer.echo(f"The run is over; its page stays until Ctrl-C: {tools.url}", err=True)
@@ -102,8 +94,4 @@ def _is_workflow(file: str) -> bool:
     """Return whether a file is no record of a run: those begin with a line of JSON."""
     if Path(file).suffix in {".toml", ".yaml", ".yml"}:
         return True
-    if is_record(file):
-        return False
-    with Path(file).open("rb") as beginning:
-        line = beginning.readline(1_000_000).strip()
-    return not (line.startswith(b"{") and line.endswith(b"}") and (b'"seq"' in line or b'"skipped"' in line))
+    return not (is_record(file) or is_event_file(file))

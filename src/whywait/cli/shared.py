@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
+from typing import Annotated, TextIO
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from whywait.errors import WhywaitError
+from whywait.support.devices import AUTO
 from whywait.workflow.documents import FORMATS
+
+TokenFile = Annotated[
+    Path | None,
+    typer.Option("--token-file", metavar="FILE", help="Read the token here; your own runs on this machine need none."),
+]
 
 
 def parse_slots(text: str) -> int | None:
@@ -22,14 +30,24 @@ def parse_slots(text: str) -> int | None:
     raise typer.BadParameter(f"{text!r} is neither an int >= 1 nor none", param_hint="'--slots'")
 
 
-def print_text(text: str) -> None:
-    """Print a report: headings in bold on a terminal, plain elsewhere."""
-    if sys.stdout.isatty():
-        console = Console(highlight=False, soft_wrap=True)
+def parse_gpus(text: str) -> str | int | list[str] | None:
+    """Return GPUs as they are written on the command line: auto, how many, the memory of each, or none."""
+    if text.lower() == "none":
+        return None
+    if text == AUTO:
+        return AUTO
+    return int(text) if text.isascii() and text.isdigit() else [size.strip() for size in text.split(",")]
+
+
+def print_text(text: str, out: TextIO | None = None) -> None:
+    """Print a report to stdout, or to another stream: headings in bold on a terminal, plain elsewhere."""
+    out = out or sys.stdout
+    if out.isatty():
+        console = Console(highlight=False, soft_wrap=True, file=out)
         for line in text.splitlines():
             console.print(Text(line, style="bold" if line and not line.startswith((" ", "▸")) else ""))
         return
-    sys.stdout.write(text)
+    out.write(text)
 
 
 def complete_tasks(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -6,7 +6,7 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from itertools import product
 from pathlib import Path
@@ -17,25 +17,27 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from whywait.cli.shared import parse_slots, print_text
+from whywait.cli.shared import parse_gpus, parse_slots, print_text
 from whywait.errors import ConfigError
-from whywait.record import is_record
-from whywait.report import render, render_side_by_side
-from whywait.simulation import Simulation
-from whywait.tally import SimulationResult
-from whywait.units import parse_size
-from whywait.whatif import workload_of
-from whywait.workload import Workload
+from whywait.observe.record import is_record
+from whywait.observe.report_text import render, render_side_by_side
+from whywait.simulation.simulation import Simulation
+from whywait.simulation.tally import SimulationResult
+from whywait.simulation.whatif import workload_of
+from whywait.simulation.workload import Workload
+from whywait.support.units import parse_size
 
 _PATIENCE_S: Final = 1.0
 _STDIN: Final = "-"
 _WORKFLOWS: Final = (".toml", ".yaml", ".yml")
+_TOLD_APART: Final = ("order", "slots", "gpus")  # what runs that are compared may differ in
+_OWN_OPTIONS: Final = ("cpu", "ram", "vram", "gpu", "gpus")
 _LARGEST_WORKFLOW: Final = 4_000_000  # bytes; a JSON file beyond it is a workload
 
 # What --help says; \b keeps the lines of an example as they are.
-HELP: Final = """Run a workload in virtual time and tell who waits for what.
+HELP: Final = """Work out how tasks would run, and which would wait for what, without running them.
 
-Nothing is executed and no time passes: the scheduler decides as it would, and the clock jumps.
+Nothing is executed and no time passes: the same decisions are made, and the clock jumps.
 
 \b
 A first example:
@@ -45,7 +47,7 @@ A first example:
   | whywait simulate -
 
 \b
-What if there were more slots, or no aging? Every combination, side by side:
+What if more could run at once, or if the order were strict? Every combination, side by side:
   whywait simulate farm.json --order aging --order strict --slots 2 --slots 4
 
 \b
@@ -53,10 +55,11 @@ A workflow file will do if its tasks have durations:
   whywait simulate flow.toml --slots 2 --slots 8
 
 \b
-What if a run that run --record (or Authority(record="run.rec")) recorded had had 12 GB of VRAM?
-  whywait simulate run.rec --vram 12GB
+What if a run that was recorded (whywait run --record run.rec) had had a third GPU, or more licences?
+  whywait simulate run.rec --gpus 24GB,24GB --gpus 24GB,24GB,24GB
+  whywait simulate run.rec --resource licence=3
 
-Exit code: 0, or 2 if the workload or an option is malformed.
+Exit code: 0, or 2 if the file or an option is malformed.
 """
 
 
@@ -94,16 +97,27 @@ def simulate(
     vram: Annotated[
         str | None, typer.Option(metavar="SIZE|none", help="Use this vram limit instead of the file's.")
     ] = None,
+    gpus: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="N|SIZE,SIZE...|none", help="Use these GPUs instead of the file's, by memory; repeat to compare."
+        ),
+    ] = None,
+    resource: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=AMOUNT", help="Use this limit of a named resource instead of the file's; repeat."),
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Where the jitter of periodics starts from.")] = 0,
     debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `execute` looks for it
 ) -> None:
-    """Run a workload in virtual time: how long it takes, who waits, and for what."""
+    """Run a workload in virtual time: how long it takes, which tasks wait, and for what."""
     orders: list[dict[str, Any]] = [{"order": name.value} for name in order or ()] or [{}]
     counts: list[dict[str, Any]] = [{"slots": parse_slots(text)} for text in slots or ()] or [{}]
     gc.disable()  # this process does one thing and leaves; a million tasks are no garbage
     workload = _read(file)
-    budget = _parse_budget({"cpu": cpu, "ram": ram, "vram": vram})
-    choices = [{**first, **second, **budget} for first, second in product(orders, counts)]
+    budget = _parse_budget({"cpu": cpu, "ram": ram, "vram": vram}) | _parse_resources(resource or (), workload)
+    cards: list[dict[str, Any]] = [{"gpus": parse_gpus(text)} for text in gpus or ()] or [{}]
+    choices = [{**first, **second, **third, **budget} for first, second, third in product(orders, counts, cards)]
     with _Bar(len(choices)) as bar:
         results = [
             Simulation(workload, seed=seed, progress=bar.for_run(run), **options).run()
@@ -132,8 +146,25 @@ def _parse_budget(given: dict[str, str | None]) -> dict[str, int | None]:
     return budget
 
 
+def _parse_resources(given: Sequence[str], workload: Workload) -> dict[str, Any]:
+    """Return the named limits of the file with what is given instead; units of a device are a number or names."""
+    tables: dict[str, dict[str, Any]] = {name: dict(workload.config.get(name, {})) for name in ("resources", "soft")}
+    units: dict[str, Any] = {kind: list(names) for kind, names in workload.config.get("devices", {}).items()}
+    for text in given:
+        name, _, amount = text.partition("=")
+        if not name or not amount or name in _OWN_OPTIONS:
+            wrong = "it has an option of its own" if name in _OWN_OPTIONS else "it is written NAME=AMOUNT"
+            raise typer.BadParameter(f"{text}: {wrong}", param_hint="'--resource'")
+        number = int(amount) if amount.isascii() and amount.isdigit() else None
+        if name in units:
+            units[name] = [unit.strip() for unit in amount.split(",")] if number is None else number
+        else:
+            tables["soft" if name in tables["soft"] else "resources"][name] = amount if number is None else number
+    return {**tables, "devices": units} if given else {}
+
+
 def _read(file: str) -> Workload:
-    """Read a workload or a record; or a workflow, known by its suffix or by its tables, whose durations are known."""
+    """Read a workload or a record; or a workflow with durations, known by its suffix or by its tables."""
     if file == _STDIN:
         return Workload.from_stream(sys.stdin.buffer, "standard input")
     if Path(file).suffix.lower() in _WORKFLOWS or _holds_workflow(file):
@@ -147,7 +178,7 @@ def _read(file: str) -> Workload:
 
 
 def _holds_workflow(file: str) -> bool:
-    """Return whether a JSON file has the tables of a workflow; what is wrong with it is told by whoever reads it."""
+    """Return whether a JSON file has the tables of a workflow; its reader tells what is wrong with it."""
     try:
         if Path(file).stat().st_size > _LARGEST_WORKFLOW:
             return False
@@ -162,7 +193,7 @@ def _print_json(results: list[SimulationResult]) -> None:
         data: Any = results[0].to_dict()
     else:
         data = [
-            {"order": result.run["order"], "slots": result.run["slots"], "result": result.to_dict()}
+            {**{key: result.run[key] for key in _TOLD_APART if key in result.run}, "result": result.to_dict()}
             for result in results
         ]
     sys.stdout.write(json.dumps(data))
@@ -170,7 +201,7 @@ def _print_json(results: list[SimulationResult]) -> None:
 
 
 class _Bar:
-    """A progress bar on stderr, if somebody watches and it takes longer than a second."""
+    """A progress bar on stderr, if stderr is a terminal and it takes longer than a second."""
 
     def __init__(self, runs: int) -> None:
         self._runs = runs
@@ -188,7 +219,7 @@ class _Bar:
             self._bar.stop()
 
     def for_run(self, run: int) -> Callable[[int, int], None] | None:
-        """Return what shows the progress of one run, or None if nobody watches."""
+        """Return what shows the progress of one run, or None if stderr is no terminal."""
         if not sys.stderr.isatty():
             return None
 

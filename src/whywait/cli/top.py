@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 
 from whywait.cli.keys import Keys
+from whywait.cli.shared import TokenFile
 from whywait.cli.top_view import SORTS, Screen
 from whywait.devtools.client import Remote, RemoteError
 
@@ -19,12 +20,14 @@ _EVERY_S: Final = 1.0
 _STEP_S: Final = 0.1
 _SHOWN: Final = 500
 
-HELP: Final = """Show a served run in this terminal, live: what runs, what waits, why, for whom.
+HELP: Final = """Show a run in this terminal, live: what runs, what waits, why, and for which tasks.
+
+It shows a run that was started with --devtools, or by whywait serve or demo.
 
 \b
   whywait top                            # the only run that is served on this machine
   whywait top flow.toml                  # the one of this file
-  whywait top 'http://127.0.0.1:8123/#token=...'
+  whywait top http://127.0.0.1:8123      # the one at this address
 
 Keys: up and down (or j and k) choose a task, w or Enter asks why, s sorts by another column, c cancels, p pauses,
 r resumes, q leaves. Where the output is no terminal it is printed once.
@@ -38,6 +41,7 @@ def top(
         str | None, typer.Argument(metavar="[URL|FILE]", help="Which run; not needed if only one is served.")
     ] = None,
     *,
+    token_file: TokenFile = None,
     sort: Annotated[str, typer.Option(metavar="|".join(SORTS), help="Sort the waiting tasks by this.")] = SORTS[0],
     once: Annotated[bool, typer.Option("--once", help="Print it once and leave.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print it once as JSON, for programs.")] = False,
@@ -46,7 +50,7 @@ def top(
     """Show a served run in this terminal."""
     if sort not in SORTS:
         raise typer.BadParameter(f"{sort!r} is not one of {', '.join(SORTS)}", param_hint="'--sort'")
-    remote = Remote(target)
+    remote = Remote(target, token_file)
     screen = Screen(sort)
     screen.take(*_look(remote))
     console = Console(highlight=False)

@@ -9,18 +9,19 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from whywait.explain import CAUSE_LABELS
+from whywait.kernel.ids import label_of
 from whywait.kernel.state import Wait
-from whywait.units import NS_PER_MS, format_ms, format_size, printable
+from whywait.observe.explain import CAUSE_LABELS, amount_in_words
+from whywait.support.units import NS_PER_MS, format_ms, format_size, printable
 
 if TYPE_CHECKING:
     from whywait.devtools.client import Remote
 
 SORTS: Final = ("wait", "priority", "name", "reason")
-_SIZES: Final = ("ram", "vram")
 _RESERVED: Final = 9  # lines besides those of tasks
 _WHY_LINES: Final = 9
 _HOLDERS: Final = 3
+_UNITS: Final = 16  # of devices that are shown
 
 
 class Screen:
@@ -34,7 +35,7 @@ class Screen:
         self.message = ""
         self._sort = sort
         self._chosen: int | None = None
-        self._at = 0  # its place in the order; whoever comes after one that has ended takes it
+        self._at = 0  # its place in the order; the next task takes it when this one ends
         self._asking = False
         self._why = ""
 
@@ -88,14 +89,14 @@ class Screen:
     # What is shown
 
     def _running(self) -> list[dict[str, Any]]:
-        return [task for task in self.tasks if _holds_slot(task)]
+        return [task for task in self.tasks if _is_active(task)]
 
     def _waiting(self) -> list[dict[str, Any]]:
-        waiting = [task for task in self.tasks if not _holds_slot(task)]
+        waiting = [task for task in self.tasks if not _is_active(task)]
         keys: dict[str, Any] = {
             "wait": lambda task: task["submitted_ns"] or 0,
             "priority": lambda task: (-task["priority"], task["submitted_ns"] or 0),
-            "name": lambda task: task["id"],
+            "name": _label,
             "reason": lambda task: (task["waits_for"] or "", task["submitted_ns"] or 0),
         }
         return sorted(waiting, key=keys[self._sort])
@@ -103,12 +104,13 @@ class Screen:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw everything to fit the terminal."""
         height = options.max_height if console.is_terminal else 10_000
-        room = max(4, height - _RESERVED - len(self.snapshot["budget"]) - (_WHY_LINES if self._why else 0))
+        gauges = self._gauges()
+        room = max(4, height - _RESERVED - len(gauges) - (_WHY_LINES if self._why else 0))
         running, waiting = self._running(), self._waiting()
         half = room // 2
         top = running[: max(half, room - len(waiting))]
         below = _window(waiting, self._chosen, max(1, room - len(top)))
-        parts: list[Any] = [self._headline(), *self._gauges(), Text(""), self._table(top, len(running), "running")]
+        parts: list[Any] = [self._headline(), *gauges, Text(""), self._table(top, len(running), "running")]
         parts.append(self._table(below, len(waiting), f"waiting, by {self._sort}"))
         if self._why:
             parts += [Text(""), *(Text(printable(line)) for line in self._why.splitlines()[:_WHY_LINES])]
@@ -119,13 +121,15 @@ class Screen:
         yield Group(*parts)
 
     def _headline(self) -> Text:
-        counts, slots = self.snapshot["counts"], self.snapshot["slots"]["limit"]
+        counts, slots = self.snapshot["counts"], self.snapshot["slots"]
         line = Text("whywait", style="bold")
         line.append(f" {printable(self.info['name'])}  " if self.info["name"] else "  ", style="default")
         waiting = counts["ready"] + counts["not_ready"]
-        line.append(
-            f"{counts['running']}{'' if slots is None else f' of {slots}'} running, {waiting} waiting", "default"
-        )
+        running, limit = counts["running"], slots["limit"]
+        held = running if limit is None else limit - slots["free"]
+        beside = f" and {running - held} beside" if running > held else ""
+        of = "" if limit is None else f" of {limit}"
+        line.append(f"{held}{of}{beside} running, {waiting} waiting", "default")
         if self.info["finished"]:
             line.append(", the run is over", style="cyan")
         if counts["starved"]:
@@ -137,14 +141,11 @@ class Screen:
         for gate in self.snapshot["budget"]:
             if gate["limit"] is None:
                 continue
-            used = gate["limit"] - gate["free"]
-            grid = Table.grid(padding=(0, 1))
-            grid.add_column(width=9)
-            grid.add_column(width=20)
-            text = f"{_amount(gate['name'], used)} of {_amount(gate['name'], gate['limit'])}"
-            grid.add_row(printable(gate["name"]), ProgressBar(max(gate["limit"], 1), used, width=20), text)
-            rows.append(grid)
-        return rows
+            name, limit = gate["name"], gate["limit"]
+            used = limit - gate["free"]
+            text = f"{amount_in_words(name, used, limit)} of {amount_in_words(name, limit)}"
+            rows.append(_gauge(name, used, limit, text))
+        return rows + [_unit_gauge(unit) for unit in self.snapshot["devices"][:_UNITS]]
 
     def _table(self, tasks: list[dict[str, Any]], total: int, title: str) -> Table:
         table = Table(box=None, padding=(0, 1), title=f"{title}: {total}", title_justify="left", title_style="bold")
@@ -154,12 +155,13 @@ class Screen:
         table.add_column("for", justify="right", no_wrap=True, min_width=7)
         table.add_column("waits for" if "waiting" in title else "holds", no_wrap=True, ratio=3)
         now = self.snapshot["now_ns"]
+        limits = {gate["name"]: gate["limit"] or 0 for gate in self.snapshot["budget"]}
         for task in tasks:
-            since = task["started_ns"] if _holds_slot(task) else task["submitted_ns"]
+            since = task["started_ns"] if _is_active(task) else task["submitted_ns"]
             elapsed = "-" if since is None else format_ms(max(0, now - since) / NS_PER_MS)
-            last = self._reason(task) if not _holds_slot(task) else _holding(task)
+            last = self._reason(task) if not _is_active(task) else _holding(task, limits)
             style = "reverse" if task["number"] == self._chosen else ""
-            names = (Text(printable(task["id"])), Text(printable(task["scope"])))
+            names = (Text(printable(_label(task))), Text(printable(task["scope"])))
             table.add_row(*names, str(task["priority"]), elapsed, Text(printable(last)), style=style)
         if len(tasks) < total:
             table.add_row(Text(f"and {total - len(tasks)} more", style="dim"))
@@ -171,10 +173,10 @@ class Screen:
         if cause == Wait.DEPENDENCY:
             holders = [by_number[number] for number in (*task["after"], *task["after_ended"]) if number in by_number]
         elif cause == Wait.SLOT_HIGHER:
-            holders = [other for other in self._running() if other["priority"] > task["priority"]]
+            holders = [other for other in self._running() if other["slot"] and other["priority"] > task["priority"]]
         else:
-            holders = [other for other in self._running() if cause in other["demand"]]
-        named = ", ".join(holder["id"] for holder in holders[:_HOLDERS])
+            holders = [other for other in self._running() if cause in other["demand"] or cause in other["devices"]]
+        named = ", ".join(_label(holder) for holder in holders[:_HOLDERS])
         more = f" +{len(holders) - _HOLDERS}" if len(holders) > _HOLDERS else ""
         label = CAUSE_LABELS.get(cause, cause)
         return f"{label} ← {named}{more}" if named else label
@@ -187,14 +189,41 @@ def _window(tasks: list[dict[str, Any]], chosen: int | None, size: int) -> list[
     return tasks[start : start + size]
 
 
-def _holds_slot(task: dict[str, Any]) -> bool:
+def _label(task: dict[str, Any]) -> str:
+    """Return how a task is shown; a run of an older version tells of no functions."""
+    return label_of(task["id"], task["number"], task.get("function"))
+
+
+def _is_active(task: dict[str, Any]) -> bool:
     return task["state"] in {"RUNNING", "DISPOSING"} or task["paused_from"] == "RUNNING"
 
 
-def _holding(task: dict[str, Any]) -> str:
+def _gauge(name: str, used: int, limit: int, text: str) -> Table:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(width=9)
+    grid.add_column(width=20)
+    grid.add_row(printable(name), ProgressBar(max(limit, 1), used, width=20), Text(printable(text)))
+    return grid
+
+
+def _unit_gauge(unit: dict[str, Any]) -> Table:
+    """Show one card, or another device, with the tasks on it."""
+    size, used = unit["size"], unit["used"]
+    text = f"{format_size(used)} of {format_size(size)}" if size else "taken" if used else "free"
+    named = ", ".join(_label(holder) for holder in unit["holders"][:_HOLDERS])
+    more = f" +{unit['holders_total'] - _HOLDERS}" if unit["holders_total"] > _HOLDERS else ""
+    gone = "" if unit["present"] else "gone, "
+    return _gauge(
+        f"{unit['kind']} {unit['name']}", used, size or 1, f"{gone}{text}" + (f" ← {named}{more}" if named else "")
+    )
+
+
+def _holding(task: dict[str, Any], limits: dict[str, int]) -> str:
     state = {"DISPOSING": "ending ", "PAUSED": "parked "}.get(task["state"], "")
-    return state + ", ".join(f"{name} {_amount(name, amount)}" for name, amount in task["demand"].items())
-
-
-def _amount(name: str, value: int) -> str:
-    return format_size(value) if name in _SIZES else str(value)
+    units = task["devices"]
+    held = [
+        f"{name} {amount_in_words(name, need, limits.get(name, 0))}"
+        for name, need in task["demand"].items()
+        if name not in units
+    ]
+    return state + ", ".join([*held, *(f"{kind} {', '.join(names)}" for kind, names in units.items())])

@@ -1,0 +1,69 @@
+"""``whywait ls``: the jobs of the service."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from whywait.machine.client import Machine
+
+TYPE_CHECKING = False  # see the package itself
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+HELP = """List jobs: what has ended and how, what runs, what waits and why. Commands under `whywait do` are listed too.
+
+  whywait ls
+  whywait ls --json"""
+
+HEAD: Final = ("id", "state", "for", "command", "")
+KINDS: Final = {"ended": "have ended", "running": "run", "waiting": "wait"}
+SHOWN: Final = 100  # of each kind
+MOST: Final = 100_000
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    parser.add_argument("--all", "-a", action="store_true", help=f"list all, not only {SHOWN} of each kind")
+    parser.add_argument("--json", action="store_true", help="print the list as JSON, for programs")
+
+
+def run(options: argparse.Namespace) -> int:
+    """List the jobs."""
+    machine = Machine()
+    if options.json:
+        with machine.open("GET", "/machine/jobs") as answer:
+            sys.stdout.write(answer.text() + "\n")
+        return 0
+    found = machine.ask("GET", f"/machine/status?most={MOST if options.all else SHOWN}")
+    rows = [HEAD, *(_row(task) for kind in KINDS for task in found[kind])]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD) - 1)]
+    for row in rows:
+        cells = [text.ljust(width) for text, width in zip(row[:-1], widths, strict=True)]
+        sys.stdout.write("  ".join([*cells, row[-1]]).rstrip() + "\n")
+    for kind, text in KINDS.items():
+        more = found[f"{kind}_total"] - len(found[kind])
+        if more:
+            sys.stdout.write(f"{more} more {text}: whywait ls --all\n")
+    return 0
+
+
+def _row(task: dict[str, Any]) -> tuple[str, ...]:
+    from whywait.cli.machine.words import command_line, since
+
+    outcome, ran_s = task["outcome"], task["ran_s"]
+    if outcome is not None:
+        code = task["exit_code"]
+        how = (
+            ""
+            if outcome == "success"
+            else f"exit {code}"
+            if code and task["cause"] == "exit_code"
+            else task["cause"] or ""
+        )
+        return task["id"], outcome, since(ran_s) if ran_s is not None else "", command_line(task), how
+    if ran_s is not None:
+        state = {"PAUSED": "stopped", "DISPOSING": "ending"}.get(task["state"], "running")
+        return task["id"], state, since(ran_s), command_line(task), ""
+    state = "paused" if task["state"] == "PAUSED" else "waiting"
+    return task["id"], state, since(task["waited_s"]), command_line(task), task["why"] or ""

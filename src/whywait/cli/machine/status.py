@@ -1,0 +1,81 @@
+"""``whywait status``: what the service has and does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from whywait.machine.client import Machine
+
+TYPE_CHECKING = False  # see the package itself
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+HELP = """Show what the machine has, what runs, what waits and why.
+
+  whywait status
+  whywait status --open        # the page, in the browser"""
+
+SHOWN: Final = 20  # of what runs and of what waits
+NAMED: Final = 3  # holders of a resource
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    parser.add_argument("--open", action="store_true", help="serve the page on a port of this machine, and open it")
+    parser.add_argument("--json", action="store_true", help="print it as JSON, for programs")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show the status."""
+    machine = Machine()
+    if options.open:
+        return _open(machine)
+    answer = machine.ask("GET", "/machine/status")
+    sys.stdout.write(json.dumps(answer) + "\n" if options.json else _text(answer))
+    return 0
+
+
+def _open(machine: Machine) -> int:
+    import webbrowser
+
+    url = machine.ask("POST", "/machine/page", {})["url"]
+    sys.stdout.write(f"{url}\n")
+    sys.stdout.flush()
+    webbrowser.open(url)
+    return 0
+
+
+def _text(status: dict[str, Any]) -> str:
+    import time
+
+    from whywait.cli.machine.words import line_of, since
+
+    ends = ", ending with what runs" if status["draining"] else ""
+    lines = [f"whywait {status['version']}, process {status['pid']}, up {since(time.time() - status['began'])}{ends}"]
+    lines += [f"home {status['home']}", _gate(status["slots"])]
+    lines += [_gate(gate) for gate in status["budget"] if gate["limit"] is not None]
+    for name in ("running", "waiting"):
+        total = status[f"{name}_total"]
+        lines.append(f"{name}: {total or 'nothing'}")
+        lines += [f"  {line_of(task)}" for task in status[name][:SHOWN]]
+        if total > SHOWN:
+            lines.append(f"  and {total - SHOWN} more: whywait ls")
+    failed = f", {status['failed_total']} failed" if status["failed_total"] else ""
+    lines.append(f"ended: {status['ended_total'] or 'nothing'}{failed}")
+    return "\n".join(lines) + "\n"
+
+
+def _gate(gate: dict[str, Any]) -> str:
+    from whywait.cli.machine.words import amount
+
+    name, limit = gate["name"], gate["limit"]
+    if limit is None:
+        return f"{name}: no limit"
+    holders = gate.get("holders", ())
+    told = [f"{each['id']} {amount(name, each['amount'])}" for each in holders[:NAMED]]
+    if len(holders) > NAMED:
+        told.append("others")
+    taken = f"{name}: {amount(name, limit - gate['free'])} of {amount(name, limit)} taken"
+    return f"{taken} by {', '.join(told)}" if told else taken

@@ -1,0 +1,40 @@
+"""How the verbs of the machine tell times, amounts and tasks."""
+
+from __future__ import annotations
+
+import shlex
+
+from whywait.support.units import format_ms, format_size
+
+TYPE_CHECKING = False  # see the package itself
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+_SIZES: Final = ("ram", "vram")
+_BYTES: Final = 1_000_000  # an amount from here on is a size
+WIDTH: Final = 60  # of a command
+
+
+def since(seconds: float) -> str:
+    """Return a duration as people say it."""
+    return format_ms(seconds * 1000)
+
+
+def amount(name: str, value: int) -> str:
+    """Return an amount of a resource."""
+    return format_size(value) if name in _SIZES or value >= _BYTES else str(value)
+
+
+def command_line(task: dict[str, Any]) -> str:
+    """Return the command of a job in one line that is not too long."""
+    text = shlex.join(task["command"]) if task["command"] else "(a block of Python)"
+    text = "".join(each if each.isprintable() else "?" for each in text)
+    return text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."
+
+
+def line_of(task: dict[str, Any]) -> str:
+    """Return one living job or lease in a line: what it is, how long it has run or waited, and why."""
+    if task["ran_s"] is not None:
+        paused = ", paused" if task["state"] == "PAUSED" else ""
+        return f"{task['id']}: {command_line(task)} ({since(task['ran_s'])}{paused})"
+    return f"{task['id']}: {command_line(task)} ({since(task['waited_s'])}); {task['why']}"

@@ -1,0 +1,114 @@
+"""``whywait run --machine``: the tasks of a workflow file as jobs of this machine's service, in one scope."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any, Final
+
+from whywait.errors import ConfigError
+from whywait.kernel.limits import Retry
+from whywait.machine.client import Machine, quoted
+from whywait.support.units import NS_PER_S, format_ms, printable
+from whywait.workflow.called import command_of
+from whywait.workflow.model import Body, TaskSpec, WorkflowSpec
+
+INTERRUPTED: Final = 130
+_WELL_KNOWN: Final = ("cpu", "ram", "vram", "gpu")
+_RETRY: Final = ("times", "backoff", "factor", "max_backoff", "jitter", "on_exit", "grow")
+
+
+def run_on_machine(workflow: WorkflowSpec, *, machine: bool, detach: bool, quiet: bool, as_json: bool) -> int:
+    """Submit a workflow, follow it unless it is to be left alone; return the exit code."""
+    if not machine:
+        raise ConfigError("--detach needs --machine: only what was left to the service goes on by itself")
+    _refuse_what_stays_here(workflow)
+    service = Machine(start=True)
+    answer = service.ask(
+        "POST",
+        "/machine/workflows",
+        {
+            "name": workflow.name.replace("/", "_"),
+            "slots": workflow.slots if workflow.has_slots else None,
+            "on_error": workflow.on_error,
+            "jobs": [_job(workflow, task) for task in workflow.tasks],
+        },
+    )
+    scope = answer["scope"]
+    if detach:
+        sys.stdout.write(json.dumps(answer) + "\n" if as_json else f"{scope}\n")
+        return 0
+    rows = []
+    try:
+        for job in answer["jobs"]:
+            row = service.ask("GET", f"/machine/jobs/{quoted(scope)}%2F{quoted(job['id'])}/wait")
+            rows.append(row)
+            if not quiet and not as_json:
+                sys.stdout.write(_line(row))
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.stderr.write(f"whywait: {scope} goes on in the service: see whywait ls\n")
+        return INTERRUPTED
+    if as_json:
+        sys.stdout.write(json.dumps({"scope": scope, "jobs": rows}) + "\n")
+    return 0 if all(row["outcome"] == "success" for row in rows) else 1
+
+
+def _refuse_what_stays_here(workflow: WorkflowSpec) -> None:
+    """Refuse a file with something that only a run of its own can do."""
+    if workflow.periodics:
+        raise ConfigError(
+            f"{workflow.source}: periodic {workflow.periodics[0].id!r} needs a run of its own: leave --machine"
+        )
+    for scope in workflow.scopes:
+        if scope.limits or scope.parent is not None:
+            raise ConfigError(
+                f"{workflow.source}: scope {scope.key!r} with limits needs a run of its own: leave --machine"
+            )
+    if workflow.budget and sys.stderr.isatty():
+        sys.stderr.write("whywait: the budget of the file is left aside: the machine has one for all\n")
+
+
+def _job(workflow: WorkflowSpec, task: TaskSpec) -> dict[str, Any]:
+    """Return what the service takes for a task."""
+    body, folder = task.body, workflow.folder.resolve()
+    held = dict(task.demand)
+    job: dict[str, Any] = {
+        "id": task.id,
+        "command": _command(body, workflow),
+        "directory": str(folder if body.cwd is None else folder / body.cwd),
+        "environment": {**os.environ, **body.env},
+        "priority": task.priority,
+        "after": list(task.after),
+        "after_ended": list(task.after_ended),
+        "resources": {name: amount for name, amount in held.items() if name not in _WELL_KNOWN} or None,
+        **{name: held[name] for name in _WELL_KNOWN if name in held},
+    }
+    if task.learned is not None:
+        job["ram"] = str(task.learned)
+    policy = task.policy
+    if policy.get("timeout_ns") is not None:
+        job["timeout"] = policy["timeout_ns"] / NS_PER_S
+    if policy.get("max_wait_ns") is not None:
+        job["max_wait"] = policy["max_wait_ns"] / NS_PER_S
+    retry = policy.get("retry")
+    if isinstance(retry, Retry):
+        job["retry"] = {name: getattr(retry, name) for name in _RETRY}
+    if not task.slot:
+        job["slot"] = False
+    return job
+
+
+def _command(body: Body, workflow: WorkflowSpec) -> list[str]:
+    if body.call is not None:
+        return command_of(body.call, workflow.folder.resolve(), body.args, dict(body.kwargs))
+    more = [str(each) for each in body.args]
+    assert body.run is not None, "a body is a command or a function"
+    return ["/bin/sh", "-c", body.run, "sh", *more] if isinstance(body.run, str) else [*body.run, *more]
+
+
+def _line(row: dict[str, Any]) -> str:
+    ran = f" after {format_ms(row['ran_s'] * 1000)}" if row["ran_s"] is not None else ""
+    how = "succeeded" if row["outcome"] == "success" else f"{row['outcome']} ({row['cause']})"
+    return f"{printable(row['id'])}: {how}{ran}\n"

@@ -1,0 +1,340 @@
+"""The handlers of the service's routes; all run on the event loop of the server and leave to threads what may block."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from whywait.devtools.answers import Json, Problem, read_query
+from whywait.devtools.app import ExtraRoute, Handler
+from whywait.devtools.routes import NOTHING
+from whywait.errors import ConfigError, StaleRef, UnknownTask, WhywaitError
+from whywait.machine.jobs import LiveJob
+from whywait.machine.leases import Lease
+from whywait.machine.listing import FAILED, Reasons, job_row, lease_row, picture, rows, why_of
+from whywait.machine.routes import ROUTES
+from whywait.machine.service import Service
+from whywait.machine.store import Job, Ticket
+
+WHY_S: Final = 0.2  # how often clients that wait are told why, at most
+LOG_BYTES: Final = 1_000_000  # of a log in one answer
+SHOWN: Final = 100  # of what runs, waits and has ended, in a picture
+SPECS: Final = {spec.name: spec for spec in ROUTES}
+
+
+_list: Final = list  # a handler has its name
+
+
+class Handlers:
+    """Answers the clients of one service; made on the event loop of the server."""
+
+    def __init__(self, service: Service, page: Callable[[], Awaitable[str]], end: Callable[[], object]) -> None:
+        """Answer for a service; ``page`` opens the page and returns its address, ``end`` ends the server."""
+        self._service = service
+        self._open_page = page
+        self._end = end
+        self._loop = asyncio.get_running_loop()
+        self._why_is_due = False
+
+    def routes(self) -> list[ExtraRoute]:
+        """Return the routes with their handlers."""
+        return [(spec, _told(getattr(self, spec.name))) for spec in ROUTES]
+
+    # Jobs
+
+    async def status(self, request: Request) -> Response:
+        """Tell what the machine has, what runs, what waits and why."""
+        most = read_query(request, SPECS["status"].params)["most"] or SHOWN
+        return Json(picture(self._service, most))
+
+    async def add(self, request: Request) -> Response:
+        """Accept a job; answered when it is on the disk."""
+        body = await _body(request)
+        for name in ("command", "directory", "environment"):
+            if name not in body:
+                raise Problem(400, f"the request has no {name}")
+        self._service.refuse_if_draining()
+        self._service.tidy()
+        return Json(await self._accepted(self._service.jobs.add(**body)))
+
+    async def add_workflow(self, request: Request) -> Response:
+        """Accept the jobs of a workflow as one scope, all or none; answered when they are on the disk."""
+        body = await _body(request)
+        self._service.refuse_if_draining()
+        jobs = body.get("jobs")
+        if not isinstance(jobs, _list) or not jobs or not all(isinstance(each, dict) for each in jobs):
+            raise Problem(400, "the request has no jobs: send a list of objects")
+        scope = self._service.jobs.new_scope(body.get("name", "workflow"))
+        limits = {name: body[name] for name in ("slots", "on_error") if body.get(name) is not None}
+        lives = self._service.jobs.add_batch(scope, jobs, **limits)
+        return Json({"scope": scope, "jobs": [await self._accepted(live) for live in lives]})
+
+    async def list(self, _: Request) -> Response:
+        """Give all jobs and leases."""
+        return _plain(rows(self._service))
+
+    async def job(self, request: Request) -> Response:
+        """Give one job or lease, with its why."""
+        found, known = self._find(request), Reasons()
+        if isinstance(found, Lease):
+            why = found.handle.why()
+            return Json({**lease_row(found, known), "text": str(why), "reasons": why.to_dict()})
+        why = why_of(self._service, found)
+        return Json({**job_row(self._service, found, known), "text": str(why), "reasons": why.to_dict()})
+
+    async def wait(self, request: Request) -> Response:
+        """Answer when a job has ended."""
+        job = self._service.jobs.find(request.path_params["id"])
+        ended: asyncio.Future[None] = self._loop.create_future()
+        self._service.jobs.when_ended(job, lambda _: self._loop.call_soon_threadsafe(_set, ended))
+        await ended
+        return Json(job_row(self._service, job, Reasons()))
+
+    async def log(self, request: Request) -> Response:
+        """Give the log of a job from an offset on."""
+        job = self._service.jobs.find(request.path_params["id"])
+        offset = read_query(request, SPECS["log"].params)["offset"] or 0
+        return Response(
+            await asyncio.to_thread(_read, self._service.home.log_of(job.number), offset), media_type="text/plain"
+        )
+
+    async def cancel(self, request: Request) -> Response:
+        """End a job that waits, ask one that runs to end."""
+        return await self._act(request, "cancelled", lambda handle: handle.cancel(), ended_is_fine=True)
+
+    async def pause(self, request: Request) -> Response:
+        """Keep a job from starting, or stop it."""
+        return await self._act(request, "paused", lambda handle: handle.pause(), ended_is_fine=True)
+
+    async def resume(self, request: Request) -> Response:
+        """Bring a paused job back."""
+        return await self._act(request, "resumed", lambda handle: handle.resume(), ended_is_fine=False)
+
+    async def retry(self, request: Request) -> Response:
+        """Accept an ended job once more, under a new id."""
+        self._service.refuse_if_draining()
+        job = self._service.jobs.find(request.path_params["id"])
+        return Json({"jobs": [await self._again(job)]})
+
+    async def retry_failed(self, _: Request) -> Response:
+        """Accept all jobs once more that have failed."""
+        self._service.refuse_if_draining()
+        failed = [job for job in self._service.jobs.all() if job.outcome in FAILED and not job.facts.get("retried_as")]
+        return Json({"jobs": [await self._again(job) for job in failed]})
+
+    async def forget(self, request: Request) -> Response:
+        """Keep an ended job no longer."""
+        job = self._service.jobs.find(request.path_params["id"])
+        await self._written(self._service.jobs.forget([job]))
+        return Json({"jobs": [job.id]})
+
+    async def forget_ended(self, _: Request) -> Response:
+        """Keep no job that has ended."""
+        ended = [job for job in self._service.jobs.all() if job.state == "ended"]
+        await self._written(self._service.jobs.forget(ended))
+        return Json({"jobs": [job.id for job in ended]})
+
+    # The service
+
+    async def page(self, _: Request) -> Response:
+        """Serve the page on a port of this machine."""
+        return Json({"url": await self._open_page()})
+
+    async def down(self, request: Request) -> Response:
+        """End the service: with what runs, or now."""
+        body = await _body(request)
+        if body.get("now"):
+            self._end()
+        else:
+            self._service.drain(self._end_soon)
+        return Json({"running": len(self._service.core.kernel.running)})
+
+    def _end_soon(self) -> None:
+        self._loop.call_soon_threadsafe(self._end)
+
+    # Leases
+
+    async def lease(self, request: Request) -> Response:
+        """Ask for a permission; the answer stays open as long as it lives."""
+        body = await _body(request)
+        if "name" not in body:
+            raise Problem(400, "the request has no name")
+        self._service.refuse_if_draining()
+        outbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+        def tell(message: dict[str, Any]) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(outbox.put_nowait, message)
+
+        peer = request.state.peer
+        lease = self._service.leases.request(**body, tell=tell, pid=peer.pid)
+        lease.say_why()
+        return _LeaseAnswer(lease, outbox)
+
+    async def parked(self, request: Request) -> Response:
+        """Take the news that the command of a client has stopped."""
+        lease = self._service.leases.get(request.path_params["id"])
+        await asyncio.to_thread(lease.parked)
+        return Json({})
+
+    async def ended(self, request: Request) -> Response:
+        """Take the news that the command of a client has ended."""
+        lease = self._service.leases.get(request.path_params["id"])
+        body = await _body(request)
+        told: list[Any] = []
+        for name, kind in (("exit_code", int), ("peak_ram", int), ("cpu_s", float)):
+            value = body.get(name) or 0
+            if isinstance(value, bool) or not isinstance(value, (int, kind)):
+                raise Problem(400, f"{name} {value!r} is no {kind.__name__}")
+            told.append(value)
+        await asyncio.to_thread(lease.ended, *told)
+        return Json({})
+
+    def something_happened(self) -> None:
+        """Have clients that wait told why, soon; under the authority's lock, on any thread."""
+        if not self._why_is_due and (self._service.leases.waiting() or self._service.leases.divided()):
+            self._why_is_due = True
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._loop.call_later, WHY_S, self._tell_why)
+
+    def _tell_why(self) -> None:
+        self._why_is_due = False
+        for lease in self._service.leases.waiting():
+            lease.say_why()
+        for lease in self._service.leases.divided():
+            lease.say_wanted(self._service.waiting_for_cpu(lease.around))
+
+    # Helpers
+
+    async def _accepted(self, live: LiveJob) -> dict[str, Any]:
+        """Return the answer for a new job when it is on the disk."""
+        assert live.accepted is not None, "the kernel has taken it in"
+        try:
+            await self._written(live.accepted)
+        except WhywaitError:
+            await asyncio.to_thread(self._service.jobs.withdraw, live)
+            raise
+        return {"id": live.job.id, "number": live.job.number, "scope": live.job.scope}
+
+    async def _again(self, job: Job) -> dict[str, Any]:
+        accepted = await self._accepted(self._service.jobs.add_again(job))
+        self._service.jobs.note(job, retried_as=accepted["number"])
+        return {**accepted, "of": job.id}
+
+    async def _act(self, request: Request, done: str, act: Callable[[Any], object], *, ended_is_fine: bool) -> Response:
+        found = self._find(request)
+        try:
+            handle = found.handle if isinstance(found, Lease) else self._service.jobs.handle(found)
+        except StaleRef:
+            assert isinstance(found, Job), "a lease is forgotten when it has ended"
+            if not ended_is_fine:
+                raise
+            return Json({"done": NOTHING, "id": found.id, "state": found.outcome})
+        await asyncio.to_thread(act, handle)
+        return Json({"done": done, "id": found.id, "state": handle.outcome or handle.state})
+
+    def _find(self, request: Request) -> Job | Lease:
+        ref = request.path_params["id"]
+        return self._service.leases.find(ref) or self._service.jobs.find(ref)
+
+    async def _written(self, ticket: Ticket) -> None:
+        """Wait until a change is on the disk."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        ticket.when_done(lambda _: self._loop.call_soon_threadsafe(_set, done))
+        await done
+        ticket.check()
+
+
+class _LeaseAnswer(Response):
+    """The lines that the client of a lease hears; its connection is its life."""
+
+    def __init__(self, lease: Lease, outbox: asyncio.Queue[dict[str, Any]]) -> None:
+        super().__init__()
+        self._lease = lease
+        self._outbox = outbox
+
+    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what there is to tell, until the lease has ended or the client is gone."""
+        try:
+            await self._tell(receive, send)
+        finally:
+            await asyncio.shield(asyncio.to_thread(self._lease.client_gone))
+
+    async def _tell(self, receive: Receive, send: Send) -> None:
+        headers = [(b"content-type", b"application/x-ndjson")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        gone = asyncio.create_task(_until_gone(receive))
+        try:
+            while True:
+                news = asyncio.create_task(self._outbox.get())
+                await asyncio.wait([news, gone], return_when=asyncio.FIRST_COMPLETED)
+                if not news.done():
+                    news.cancel()
+                    return
+                message = news.result()
+                line = json.dumps(message).encode() + b"\n"
+                is_last = "ended" in message
+                await send({"type": "http.response.body", "body": line, "more_body": not is_last})
+                if is_last:
+                    return
+        finally:
+            gone.cancel()
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _told(handler: Handler) -> Handler:
+    """Return a handler that tells what is refused."""
+
+    @functools.wraps(handler)
+    async def handle(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except UnknownTask as error:
+            raise Problem(404, str(error)) from None
+        except (ConfigError, TypeError) as error:  # a name or a value that there is not
+            raise Problem(400, str(error)) from None
+        except WhywaitError as error:
+            raise Problem(409, str(error)) from None
+
+    return handle
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    try:
+        data = json.loads(await request.body() or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise Problem(400, f"the request is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise Problem(400, "the request is no JSON object")
+    return data
+
+
+def _plain(data: Any) -> Response:  # noqa: ANN401 - JSON
+    """Return an answer that is encoded in one step: with thousands of rows that takes a third of the time."""
+    return Response(json.dumps(data).encode(), media_type="application/json")
+
+
+def _read(path: str, offset: int) -> bytes:
+    try:
+        with open(path, "rb") as log:
+            log.seek(offset)
+            return log.read(LOG_BYTES)
+    except FileNotFoundError:
+        return b""
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,127 @@
+"""The home of the machine's service: one folder that only its user can enter, with everything of the service in it.
+
+Loaded by every ``whywait add``: it needs ``os`` and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+
+from whywait.errors import MachineError
+
+TYPE_CHECKING = False  # see the package itself
+if TYPE_CHECKING:
+    from typing import Final
+
+VARIABLE: Final = "WHYWAIT_HOME"
+_OTHERS: Final = 0o077
+_LONGEST_SOCKET_PATH: Final = 100  # Linux takes 107 bytes, others fewer
+
+
+class Home:
+    """Where the files of one service are."""
+
+    def __init__(self, path: str | None = None) -> None:
+        """Take the folder that is given, else ``WHYWAIT_HOME``, else the user's folder for state."""
+        given = path or os.environ.get(VARIABLE)
+        if not given:
+            state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+            given = os.path.join(state, "whywait")
+        self.path = os.path.abspath(given)
+        self.socket = os.path.join(self.path, "machine.sock")
+        self.store = os.path.join(self.path, "jobs.db")
+        self.history = os.path.join(self.path, "history.db")
+        self.lock = os.path.join(self.path, "lock")
+        self.alive = os.path.join(self.path, "alive")
+        self.start_lock = os.path.join(self.path, "start-lock")
+        self.logs = os.path.join(self.path, "logs")
+        self.service_log = os.path.join(self.path, "service.log")
+
+    def exists(self) -> bool:
+        """Return whether the folder is there; raise if it is not the user's alone."""
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            return False
+        except NotADirectoryError:
+            raise MachineError(f"{self.path} is no folder; choose another one by {VARIABLE}") from None
+        except PermissionError:
+            raise self._foreign("it cannot be entered") from None
+        if found.st_uid != os.getuid():
+            raise self._foreign(f"it belongs to user {found.st_uid}, and you are user {os.getuid()}")
+        if found.st_mode & _OTHERS:
+            raise MachineError(f"{self.path} can be entered by other users; close it with: chmod 700 {self.path}")
+        return True
+
+    def make(self) -> None:
+        """Make the folder if it is missing."""
+        if not self.exists():
+            parent = os.path.dirname(self.path)
+            os.makedirs(parent, exist_ok=True)
+            os.makedirs(self.path, mode=0o700, exist_ok=True)
+            self.exists()
+        os.makedirs(self.logs, mode=0o700, exist_ok=True)
+
+    @property
+    def family(self) -> int:
+        """The family of the marks of all that a service of this home starts."""
+        import hashlib
+
+        from whywait.trees.system import FAMILIES
+
+        return int.from_bytes(hashlib.sha256(os.fsencode(os.path.realpath(self.path))).digest()[:8], "big") % FAMILIES
+
+    def take(self) -> int | None:
+        """Take the home for a service; return the descriptor that keeps it, or None if another service has it."""
+        return _lock(self.lock)
+
+    def take_remains(self) -> int | None:
+        """Return a descriptor for jobs to hold as long as anything of them lives; None if former jobs hold theirs."""
+        return _lock(self.alive)
+
+    def is_taken(self) -> bool:
+        """Return whether a service has the home, one that begins or ends included."""
+        fd = self.take()
+        if fd is not None:
+            os.close(fd)
+        return fd is None
+
+    def wait_until_left(self) -> None:
+        """Block until no service has the home."""
+        import fcntl
+
+        fd = os.open(self.lock, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        finally:
+            os.close(fd)
+
+    def log_of(self, number: int) -> str:
+        """Return the path of the log of a job."""
+        return f"{self.logs}/{number}.log"
+
+    def socket_address(self) -> tuple[str, int]:
+        """Return the address of the socket and a descriptor to close after its use, or -1.
+
+        A path that is too long for a socket is reached through a descriptor of its folder.
+        """
+        if len(os.fsencode(self.socket)) <= _LONGEST_SOCKET_PATH:
+            return self.socket, -1
+        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        return f"/proc/self/fd/{folder}/{os.path.basename(self.socket)}", folder
+
+    def _foreign(self, why: str) -> MachineError:
+        return MachineError(f"{self.path} is another user's: {why}; choose a folder of your own by {VARIABLE}")
+
+
+def _lock(path: str) -> int | None:
+    """Return a descriptor of a file that is locked by it, and by its copies; None if another one has the lock."""
+    import fcntl
+
+    fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd

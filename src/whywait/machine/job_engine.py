@@ -1,0 +1,72 @@
+"""The engine of jobs: a start is on the disk before the command runs, and all that it writes goes into its log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from whywait.engines.base import EngineTask
+from whywait.engines.command.engine import Command, CommandEngine
+from whywait.errors import CommandFailed, MachineError
+from whywait.machine.home import Home
+from whywait.machine.inside import Permissions
+from whywait.machine.jobs import Jobs, LiveJob
+from whywait.machine.logs import LogFile
+from whywait.support.usage import exit_facts
+
+
+class JobEngine(CommandEngine):
+    """Runs the commands of jobs; the body of a task is its :class:`LiveJob`."""
+
+    has_quick_callbacks: ClassVar[bool] = True  # they are the service's own
+
+    def __init__(self, jobs: Jobs, permissions: Permissions, home: Home, alive: int) -> None:
+        """Carry out jobs; ``alive``: a file descriptor that stays open as long as anything of a job lives."""
+        super().__init__()
+        self._jobs = jobs
+        self._permissions = permissions
+        self._home = home
+        self._alive = alive
+
+    def call(self, execution: EngineTask) -> None:
+        """Run the command of a job to its end."""
+        live: LiveJob = execution.fn
+        assert live.started is not None, "the kernel has told its start"
+        live.started.wait()
+        if execution.aborted:
+            return  # the kernel knows why
+        job = live.job
+        try:
+            log = LogFile(self._home.log_of(job.number), job.command, live.attempt)
+        except OSError as error:
+            raise MachineError(f"the log of job {job.id} cannot be written: {error}") from None
+        permission = self._permissions.add(self._jobs.permission(self._jobs.scope(job.scope), job.id, execution))
+        try:
+            execution.fn = Command(
+                job.command,
+                cwd=job.directory,
+                env={**live.environment, **permission.environment(self._home)},
+                inherit=False,
+                output=log.fileno(),
+                held=(self._alive,),
+                mark=permission.mark,
+            )
+            super().call(execution)
+        except CommandFailed as error:
+            if error.__cause__ is not None:  # it could not be started
+                execution.facts = exit_facts(error.returncode)
+                log.say(str(error))
+            raise
+        finally:
+            execution.fn = live
+            facts = dict(execution.facts or ())
+            log.close(_how(facts), facts.get("peak_ram"))
+            permission.end()
+            self._permissions.remove(permission)
+
+
+def _how(facts: Mapping[str, Any]) -> str:
+    """Return how a command ended, for its log."""
+    if "exit_signal" in facts:
+        return f"killed by {facts['exit_signal']}"
+    return f"exit {facts['exit_code']}" if "exit_code" in facts else "ended"

@@ -1,0 +1,514 @@
+"""The jobs of the service: accepted, carried out, kept, and taken up again by the next service.
+
+The store follows the kernel: every event of a job is turned into a change of its row the moment the kernel tells it,
+under the authority's lock, so that the rows change in the order of the kernel's decisions (see ``store.py``).
+
+1. A job is accepted by the kernel first, which may refuse it, and then by the store. Its client is answered, and its
+   command may start, when it is on the disk.
+2. A start is on the disk before the command runs: a command that may have run is never taken for one that has not.
+3. An error that is retried is no end. The kernel tells the end first and the retry right after it, so an end is held
+   until the next event, or until the handle is told, whichever comes first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from contextvars import Context
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Final
+
+from whywait.engines.base import Engine, EngineTask
+from whywait.errors import ConfigError, Infeasible, MachineError, Rejected, StaleRef, UnknownTask
+from whywait.kernel.entering import check_demand
+from whywait.kernel.events import Kind, RawEvent, details_of
+from whywait.kernel.limits import Retry
+from whywait.kernel.model import Submission
+from whywait.kernel.state import Cause, Outcome, TaskState
+from whywait.machine.home import Home
+from whywait.machine.inside import Permission
+from whywait.machine.store import Job, Store, Ticket
+from whywait.runtime.authority import DEFAULT_SCOPE, Authority, core_of
+from whywait.runtime.execution import Execution
+from whywait.runtime.handle import Handle
+from whywait.runtime.remember import learned_ram
+from whywait.runtime.scope import Scope, open_of
+from whywait.runtime.submission import prepare
+from whywait.support.known import Known
+from whywait.support.learned import as_learned
+from whywait.support.logger import log
+from whywait.trees.system import new_mark
+
+ENDS: Final = {
+    Kind.TASK_FINISHED: Outcome.SUCCESS,  # unless the event says otherwise
+    Kind.TASK_CANCELLED: Outcome.ABORTED,
+    Kind.TASK_DROPPED: Outcome.REJECTED,
+}
+FACTS: Final = ("root", "exit_signal", "peak_ram", "cpu_ms", "measured")  # of the event of an end
+DEMANDS: Final = ("cpu", "ram", "vram", "gpu", "devices", "resources")
+OPTIONS: Final = frozenset((*DEMANDS, "priority", "timeout", "retry", "max_wait", "after", "after_ended", "slot"))
+RETRY: Final = frozenset(("times", "backoff", "factor", "max_backoff", "jitter", "on_exit", "grow"))
+NEAR: Final = 10_000  # among more ids no near one is looked for
+
+
+@dataclass(slots=True, eq=False)
+class LiveJob(Known):
+    """A job that has not ended, with its task."""
+
+    job: Job
+    environment: Mapping[str, str]
+    is_kept: bool = False  # a former service has accepted it
+    handle: Handle[Any] | None = None
+    accepted: Ticket | None = None
+    started: Ticket | None = None  # of the present attempt
+    attempt: int = 0  # those of former services counted
+    waits: dict[str, int] = field(default_factory=dict)  # ns by cause, of all attempts of this service
+    watchers: list[Callable[[Job], object]] = field(default_factory=list)  # told of the end when it is on the disk
+
+    def known_as(self, id: str | None = None) -> str:
+        """Return what the history calls it: the name that it was given, else its command."""
+        del id  # it may be a number
+        job = self.job
+        return shlex.join(job.command) if job.name == str(job.number) else job.name
+
+
+class Jobs:
+    """All jobs of one home."""
+
+    def __init__(self, authority: Authority, store: Store, home: Home) -> None:
+        """Have no job yet; ``engine`` has to be set before there is one."""
+        self._authority = authority
+        self._core = core_of(authority)
+        self._store = store
+        self._home = home
+        self._held: tuple[LiveJob, dict[str, Any]] | None = None
+        self._by_id: dict[tuple[str, str], Job] = {}
+        self._live: dict[tuple[str, str], LiveJob] = {}
+        self._last_number = store.last_number()
+        self._family = home.family
+        self.engine: Engine
+        self.by_number: dict[int, Job] = {}
+        self.close = self._core.tap(self._note)  # lets the store follow the kernel no longer
+
+    # Accepting
+
+    def add(self, command: list[str], directory: str, environment: Mapping[str, str], **asked: Any) -> LiveJob:  # noqa: ANN401
+        """Accept a job; its ticket says when it may be answered. A refusal raises and leaves nothing behind."""
+        scope = asked.pop("scope", None) or DEFAULT_SCOPE
+        (live,) = self.add_batch(
+            scope, [{**asked, "command": command, "directory": directory, "environment": environment}]
+        )
+        return live
+
+    def add_batch(self, scope: str, batch: Sequence[Mapping[str, Any]], **of_scope: Any) -> list[LiveJob]:  # noqa: ANN401
+        """Accept jobs of one scope, all or none; they may name each other in ``after``.
+
+        ``of_scope``, ``slots`` and ``on_error``, are what the scope is opened with if there is none of that key yet.
+        """
+        check_name("scope", scope)
+        names = {each.get("id") for each in batch}
+        lives: list[LiveJob] = []
+        for number, each in enumerate(batch, self._last_number + 1):
+            lives.append(self._draft(number, scope, dict(each), names))
+        opened = self._open(scope, of_scope)
+        self._live.update(((scope, live.job.name), live) for live in lives)
+        try:
+            requests = [self._request(live, check=False) for live in lives]
+            self._core.command(lambda now: self._take_in(now, scope, opened, requests))
+        except BaseException as error:
+            for live in lives:
+                if live.accepted is None:
+                    del self._live[scope, live.job.name]
+            if opened is not None:
+                self.scope(scope).dispose()
+            if isinstance(error, Rejected) and len(batch) == 1 and batch[0].get("id") is None:
+                told = str(error).replace(f"task {lives[0].job.name!r}", "the job")
+                raise type(error)(told, check=error.check, cause=error.cause) from None
+            raise
+        for live in lives:
+            assert live.handle is not None, "it was submitted"
+            live.handle.add_done_callback(self._settled)
+        self._last_number += len(lives)
+        return lives
+
+    def _take_in(self, now: int, scope: str, opened: Mapping[str, Any] | None, requests: Sequence[Submission]) -> None:
+        """Submit a batch; the store has all of it or nothing."""
+        with self._store.together():
+            if opened is not None:
+                self._store.keep_scope(scope, opened)
+            self._core.kernel.submit_many(now, requests)
+
+    def _draft(self, number: int, scope: str, asked: dict[str, Any], mates: set[Any]) -> LiveJob:
+        """Check what is asked for; return the job that it makes, which is not accepted yet."""
+        command, directory, environment = (asked.pop(each, None) for each in ("command", "directory", "environment"))
+        name = asked.pop("id", None)
+        _check(command, directory, environment, asked)
+        if name is not None:
+            self._check_id(scope, name)
+        options = {key: value for key, value in asked.items() if value is not None}
+        for each in ("after", "after_ended"):
+            given = options.get(each, ())
+            ids = (given,) if isinstance(given, str) else given
+            within = [f"{scope}/{one}" for one in ids if one in mates]
+            options[each] = within + self.awaited(one for one in ids if one not in mates)
+        job = Job(
+            number=number,
+            scope=scope,
+            name=name or str(number),
+            command=command,
+            directory=directory,
+            environment=_key_of(environment),
+            options=options,
+            added=time.time(),
+        )
+        live = LiveJob(job, environment)
+        if learned := as_learned(options.get("ram")):  # what was accepted stays so, whatever the history says later
+            options["ram"] = learned_ram(self._core.history, learned, live.known_as())
+        return live
+
+    def add_again(self, job: Job) -> LiveJob:
+        """Accept an ended job once more, under a new id."""
+        if job.state != "ended":
+            raise MachineError(f"job {job.id} has not ended: it cannot be retried yet")
+        options = {
+            **job.options,
+            **{each: list(filter(self._known, job.options[each])) for each in ("after", "after_ended")},
+        }
+        environment = self._store.environment(job.environment)
+        return self.add(job.command, job.directory, environment, scope=job.scope, **options)
+
+    def note(self, job: Job, **facts: Any) -> None:  # noqa: ANN401 - anything that JSON has
+        """Keep something more of a job that has ended."""
+        self._store.update(job, facts={**job.facts, **facts})
+
+    def withdraw(self, live: LiveJob) -> None:
+        """Take back a job that the store could not keep."""
+        job = live.job
+        with self._core.lock:
+            self._live.pop((job.scope, job.name), None)
+            self.by_number.pop(job.number, None)
+            self._by_id.pop((job.scope, job.name), None)
+        if live.handle is not None:
+            live.handle.cancel()
+            live.handle.add_done_callback(lambda _: self._remember(job, None))
+
+    def awaited(self, ids: Iterable[str]) -> list[str]:
+        """Return the full ids of jobs that are awaited; the kernel knows all of them then."""
+        if isinstance(ids, str):
+            ids = (ids,)
+        jobs = [self.find(each) for each in ids]
+        for job in jobs:
+            if job.state == "ended":
+                self._remember(job, job.outcome)
+        return [job.full_id for job in jobs]
+
+    # Looking
+
+    def find(self, ref: str) -> Job:
+        """Return a job by its number, its name, or scope/name; raise UnknownTask with the nearest if there is none."""
+        if ref.isdigit() and int(ref) in self.by_number:
+            return self.by_number[int(ref)]
+        scope, _, name = ref.rpartition("/")
+        found = [job for (key, each), job in list(self._by_id.items()) if each == name and scope in ("", key)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise UnknownTask(f"id {ref!r} is ambiguous: write one of {', '.join(job.full_id for job in found)}")
+        from difflib import get_close_matches
+
+        known = [job.id for job in list(self.by_number.values())]
+        near = get_close_matches(ref, known, 1) if len(known) <= NEAR else []
+        raise UnknownTask(f"no job has the id {ref!r}; {f'did you mean {near[0]}?' if near else 'see: whywait ls'}")
+
+    def all(self) -> list[Job]:
+        """Return all jobs in the order in which they were accepted."""
+        return list(self.by_number.values())
+
+    def live(self, job: Job) -> LiveJob | None:
+        """Return the task of a job that has not ended."""
+        return self._live.get((job.scope, job.name))
+
+    def handle(self, job: Job) -> Handle[Any]:
+        """Return the handle of a job that has not ended; StaleRef if it has."""
+        live = self.live(job)
+        if live is None or live.handle is None:
+            raise StaleRef(f"job {job.id} has ended ({job.outcome})")
+        return live.handle
+
+    def when_ended(self, job: Job, tell: Callable[[Job], object]) -> None:
+        """Call ``tell`` when the end of a job is on the disk; at once if it is."""
+        with self._core.lock:
+            live = self.live(job)
+            if live is not None:
+                live.watchers.append(tell)
+                return
+        tell(job)
+
+    def forget(self, jobs: Iterable[Job]) -> Ticket:
+        """Keep ended jobs no longer, nor their logs."""
+        jobs = list(jobs)
+        for job in jobs:
+            if job.state != "ended":
+                raise MachineError(f"job {job.id} has not ended: cancel it first")
+        for job in jobs:
+            self._remember(job, None)
+            with self._core.lock:
+                self.by_number.pop(job.number, None)
+                self._by_id.pop((job.scope, job.name), None)
+
+        def delete_logs() -> None:
+            for job in jobs:
+                with suppress(OSError):
+                    os.unlink(self._home.log_of(job.number))
+
+        return self._store.forget([job.number for job in jobs], delete_logs)
+
+    # Starting again
+
+    def take_up(self) -> None:
+        """Submit what a former service has not ended, in its old order, before anything starts."""
+        environments = self._store.environments()
+        requests: list[Submission] = []
+        paused: list[Execution] = []
+        for job in self._store.jobs():
+            self.by_number[job.number] = self._by_id[job.scope, job.name] = job
+        for key, options in self._store.scopes().items():
+            self._open(key, options)
+        for job in self.all():
+            request = None if job.state == "ended" else self._again(job, environments[job.environment])
+            if request is not None:
+                requests.append(request)
+                if job.state == "paused":
+                    paused.append(request.job)
+        awaited = (each for request in requests for each in (*request.after, *request.after_ended))
+        self.awaited(dict.fromkeys(each for each in awaited if isinstance(each, str)))
+
+        def act(now: int) -> None:
+            self._core.kernel.submit_many(now, requests)
+            for execution in paused:
+                self._core.kernel.pause(now, execution.task)
+
+        self._core.command(act)
+        for live in list(self._live.values()):
+            if live.handle is not None:
+                live.handle.add_done_callback(self._settled)
+
+    def _again(self, job: Job, environment: Mapping[str, str]) -> Submission | None:
+        """Return what the kernel takes for a job that a former service has left; None if that has ended it."""
+        if job.state == "running":
+            if job.attempt > _retries(job):
+                self._end(job, Outcome.ERROR, Cause.WORKER_LOST)
+                return None
+            self._store.update(job, state="pending").wait()
+        live = LiveJob(job, environment, is_kept=True, attempt=job.attempt)
+        try:
+            request = self._request(live, check=True)
+        except Infeasible as error:
+            log.warning("%s; it ends as REJECTED, and can be retried under a larger budget", error)
+            self._end(job, Outcome.REJECTED, Cause.INFEASIBLE)
+            return None
+        self._live[job.scope, job.name] = live
+        return request
+
+    def _request(self, live: LiveJob, *, check: bool) -> Submission:
+        """Return what the kernel takes for a job; with ``check`` refuse what the budget could never meet."""
+        job = live.job
+        body: Any = live  # the engine takes no function
+        execution = Execution(self._core, body, (), Context(), self.engine)
+        record = open_of(self.scope(job.scope)).record
+        asked = prepare(self._core, record, execution, self._task_options(job))
+        if check:
+            check_demand(record.kernel_scope.pool, asked[3], f"job {job.id}")
+        live.handle = Handle(execution)
+        return Submission(*asked, execution)
+
+    def _end(self, job: Job, outcome: str, cause: str) -> None:
+        """End a job that a former service has left and this one cannot take up."""
+        self._store.update(job, state="ended", outcome=outcome, cause=cause, ended=time.time()).wait()
+
+    # From the kernel to the store
+
+    def _note(self, raw: RawEvent) -> None:
+        """Turn an event of the kernel into a change of the store; under the authority's lock."""
+        _, _, kind, scope, _, name, _, _ = raw
+        live = self._live.get((scope, name)) if name is not None else None
+        if live is None:
+            return
+        if self._held is not None and not (kind == Kind.TASK_RETRIED and self._held[0] is live):
+            self._release(is_awaited=kind == Kind.TASK_STARTED)
+        job = live.job
+        if kind == Kind.TASK_SUBMITTED:
+            if not live.is_kept:
+                live.is_kept = True
+                live.accepted = self._store.accept(job, live.environment)
+                self.by_number[job.number] = self._by_id[scope, job.name] = job
+        elif kind == Kind.TASK_STARTED:
+            details = _details(raw)
+            live.attempt += 1
+            _add(live.waits, details.get("waits"))
+            devices = {kind: list(names) for kind, names in details.get("devices", ())}
+            live.started = self._store.update(
+                job,
+                is_awaited=True,  # by the engine
+                state="running",
+                attempt=live.attempt,
+                started=time.time(),
+                facts={"devices": devices},
+            )
+        elif kind in ENDS:
+            details = _details(raw)
+            _add(live.waits, details.get("waits"))
+            facts = {**job.facts, "waits": live.waits, **{each: details.get(each) for each in FACTS}}
+            self._held = (
+                live,
+                {
+                    "state": "ended",
+                    "ended": time.time(),
+                    "outcome": details.get("outcome", ENDS[kind]),
+                    "cause": details.get("cause"),
+                    "exit_code": details.get("exit_code"),
+                    "facts": {key: value for key, value in facts.items() if value is not None},
+                },
+            )
+        elif kind == Kind.TASK_RETRIED:
+            ended, self._held = self._held, None
+            exit_code = None if ended is None else ended[1]["exit_code"]
+            self._store.update(job, state="pending", exit_code=exit_code)
+        elif kind == Kind.TASK_PAUSED and _details(raw)["from"] != TaskState.RUNNING:
+            self._store.update(job, state="paused")
+        elif kind == Kind.TASK_RESUMED and _details(raw)["to"] != TaskState.RUNNING:
+            self._store.update(job, state="pending")
+
+    def _release(self, *, is_awaited: bool = False) -> None:
+        """Have the end of a job written that is not retried; under the authority's lock."""
+        held, self._held = self._held, None
+        if held is not None:
+            live, fields = held
+            ticket = self._store.update(live.job, is_awaited=is_awaited, **fields)
+            ticket.when_done(lambda ticket: self._ended(live, ticket))
+
+    def _settled(self, handle: Handle[Any]) -> None:
+        """Have the end of a job written if no event has come after it; the handle is told of ends that are final."""
+        with self._core.lock:
+            self._release()
+        handle.exception()  # seen
+
+    def _ended(self, live: LiveJob, ticket: Ticket) -> None:
+        """Tell the requests that wait for a job that it has ended; on the writer's thread."""
+        if ticket.failure is not None:
+            return
+        job = live.job
+        with self._core.lock:
+            if self._live.get((job.scope, job.name)) is live:
+                del self._live[job.scope, job.name]
+            watchers, live.watchers = live.watchers, []
+        for tell in watchers:
+            tell(job)
+
+    # To the kernel
+
+    def scope(self, key: str) -> Scope:
+        """Return the scope of a key, opened when it is first asked for."""
+        self._core.forget_scopes()
+        return self._authority.get_scope(key) if key in self._core.scopes else self._authority.scope(key)
+
+    def _open(self, key: str, options: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Open a scope with options of its own, if it has any; return those that have to be kept."""
+        self._core.forget_scopes()
+        if not options or key in self._core.scopes:
+            return None
+        self._authority.scope(key, **options)
+        return options
+
+    def new_scope(self, name: str) -> str:
+        """Return a name for a scope that no job has: this one, or with a number behind it."""
+        check_name("scope", name)
+        taken = {scope for scope, _ in self._by_id} | set(self._core.scopes)
+        numbered = (f"{name}-{number}" for number in count(2))
+        return name if name not in taken else next(each for each in numbered if each not in taken)
+
+    def permission(self, scope: Scope, id: str, execution: EngineTask) -> Permission:
+        """Return what a task that starts is permitted."""
+        return Permission(self._core, scope, id, execution.task, new_mark(self._family))
+
+    def _task_options(self, job: Job) -> Any:  # noqa: ANN401 - TaskOptions
+        awaited = {  # others were met, and forgotten
+            each: list(filter(self._known, job.options[each])) for each in ("after", "after_ended")
+        }
+        retry = job.options.get("retry", 0)
+        left = max(0, _retries(job) - job.attempt)
+        again = Retry(**{**retry, "times": left}) if isinstance(retry, dict) else left
+        return {**job.options, **awaited, "id": job.name, "retry": again, "engine": self.engine}
+
+    def _known(self, full_id: str) -> bool:
+        scope, _, name = full_id.partition("/")
+        return (scope, name) in self._by_id or (scope, name) in self._live
+
+    def _remember(self, job: Job, outcome: str | None) -> None:
+        """Let the kernel know how a job ended, or forget it; it need not have been this kernel that carried it out."""
+        scope = open_of(self.scope(job.scope)).kernel_scope
+        if scope.ids.get(job.name) != outcome:
+            self._core.command(lambda now: self._core.kernel.remember(now, scope, job.name, outcome))
+
+    def _check_id(self, scope: str, name: Any) -> None:  # noqa: ANN401 - checked here
+        check_name("id", name)
+        if name.isdigit():
+            raise ConfigError(f"id {name!r} is not allowed: numbers are given by the service; use a name")
+        if (scope, name) in self._by_id:
+            raise MachineError(
+                f"id {name!r} is taken by another job of scope {scope!r}: choose one, or forget that job"
+            )
+
+
+def check_name(what: str, name: Any) -> None:  # noqa: ANN401 - checked here
+    """Refuse what cannot be the id of a job or the key of a scope."""
+    if not isinstance(name, str) or not name or not name.isprintable() or "/" in name or name[0] in "@#":
+        raise ConfigError(f"{what} {name!r} is not allowed: use printable text without a slash, not with @ or # first")
+
+
+def _check(command: Any, directory: Any, environment: Any, asked: dict[str, Any]) -> None:  # noqa: ANN401
+    """Refuse what no job can be made of."""
+    if not isinstance(command, list) or not command or not all(isinstance(each, str) for each in command):
+        raise ConfigError(f"command {command!r} is not allowed: use a list of strings, first the program")
+    if not isinstance(directory, str) or not os.path.isabs(directory):
+        raise ConfigError(f"directory {directory!r} is not allowed: use an absolute path")
+    if not isinstance(environment, dict) or not all(isinstance(each, str) for each in environment.values()):
+        raise ConfigError("the environment is not allowed: use an object of strings")
+    if any("\0" in each for each in (*command, directory, *environment, *environment.values())):
+        raise ConfigError("a command, its directory and its environment cannot contain a zero byte")
+    if unknown := asked.keys() - OPTIONS:
+        raise ConfigError(f"a job has no option {', '.join(sorted(unknown))}: use {', '.join(sorted(OPTIONS))}")
+    retry = asked.get("retry")
+    if isinstance(retry, dict):
+        if "times" not in retry or retry.keys() - RETRY:
+            raise ConfigError(f"retry {retry!r} is not allowed: use times and {', '.join(sorted(RETRY - {'times'}))}")
+        Retry(**retry)
+    elif retry is not None and (isinstance(retry, bool) or not isinstance(retry, int) or retry < 0):
+        raise ConfigError(f"retry {retry!r} is not allowed: use an int of 0 or more")
+
+
+def _retries(job: Job) -> int:
+    """Return how often a job is tried again in its life."""
+    retry = job.options.get("retry", 0)
+    times: int = retry["times"] if isinstance(retry, dict) else retry
+    return times
+
+
+def _key_of(environment: Mapping[str, str]) -> str:
+    """Return the key of an environment in the store: the same for equal ones."""
+    return hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).hexdigest()
+
+
+def _details(raw: RawEvent) -> dict[str, Any]:
+    return dict(details_of(raw) or ())
+
+
+def _add(waits: dict[str, int], more: Mapping[str, int] | None) -> None:
+    for cause, ns in (more or {}).items():
+        waits[cause] = waits.get(cause, 0) + ns

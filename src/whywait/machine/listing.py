@@ -1,0 +1,199 @@
+"""Jobs and leases as clients see them: rows for ``ls``, ``wait`` and programs, and the picture for ``status``."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from whywait.devtools import overview
+from whywait.kernel import reasons
+from whywait.kernel.limits import Priority
+from whywait.kernel.model import Lane
+from whywait.kernel.state import Cause, Outcome, TaskState
+from whywait.machine.store import Job
+from whywait.observe.explain import Why, in_words
+from whywait.runtime.handle import Handle, execution_of
+from whywait.support.usage import Usage
+from whywait.support.version import __version__
+
+if TYPE_CHECKING:
+    from whywait.machine.leases import Lease
+    from whywait.machine.service import Service
+
+FAILED: Final = (Outcome.ERROR, Outcome.TIMEOUT)
+
+
+class Reasons:
+    """One line for each task that waits or runs: those of a lane wait for the same, so one of them is asked."""
+
+    def __init__(self) -> None:
+        """Have asked nothing yet."""
+        self._of_lanes: dict[Lane, str] = {}
+
+    def of(self, handle: Handle[Any]) -> str | None:
+        """Return why a task waits, or what it does; None if it has ended."""
+        task = execution_of(handle).task
+        if task.state == TaskState.DISPOSED:
+            return None
+        if task.state != TaskState.READY:
+            return handle.why().in_short
+        known = self._of_lanes.get(task.lane)
+        if known is None:
+            known = self._of_lanes[task.lane] = handle.why().in_short
+        return known
+
+
+def job_row(service: Service, job: Job, known: Reasons) -> dict[str, Any]:
+    """Return what is told of a job."""
+    live = service.jobs.live(job)
+    handle = None if live is None else live.handle
+    began, ended, now = job.started, job.ended, time.time()
+    is_over = job.state == "ended"
+    ran_s = None
+    if began is not None and job.state != "pending" and job.cause != Cause.WORKER_LOST:  # until when it ran, none knows
+        ran_s = round((now if ended is None else ended) - began, 3)
+    waited_until = began if began is not None and job.state != "pending" else ended
+    return {
+        "kind": "job",
+        "id": job.id,
+        "number": job.number,
+        "scope": job.scope,
+        "state": TaskState.DISPOSED if is_over or handle is None else _told_state(job, handle),
+        "outcome": job.outcome,
+        "cause": job.cause,
+        "exit_code": job.exit_code,
+        "exit_signal": job.facts.get("exit_signal"),
+        "command": job.command,
+        "directory": job.directory,
+        "priority": Priority.parse(job.options.get("priority", Priority.NORMAL)),
+        "attempt": max(1, job.attempt),
+        "added": job.added,
+        "started": began,
+        "ended": ended,
+        "waited_s": round((now if waited_until is None else waited_until) - job.added, 3),
+        "ran_s": ran_s,
+        "devices": job.facts.get("devices", {}),
+        **_use(job.facts, handle.usage if handle is not None and job.state == "running" else None),
+        "expected_start_s": None,
+        "why": None if is_over or handle is None else known.of(handle),
+        "log": service.home.log_of(job.number),
+    }
+
+
+def lease_row(lease: Lease, known: Reasons) -> dict[str, Any]:
+    """Return what is told of a lease."""
+    handle, began, now = lease.handle, lease.granted_at, time.time()
+    return {
+        "kind": "lease",
+        "id": lease.id,
+        "number": None,
+        "scope": lease.scope,
+        "state": handle.state,
+        "outcome": handle.outcome,
+        "cause": handle.cause,
+        "exit_code": None,
+        "exit_signal": None,
+        "command": lease.command,
+        "directory": None,
+        "priority": handle.priority,
+        "attempt": 1,
+        "added": lease.asked_at,
+        "started": began,
+        "ended": None,
+        "waited_s": round((now if began is None else began) - lease.asked_at, 3),
+        "ran_s": None if began is None else round(now - began, 3),
+        "devices": {} if lease.permission is None else lease.permission.devices,
+        **_use({}, lease.usage),
+        "expected_start_s": None,
+        "why": known.of(handle),
+        "log": None,
+    }
+
+
+def _use(facts: Mapping[str, Any], now: Usage | None) -> dict[str, Any]:
+    """Return what is told of what something has used, up to its end or so far, and how that was measured."""
+    told = facts if now is None else dict(now.facts())
+    return {"peak_ram": told.get("peak_ram"), "cpu_ms": told.get("cpu_ms"), "measured": told.get("measured")}
+
+
+def rows(service: Service) -> list[dict[str, Any]]:
+    """Return all jobs in the order in which they were accepted, then the living leases."""
+    known = Reasons()
+    jobs = [job_row(service, job, known) for job in service.jobs.all()]
+    return jobs + [lease_row(lease, known) for lease in service.leases.all()]
+
+
+def picture(service: Service, most: int) -> dict[str, Any]:
+    """Return what the machine has and does: of what runs, waits and has ended the first, or last, ``most`` of each."""
+    now = overview.take(service.core)
+    jobs, leases, known = service.jobs.all(), service.leases.all(), Reasons()
+    ended = [job for job in jobs if job.state == "ended"]
+    running: list[Job | Lease] = [
+        *(job for job in jobs if job.state == "running"),
+        *(lease for lease in leases if lease.is_granted),
+    ]
+    waiting: list[Job | Lease] = [
+        *(job for job in jobs if job.state in ("pending", "paused")),
+        *(lease for lease in leases if not lease.is_granted),
+    ]
+
+    def told(found: Sequence[Job | Lease]) -> list[dict[str, Any]]:
+        return [
+            job_row(service, each, known) if isinstance(each, Job) else lease_row(each, known)
+            for each in (found[-most:] if found is ended else found[:most])
+        ]
+
+    return {
+        "version": __version__,
+        "pid": os.getpid(),
+        "home": service.home.path,
+        "began": service.began,
+        "draining": service.is_draining,
+        "slots": now["slots"],
+        "budget": now["budget"],
+        "running": told(running),
+        "running_total": len(running),
+        "waiting": told(waiting),
+        "waiting_total": len(waiting),
+        "ended": told(ended),
+        "ended_total": len(ended),
+        "failed_total": sum(job.outcome in FAILED for job in ended),
+    }
+
+
+def why_of(service: Service, job: Job) -> Why:
+    """Return why a job waits, what it does, or how its wait divided."""
+    live = service.jobs.live(job)
+    if live is not None and live.handle is not None and job.state != "ended":
+        return live.handle.why()
+    waits: dict[str, int] = job.facts.get("waits", {})
+    return in_words(
+        reasons.Why(
+            id=job.id,
+            scope=job.scope,
+            number=job.number,
+            state=TaskState.DISPOSED,
+            priority=Priority.parse(job.options.get("priority", Priority.NORMAL)),
+            demand=(),
+            now_ns=0,
+            waited_ns=sum(waits.values()),
+            breakdown=waits,
+            starved_ns=0,
+            outcome=job.outcome,
+            cause=job.cause,
+            root=job.facts.get("root"),
+            attempt=max(1, job.attempt),
+        )
+    )
+
+
+def _told_state(job: Job, handle: Handle[Any]) -> str:
+    """Return where a job stands as far as it is on the disk: what has just ended still runs until that is written."""
+    state = handle.state
+    if state == TaskState.DISPOSED:
+        return TaskState.RUNNING if job.state == "running" else TaskState.READY
+    if state == TaskState.RUNNING and job.state != "running":
+        return TaskState.READY
+    return state

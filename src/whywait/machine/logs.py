@@ -1,0 +1,49 @@
+"""The log of a job: a header for each attempt, all that the command writes, and a trailer that says how it ended."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import lru_cache
+
+from whywait.support.units import format_ms, format_size
+
+
+class LogFile:
+    """The log of one job while an attempt runs; a disk that is full costs the job its log, not its life."""
+
+    def __init__(self, path: str, command: Sequence[str], attempt: int) -> None:
+        """Open the log and write the header of an attempt."""
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._began = time.monotonic()
+        again = f" (attempt {attempt})" if attempt > 1 else ""
+        self.say(f"{_time_of_day()}: {shlex.join(command)}{again}")
+
+    def fileno(self) -> int:
+        """Return the descriptor that the command writes to."""
+        return self._fd
+
+    def say(self, text: str) -> None:
+        """Add a line of the service's own."""
+        with suppress(OSError):
+            os.write(self._fd, f"whywait: {text}\n".encode(errors="backslashreplace"))
+
+    def close(self, how: str, peak: int | None) -> None:
+        """Write the trailer and close the file."""
+        took = format_ms((time.monotonic() - self._began) * 1000)
+        memory = f", peak memory {format_size(peak)}" if peak is not None else ""
+        self.say(f"{_time_of_day()}: {how} after {took}{memory}")
+        os.close(self._fd)
+
+
+def _time_of_day() -> str:
+    return _in_words(int(time.time()))
+
+
+@lru_cache(4)
+def _in_words(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(sep=" ", timespec="seconds")

@@ -1,0 +1,42 @@
+"""A granted lease as the guard of a command sees it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from whywait.machine.client import Gone
+
+TYPE_CHECKING = False  # see the package itself
+if TYPE_CHECKING:
+    from whywait.machine.client import LeaseRequest
+
+
+class Permission:
+    """A granted lease as the guard of the command sees it."""
+
+    def __init__(self, request: LeaseRequest) -> None:
+        """Stand for a lease."""
+        self._request = request
+
+    def fileno(self) -> int:
+        """Return the descriptor to poll."""
+        return self._request.fileno()
+
+    def orders(self) -> list[str]:
+        """Return what the service wishes of the command; raise EOFError if it is gone."""
+        orders: list[str] = []
+        try:
+            while True:
+                message = self._request.receive()
+                if "wish" in message:
+                    orders.append(message["wish"])
+                if not self._request.has_message:
+                    return orders
+        except Gone:
+            raise EOFError from None
+
+    def ended(self, status: int, peak: int, cpu_s: float) -> None:
+        """Give the permission back; tell what one process of the command had of memory at most, and the CPU time."""
+        with suppress(Gone):  # and with the service all its permissions
+            self._request.ended(os.waitstatus_to_exitcode(status), peak, cpu_s)

@@ -1,0 +1,143 @@
+"""The service: one authority for a whole computer, with its jobs and leases; ``whywait up`` runs it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, Final
+
+from whywait.errors import MachineError
+from whywait.kernel.state import Wait
+from whywait.machine.client import Machine
+from whywait.machine.home import Home
+from whywait.machine.inside import Permissions
+from whywait.machine.job_engine import JobEngine
+from whywait.machine.jobs import Jobs
+from whywait.machine.keep import Keep
+from whywait.machine.leases import Leases
+from whywait.machine.store import Store
+from whywait.runtime.authority import Authority, core_of
+from whywait.runtime.scope import Scope, open_of
+from whywait.runtime.settings import UNSET
+from whywait.trees.system import end_marked, family_of, marked
+
+LEAVES_S: Final = 2.0  # how long a service that does not listen may have the home before another gives up
+GONE_S: Final = 5.0
+GRACE_S: Final = 2.0  # for what runs when the service ends
+LOOK_S: Final = 0.01
+
+
+class Service:
+    """What runs behind the socket of a home.
+
+    It *drains* when it has been told to end: nothing more starts or is accepted, and it ends with what runs.
+    """
+
+    def __init__(self, home: Home, keep: Keep | None = None, **limits: Any) -> None:  # noqa: ANN401 - of an authority
+        """Take the home, or refuse if another service has it; take up its jobs."""
+        home.make()
+        self.home = home
+        self.began = time.time()
+        self.is_draining = False
+        self._keep = keep or Keep()
+        self._taken = self._take()
+        with ExitStack() as on_error:
+            on_error.callback(os.close, self._taken)
+            self.store = Store(home.store)
+            on_error.callback(self.store.close)
+            alive = self._outlast_former_life()
+            on_error.callback(os.close, alive)
+            history = limits.pop("history", UNSET)
+            if history is UNSET and not os.environ.get("WHYWAIT_HISTORY"):
+                history = home.history
+            self.authority = Authority(history=history, **limits)
+            on_error.callback(self.authority.dispose)
+            self.core = core_of(self.authority)
+            self.jobs = Jobs(self.authority, self.store, home)
+            permissions = Permissions()
+            self.jobs.engine = JobEngine(self.jobs, permissions, home, alive)
+            self.leases = Leases(self.jobs, permissions, home)
+            self.jobs.take_up()
+            self._keep_applied = 0.0
+            self.tidy()
+            self._alive = alive
+            on_error.pop_all()
+
+    def drain(self, when_done: Callable[[], None]) -> None:
+        """Start and accept nothing more; call ``when_done`` when nothing runs any more."""
+        self.is_draining = True
+        self.core.resize({Wait.SLOT: 0}, {})
+        for lease in self.leases.waiting():
+            lease.handle.cancel()
+        kernel = self.core.kernel
+
+        def look(_: object) -> None:
+            if not kernel.running:
+                end_looking()
+                when_done()
+
+        with self.core.lock:
+            end_looking = self.core.tap(look)
+            look(None)
+
+    def waiting_for_cpu(self, scope: Scope) -> int:
+        """Return how many tasks wait for cpu of the budget that a scope has."""
+        gate = open_of(scope).record.kernel_scope.pool.resources.get("cpu")
+        with self.core.lock:
+            benches = () if gate is None else gate.benches.values()
+            return sum(len(lane) for bench in benches for lane in bench.lanes_in_order())
+
+    def tidy(self) -> None:
+        """Forget ended jobs that are too many or too old, if it is time to look for them."""
+        if self._keep.is_due(self.jobs, self._keep_applied):
+            self._keep_applied = time.time()
+            self._keep.apply(self.jobs)
+
+    def refuse_if_draining(self) -> None:
+        """Raise if nothing more is accepted."""
+        if self.is_draining:
+            raise MachineError("the service is ending: it takes nothing more; what waits is kept for the next one")
+
+    def close(self) -> None:
+        """End everything that runs, keep what waits, and leave the home."""
+        self.is_draining = True
+        self.jobs.close()  # what is ended from here on counts as lost: the next service takes it up
+        self.store.close()
+        self.authority.dispose(grace=GRACE_S)
+        os.close(self._alive)
+        os.close(self._taken)
+
+    def _take(self) -> int:
+        deadline = time.monotonic() + LEAVES_S
+        while (taken := self.home.take()) is None:
+            if Machine(self.home).runs() or time.monotonic() > deadline:
+                raise MachineError(
+                    f"a service runs in {self.home.path} already: see whywait status, or end it with whywait down"
+                )
+            time.sleep(LOOK_S)  # it ends: a child that it had just forked may have the lock for a moment longer
+        return taken
+
+    def _outlast_former_life(self) -> int:
+        """Wait until nothing of a former service lives; return a descriptor for what this one starts to hold."""
+        deadline = time.monotonic() + GONE_S
+        while (alive := self.home.take_remains()) is None:
+            if time.monotonic() > deadline:
+                raise MachineError(
+                    f"jobs of a former service still run {GONE_S:g} s after its end, and cannot be ended; "
+                    f"fuser {self.home.alive} names them"
+                )
+            time.sleep(LOOK_S)
+        self._end_strays()
+        return alive
+
+    def _end_strays(self) -> None:
+        """End what a former service has left and nothing guards any more; what is guarded is given the time to end."""
+        family, deadline = self.home.family, time.monotonic() + GRACE_S
+        while strays := marked(lambda mark: family_of(mark) == family):
+            if time.monotonic() > deadline:
+                if not end_marked(lambda mark: family_of(mark) == family, GONE_S):
+                    raise MachineError(f"processes of a former service cannot be ended: {', '.join(map(str, strays))}")
+                return
+            time.sleep(LOOK_S)
