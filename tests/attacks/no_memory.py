@@ -1,0 +1,58 @@
+"""A program that runs out of memory at each allocation of a task in turn; its last word is how often it did."""
+
+import _testcapi
+import logging
+import sys
+import threading
+import time
+
+from whywait import Authority
+from whywait.kernel import invariants
+
+PATIENCE_S = 10.0
+ALLOCATIONS = 250
+
+
+def attempt(authority, first, missing):
+    """Submit a task and wait for it while allocations fail; return whether one did."""
+    ran, handle = [], None
+    _testcapi.set_nomemory(first, first + missing)
+    try:
+        handle = authority.submit(ran.append, None)
+        handle.result(PATIENCE_S)
+    except (MemoryError, RuntimeError) as error:
+        if type(error) is RuntimeError and "can't allocate lock" not in str(error):  # so Python says it of a lock
+            raise
+        failed = True
+    else:
+        failed = False
+    finally:
+        _testcapi.remove_mem_hooks()
+    assert authority.submit(int).result(PATIENCE_S) == 0, first
+    if handle is not None:
+        handle.exception(PATIENCE_S)
+    until = time.monotonic() + PATIENCE_S
+    while authority.stats()["active"]:
+        assert time.monotonic() < until, f"a task is RUNNING for ever after allocation {first}"
+        time.sleep(0.001)
+    with authority._core.lock:
+        invariants.check(authority._core.kernel, 1 << 62, rested=False)
+    assert len(ran) <= 1, first
+    return failed
+
+
+start = threading.Thread.start
+
+
+def start_with_memory(thread):
+    _testcapi.remove_mem_hooks()  # Python itself waits for ever for a thread that gets no memory to begin with
+    start(thread)
+
+
+threading.Thread.start = start_with_memory
+logging.disable()
+threading.excepthook = lambda _: None  # threads of the engine that got no memory end
+sys.unraisablehook = lambda _: None
+with Authority(slots=2) as everything:
+    everything.submit(int).result(PATIENCE_S)
+    print(sum(attempt(everything, first, int(sys.argv[1])) for first in range(1, ALLOCATIONS)))

@@ -1,0 +1,276 @@
+"""Attacks on DevTools from the same machine, bounded and over loopback; the numbers are those that once did harm."""
+
+import json
+import resource
+import selectors
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack, contextmanager, suppress
+
+import pytest
+
+from devtools_client import Gate, Stream, ask, get, served
+from patience import PATIENCE_S, until
+from program import clean_environment
+from whywait.devtools import protocol, reads
+
+ATTACKED = """
+import json, resource, sys
+limit = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+from whywait import Authority, Command
+
+with Authority(slots=4) as authority:
+    tools = authority.devtools(announce=False)
+    print(json.dumps({"port": tools.port, "token": tools.token}), flush=True)
+    for line in sys.stdin:
+        handles = [authority.submit(Command(["true"])) for _ in range(int(line))]
+        errors = [str(handle.exception()) for handle in handles if handle.exception() is not None]
+        print(json.dumps(errors), flush=True)
+"""
+
+
+class Attacked:
+    """A program with DevTools and few file descriptors, that runs commands when it is told to."""
+
+    def __init__(self, limit):
+        self._program = subprocess.Popen(
+            [sys.executable, "-c", ATTACKED, str(limit)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=clean_environment(),
+        )  # fmt: skip
+        self.__dict__.update(json.loads(self._program.stdout.readline()))
+
+    def run_commands(self, count):
+        """Return the errors of so many commands."""
+        self._program.stdin.write(f"{count}\n")
+        self._program.stdin.flush()
+        return json.loads(self._program.stdout.readline())
+
+    def close(self):
+        self._program.stdin.close()
+        self._program.stdout.close()
+        self._program.wait(PATIENCE_S)
+
+
+@contextmanager
+def many_descriptors(wanted):
+    """Let this process open so many files, if the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        if hard != resource.RLIM_INFINITY and hard < wanted:
+            pytest.skip(f"the system lets this process open {hard} files, the attack needs {wanted}")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def silent_connection(port):
+    """Return a connection that says nothing; it need not stand yet."""
+    raw = socket.socket()
+    raw.setblocking(False)
+    raw.connect_ex(("127.0.0.1", port))
+    return raw
+
+
+@pytest.mark.parametrize("limit", [1024, 128])
+def test_1100_silent_connections_cost_the_process_no_file_descriptor_that_it_needs(limit):
+    with ExitStack() as stack:
+        stack.enter_context(many_descriptors(3_000))
+        attacked = Attacked(limit)
+        stack.callback(attacked.close)
+        assert attacked.run_commands(10) == []
+        standing, stop = threading.Event(), threading.Event()
+
+        def hold():
+            address = ("127.0.0.1", attacked.port)
+            held = [stack.enter_context(socket.create_connection(address, PATIENCE_S)) for _ in range(1_100)]
+            while not stop.wait(0.05):
+                for index in range(0, len(held), 11):  # those that were cut off come again
+                    held[index].close()
+                    held[index] = stack.enter_context(silent_connection(attacked.port))
+                standing.set()
+
+        attacker = threading.Thread(target=hold)
+        attacker.start()
+        try:
+            assert standing.wait(PATIENCE_S)
+            assert attacked.run_commands(257) == []
+            assert get(attacked, "/api/info")["mode"] == "live", "who asks for something is let in meanwhile"
+        finally:
+            stop.set()
+            attacker.join()
+
+
+def test_a_silent_connection_is_closed_after_a_while(monkeypatch):
+    monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.2)
+    with served() as (_, tools, _), socket.create_connection(("127.0.0.1", tools.port), PATIENCE_S) as raw:
+        assert raw.recv(1) == b""
+
+
+def test_no_more_connections_are_held_than_allowed_not_even_for_a_moment(monkeypatch):
+    """The listener accepts one connection at a time; those that ask for something have their answer all the same."""
+    most = 5
+    seen = []
+    accept = protocol.Listener.accept
+
+    def counted(listener):
+        try:
+            return accept(listener)
+        finally:
+            seen.append(sum(each.fileno() != -1 for each in listener._held))
+
+    monkeypatch.setattr(protocol, "MOST_CONNECTIONS", most)
+    monkeypatch.setattr(protocol.Listener, "accept", counted)
+    with served() as (_, tools, _), ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(silent_connection(tools.port))
+        for _ in range(10):
+            assert get(tools, "/healthz") == {"status": "ok"}
+        assert max(seen) == most
+
+
+def test_of_350_viewers_at_the_same_moment_100_are_let_in():
+    with served() as (authority, tools, gate), ExitStack() as stack:
+        stack.enter_context(many_descriptors(1_500))
+        head = f"GET /api/events HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {tools.token}\r\n"
+        request = f"{head}Accept: text/event-stream\r\n\r\n".encode()
+        viewers = [stack.enter_context(silent_connection(tools.port)) for _ in range(350)]
+        answers = asked_all(viewers, request)
+        assert set(answers) <= {b"200", b"503"}
+        assert answers.count(b"200") == tools._feed.viewers == reads.MAX_VIEWERS
+        authority.submit(gate)
+        assert ask(tools, "/api/events", token=tools.token, Accept="text/event-stream").status == 503
+        assert get(tools, "/api/info")["mode"] == "live"
+        for viewer in viewers:
+            viewer.close()
+        until(lambda: tools._feed.viewers == 0)
+        stream = Stream(tools)
+        assert stream.next() is not None, "whoever comes after they have left is let in"
+        stream.close()
+
+
+def asked_all(connections, request):
+    """Send a request over each connection as soon as it stands; return the statuses of those that were answered."""
+    watch = selectors.DefaultSelector()
+    for connection in connections:
+        watch.register(connection, selectors.EVENT_WRITE)
+    statuses = []
+    end = time.monotonic() + PATIENCE_S
+    while watch.get_map() and time.monotonic() < end:
+        for key, events in watch.select(1):
+            try:
+                if events & selectors.EVENT_WRITE:
+                    key.fileobj.sendall(request)
+                    watch.modify(key.fileobj, selectors.EVENT_READ)
+                else:
+                    answer = key.fileobj.recv(1_000)
+                    watch.unregister(key.fileobj)
+                    statuses += [answer.split()[1]] if answer else []
+            except OSError:
+                watch.unregister(key.fileobj)
+    assert not watch.get_map()
+    return statuses
+
+
+class Spy:
+    """A lock that counts how often it is taken by one thread."""
+
+    def __init__(self, lock):
+        self._lock = lock
+        self.taken = 0
+
+    def acquire(self, *how):
+        if threading.current_thread().name == "whywait-devtools":
+            self.taken += 1
+        return self._lock.acquire(*how)
+
+    __enter__ = acquire
+
+    def __exit__(self, *error):
+        return self._lock.__exit__(*error)
+
+    def __getattr__(self, name):
+        return getattr(self._lock, name)
+
+
+@pytest.mark.parametrize("slashes", [60_000, 15_000, 1_001])
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/api/tasks/{}"),
+        ("POST", "/api/tasks/{}/cancel"),
+        ("POST", "/api/scopes/{}/suspend"),
+        ("PUT", "/api/periodics/{}"),
+    ],
+)
+def test_a_path_of_slashes_is_refused_without_the_lock(monkeypatch, slashes, method, path):
+    """What a request makes the server do under the scheduler's lock does not grow with the request."""
+    with served() as (authority, tools, gate):
+        authority.submit(gate)
+        spy = Spy(authority._core._lock)
+        until(lambda: get(tools, "/api/info")["seq"] == authority._core.last_seq)
+        monkeypatch.setattr(authority._core, "_lock", spy)
+        body = {"enabled": True} if method == "PUT" else None
+        answer = ask(tools, path.format("/" * slashes), method, token=tools.token, body=body)
+        monkeypatch.undo()
+        assert answer.status in (400, 431)
+        assert "longer than" in answer.json["error"]
+        assert spy.taken == 0
+
+
+@pytest.mark.parametrize("size", [17_000, 60_000])
+@pytest.mark.parametrize("where", ["header", "many headers", "query", "path"])
+def test_a_head_of_more_than_16_kb_is_refused_in_whatever_form(size, where):
+    with served() as (_, tools, _):
+        path, headers = "/healthz", {}
+        if where == "header":
+            headers = {"X": "x" * size}
+        elif where == "many headers":
+            headers = {f"X{index}": "x" * 500 for index in range(size // 500)}
+        elif where == "query":
+            path += "?" + "x" * size
+        else:
+            path += "/" + "x" * size
+        with suppress(ConnectionError):  # cut off before it had sent it all
+            assert ask(tools, path, **headers).status in (400, 431)
+        assert ask(tools, "/healthz").status == 200
+
+
+SECRET = "hunter2-expanded-from-vars"
+
+
+def failing():
+    raise RuntimeError(f"login with {SECRET} was refused")
+
+
+def test_no_text_of_an_error_or_a_command_is_told_without_the_token():
+    """V6: the last error of a periodic is for the holder of the token, on every path and in the stream."""
+    with served(slots=2) as (authority, tools, _):
+        authority.scope("bench").periodic(failing, every=0.01, id="sample")
+        until(lambda: SECRET in json.dumps(get(tools, "/api/periodics")))
+        paths = ["/", "/healthz", "/metrics", "/openapi.json", "/api/events", "/api/snapshot", "/api/periodics"]
+        for path in [*paths, "/api/tasks", "/api/tasks/@1", "/api/report", "/api/info", "/api/lanes", "/api/nothing"]:
+            for accept in ("application/json", "text/event-stream", "text/html"):
+                answer = ask(tools, path, Accept=accept)
+                assert SECRET.encode() not in answer.body
+                assert b"sample" not in answer.body or answer.status == 200
+                assert answer.status == (200 if path in {"/", "/healthz"} else 401)
+
+
+def test_a_crowd_that_asks_and_hangs_up_leaves_nothing_behind():
+    with served() as (authority, tools, _):
+        gate = Gate()
+        authority.submit(gate)
+        request = (
+            f"GET /api/snapshot HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {tools.token}\r\n\r\n".encode()
+        )
+        for _ in range(300):
+            with socket.create_connection(("127.0.0.1", tools.port), PATIENCE_S) as raw:
+                raw.sendall(request)
+        gate.open()
+        until(lambda: get(tools, "/api/info")["seq"] == authority._core.last_seq)

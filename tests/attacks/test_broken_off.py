@@ -1,0 +1,184 @@
+"""Exceptions out of nowhere, one after the other: the lock is free, the kernel whole, nothing hangs."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from interrupts import Interrupt, at_every_place
+from patience import PATIENCE_S
+from whywait import Authority
+from whywait.kernel import invariants
+
+WAITING = 30_000
+ALARM_S = 0.0013
+NO_MEMORY = Path(__file__).with_name("no_memory.py")
+
+
+class Alarm(BaseException):
+    """What an alarm raises."""
+
+
+def check_whole(authority, where):
+    """The lock is free for another thread and for this one, the kernel is in order, and what is submitted runs."""
+    others = []
+    thread = threading.Thread(target=lambda: others.append(authority.submit(int).result(PATIENCE_S)))
+    thread.start()
+    assert authority.submit(int).result(PATIENCE_S) == 0, where
+    thread.join(PATIENCE_S)
+    assert others == [0], where
+    with authority._core.lock:
+        invariants.check(authority._core.kernel, 1 << 62, rested=False)
+
+
+def at_depth(frames, fn):
+    return fn() if not frames else at_depth(frames - 1, fn)
+
+
+def depth():
+    frame, count = sys._getframe(), 0
+    while frame is not None:
+        frame, count = frame.f_back, count + 1
+    return count
+
+
+@pytest.mark.parametrize("limit", [None, 400])
+@pytest.mark.parametrize("waits", [False, True])
+def test_submitting_where_the_stack_ends(limit, waits):
+    """D1, O6: of 30 depths of the stack none leaves the lock held, whichever call of submit is one too many."""
+    before = sys.getrecursionlimit()
+    overflows = 0
+    sys.setrecursionlimit(limit or before)
+    try:
+        with Authority(slots=2) as authority:
+            for left in range(3, 33):
+                gate, ran, handles = threading.Event(), [], []
+                if waits:
+                    handles += [authority.submit(gate.wait, PATIENCE_S) for _ in range(2)]
+                try:
+                    frames = sys.getrecursionlimit() - depth() - left
+                    at_depth(frames, lambda: handles.append(authority.submit(ran.append, None)))  # noqa: B023
+                except RecursionError:
+                    overflows += 1
+                gate.set()
+                check_whole(authority, left)
+                assert all(handle.exception(PATIENCE_S) is None for handle in handles), left
+                assert len(ran) <= 1, left
+            stats = authority.stats()
+    finally:
+        sys.setrecursionlimit(before)
+    assert overflows > 3
+    assert stats["active"] == stats["queued"] == 0
+
+
+def test_a_visitor_that_submits_at_every_depth():
+    """D1, O6: it overflows in one submit or another; each task that was accepted runs once, and no thread hangs."""
+    ran = []
+
+    def visit(authority, handles, padding):
+        handles.append(authority.submit(ran.append, None))
+        at_depth(padding, lambda: visit(authority, handles, padding))
+
+    for layout in range(30):
+        handles = []
+        ran.clear()
+        with Authority(slots=2) as authority:
+            with pytest.raises(RecursionError):
+                at_depth(layout, lambda: visit(authority, handles, layout % 7))  # noqa: B023
+            check_whole(authority, layout)
+            assert all(handle.exception(PATIENCE_S) is None for handle in handles), layout
+        assert len(handles) <= len(ran) <= len(handles) + 1
+
+
+@pytest.mark.parametrize("again", [0, 1, 2, 3, 5, 8, 13, 21, 34, 55])
+def test_a_second_interrupt_while_the_first_is_handled(again):
+    """D1, O6: the first at every place of a submission, the second so many calls later; a body runs once or never."""
+    with Authority(slots=1, cpu=4) as authority:
+        authority.submit(int).result(PATIENCE_S)
+
+        def attempt(place):
+            ran = []
+            with Interrupt(place, again) as interrupt:
+                authority.submit(ran.append, None, priority=80, cpu=1, timeout=PATIENCE_S)
+            check_whole(authority, (interrupt.where, again))
+            assert len(ran) <= 1, (interrupt.where, again)
+            return interrupt.where
+
+        assert at_every_place(attempt) > 50
+        assert authority.stats()["active"] == authority.stats()["queued"] == 0
+
+
+@pytest.mark.parametrize("again", [0, 2, 5, 13, 34])
+def test_a_second_interrupt_while_a_disposal_is_mended(again):
+    """X4, O4: neither cancel nor dispose, broken off twice, loses a task, a slot or a wake-up; both can be repeated."""
+
+    def attempt(place):
+        gate = threading.Event()
+        with Authority(slots=1, grace=PATIENCE_S) as authority:
+            running = authority.submit(gate.wait, PATIENCE_S)
+            scope = authority.scope("doomed")
+            doomed = [scope.submit(int) for _ in range(3)]
+            behind = authority.submit(int, after=[running])
+            with Interrupt(place, again) as interrupt:
+                doomed[0].cancel()
+                scope.dispose()
+            scope.dispose()
+            assert all(handle.exception(PATIENCE_S) is not None for handle in doomed), interrupt.where
+            gate.set()
+            assert behind.result(PATIENCE_S) == 0, interrupt.where
+            check_whole(authority, (interrupt.where, again))
+        return interrupt.where
+
+    at_every_place(attempt)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # from a callback of the collector
+def test_an_alarm_every_1300_microseconds_with_30000_waiting_tasks():
+    """D1, O6: a repair takes longer than that: a thread without signals does it, and every task runs once."""
+
+    def ring(number, frame):
+        if submitting:
+            submitting.clear()  # in what follows it would only break the test itself off
+            raise Alarm
+
+    gate, ran, accepted, broken, submitting = threading.Event(), [], [], 0, []
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        with Authority(slots=2) as authority:
+            holders = [authority.submit(gate.wait, PATIENCE_S) for _ in range(2)]
+            waiting = [authority.submit(ran.append, None) for _ in range(WAITING)]
+            end = time.monotonic() + 1.5
+            signal.setitimer(signal.ITIMER_REAL, ALARM_S, ALARM_S)
+            while time.monotonic() < end:
+                try:
+                    submitting.append(None)
+                    accepted.append(authority.submit(ran.append, None))
+                    submitting.clear()
+                except Alarm:
+                    broken += 1
+            gate.set()
+            for handle in (*holders, *waiting, *accepted):
+                handle.result(6 * PATIENCE_S)
+            check_whole(authority, "an alarm")
+            assert authority.stats()["active"] == authority.stats()["queued"] == 0
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert broken > 20
+    assert WAITING + len(accepted) <= len(ran) <= WAITING + len(accepted) + broken
+
+
+@pytest.mark.parametrize("missing", [1, 3, 30])
+def test_no_memory_at_each_allocation(missing):
+    """D1, T2: whichever allocation fails, and so many after it, in whatever thread, the task ends once or was never."""
+    pytest.importorskip("_testcapi", reason="this Python cannot be told to be out of memory")
+    ended = subprocess.run(
+        [sys.executable, str(NO_MEMORY), str(missing)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    failures = int(ended.stdout.split()[-1])
+    assert failures > 30, "there was no lack of memory"

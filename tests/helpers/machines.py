@@ -1,0 +1,81 @@
+"""A machine of its own for a test: a home in a temporary folder, and the real program against it."""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+
+from program import LONGEST_S, Done, clean_environment
+
+
+class Machine:
+    """A home and the program."""
+
+    def __init__(self, home):
+        self.home = home
+        self.environment = {**clean_environment(), "WHYWAIT_HOME": str(home)}
+
+    def run(self, *args, stdin="", cwd=None, env=None):
+        """Run the program to its end."""
+        done = subprocess.run(
+            self.command(*args),
+            input=stdin.encode(),
+            capture_output=True,
+            env={**self.environment, **(env or {})},
+            cwd=cwd,
+            check=False,
+            timeout=LONGEST_S,
+        )
+        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def start(self, *args, **options):
+        """Start the program and return the process."""
+        return subprocess.Popen(self.command(*args), env=self.environment, **options)
+
+    @staticmethod
+    def command(*args):
+        return [sys.executable, "-m", "whywait", *map(str, args)]
+
+    def up(self, *options):
+        done = self.run("up", "--detach", *options)
+        assert done.code == 0, done
+
+    def add(self, *args):
+        """Add a job; return its id."""
+        done = self.run("add", *args)
+        assert done.code == 0, done
+        return done.out.strip()
+
+    def down(self):
+        return self.run("down", "--now")
+
+
+@contextmanager
+def machine_in(folder, *options):
+    """Run a service in a folder for a block."""
+    machine = Machine(folder / "home")
+    machine.up(*options)
+    try:
+        yield machine
+    finally:
+        machine.down()
+
+
+def active(machine):
+    """Return how many permissions are given out."""
+    return json.loads(machine.run("status", "--json").out)["running_total"]
+
+
+@contextmanager
+def in_home(machine):
+    """Let the client in this process find the machine."""
+    before = os.environ.get("WHYWAIT_HOME")
+    os.environ["WHYWAIT_HOME"] = str(machine.home)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["WHYWAIT_HOME"]
+        else:
+            os.environ["WHYWAIT_HOME"] = before

@@ -1,0 +1,45 @@
+"""What the tests of process trees share: both ways in which a tree is held, and sleeps that can be told apart."""
+
+import itertools
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from whywait.trees import cgroups
+from whywait.trees.tree import dismiss_keeper
+
+
+@pytest.fixture(params=["cgroup", "subreaper"])
+def way(request, monkeypatch):
+    """Hold trees by a cgroup, where one can be made, or without."""
+    monkeypatch.setenv(cgroups.VARIABLE, "auto" if request.param == "cgroup" else "off")
+    if request.param == "cgroup" and not cgroups.base():
+        pytest.skip("this system lets the tests make no cgroup")
+    yield request.param
+    dismiss_keeper()
+
+
+@pytest.fixture
+def sleeps():
+    """Long sleeps of this test: ``name()`` gives the seconds of a new one, ``alive()`` the pids of all that live."""
+    return Sleeps()
+
+
+class Sleeps:
+    def __init__(self):
+        self._mark = f"9{uuid.uuid4().int % 10**7:07}"
+        self._numbers = itertools.count()
+
+    def name(self):
+        return f"{self._mark}.{next(self._numbers)}"
+
+    def alive(self):
+        found = []
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                words = entry.joinpath("cmdline").read_bytes().split(b"\0") if entry.name.isdecimal() else ()
+                if words and words[0] == b"sleep" and words[1].startswith(self._mark.encode()):
+                    found.append(int(entry.name))
+        return found

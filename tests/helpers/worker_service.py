@@ -1,0 +1,84 @@
+"""A web service of somebody else's, with worker processes, an authority in each, and DevTools mounted."""
+
+import http.client
+import re
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+
+from patience import PATIENCE_S, until
+from program import clean_environment
+
+APP = """
+import os
+from contextlib import asynccontextmanager
+from fastapi import FastAPI
+from whywait import Authority
+
+@asynccontextmanager
+async def lifespan(app):
+    async with Authority(slots=1) as authority:
+        authority.submit(int, id=f"of-{os.getpid()}")
+        app.mount("/whywait", authority.devtools(port=None).app)
+        yield
+
+app = FastAPI(lifespan=lifespan)
+
+@app.get("/fine")
+def fine():
+    return os.getpid()
+
+@app.get("/broken")
+def broken():
+    raise OSError("broken as told")
+"""
+
+
+class Service:
+    """A program of somebody else's, with workers."""
+
+    def __init__(self, folder, workers):
+        (folder / "service.py").write_text(APP)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.log = folder / "log"
+        program = [sys.executable, "-m", "uvicorn", "service:app", "--port", str(self.port), "--workers", str(workers)]
+        with self.log.open("w") as log:
+            env = {**clean_environment(), "XDG_RUNTIME_DIR": str(folder)}
+            self._program = subprocess.Popen(program, cwd=folder, stdout=log, stderr=log, env=env)
+        until(lambda: self.log.read_text().count("Application startup complete") == workers, self.log.read_text)
+        until(self._listens)
+        found = re.findall(r"DevTools: where it is mounted in process (\d+), with #token=(\S+)", self.log.read_text())
+        self.tokens = {int(pid): token for pid, token in found}
+        assert len(self.tokens) == workers
+
+    def _listens(self):
+        with socket.socket() as raw:
+            return raw.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def get(self, path, token=None, **headers):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        try:
+            if token is not None:
+                headers["Authorization"] = f"Bearer {token}"
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read(), dict(answer.getheaders())
+        finally:
+            connection.close()
+
+    def close(self):
+        self._program.send_signal(signal.SIGINT)
+        self._program.wait(PATIENCE_S)
+
+
+@contextmanager
+def service(folder, workers):
+    running = Service(folder, workers)
+    try:
+        yield running
+    finally:
+        running.close()

@@ -1,0 +1,481 @@
+"""Devices: which unit a task gets, and why it gets none yet, computed by hand in virtual time."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from commands import drive
+from kernel_driver import MS, Driver, kernel, policy
+from strategies import Seeded
+from whywait.errors import ConfigError, Infeasible
+from whywait.kernel import invariants
+from whywait.kernel.base import Decision
+from whywait.kernel.events import Event
+from whywait.kernel.limits import Budget, make_demand
+from whywait.kernel.snapshot import UnitView
+from whywait.observe.explain import in_words
+
+GB = 1_000_000_000
+
+
+def gpus(*sizes: int, **names: int) -> dict[str, dict[str, int]]:
+    """Cards 0, 1... of these sizes, or by name."""
+    return {"gpu": {str(number): size for number, size in enumerate(sizes)} | names}
+
+
+def started(driver: Driver) -> dict[str, str]:
+    """Start what may; return the units of each task that runs, as a person would write them."""
+    driver.dispatch()
+    return {
+        task.id: " ".join(f"{kind} {','.join(names)}" for kind, names in task.devices)
+        for task in driver.kernel.running.values()
+    }
+
+
+def words(driver: Driver, task) -> list[str]:
+    return [line.strip() for line in str(in_words(driver.why(task))).splitlines()]
+
+
+# Which unit
+
+
+def test_a_share_goes_to_the_unit_with_the_least_free_memory_that_fits():
+    """N3: 0 has 10 free, 1 has 6, 2 has 4; a share of 5 goes to 1, the next one to 0, and then nothing fits."""
+    driver = Driver(kernel(devices=gpus(10, 6, 4)))
+    for name in ("a", "b", "c", "d"):
+        driver.submit(name, vram=5, lasts=None)
+    assert started(driver) == {"a": "gpu 1", "b": "gpu 0", "c": "gpu 0"}
+
+
+def test_of_equal_units_the_first_by_name_is_taken():
+    """N3: numbers by value, so 2 comes before 10; words come after numbers."""
+    driver = Driver(kernel(devices={"gpu": {"10": 8, "b": 8, "2": 8, "a": 8}}))
+    for name in ("first", "second", "third", "fourth"):
+        driver.submit(name, gpu=1, lasts=None)
+    assert started(driver) == {"first": "gpu 2", "second": "gpu 10", "third": "gpu a", "fourth": "gpu b"}
+
+
+def test_whole_units_are_the_smallest_that_are_empty():
+    """N2, N3: a task that takes a whole card leaves the large one to others."""
+    driver = Driver(kernel(devices=gpus(24, 12, 24)))
+    driver.submit("small", gpu=1, lasts=None)
+    driver.submit("two", gpu=2, lasts=None)
+    assert started(driver) == {"small": "gpu 1", "two": "gpu 0,2"}
+
+
+def test_a_whole_unit_is_shared_with_no_task():
+    """N2: neither does it go where a share is, nor a share where it is."""
+    driver = Driver(kernel(devices=gpus(10, 10)))
+    driver.submit("share", vram=1, lasts=10)
+    driver.submit("whole", gpu=1, lasts=10)
+    driver.submit("another whole", gpu=1, lasts=10)
+    driver.submit("small share", vram=1, lasts=30)
+    assert started(driver) == {"share": "gpu 0", "whole": "gpu 1", "small share": "gpu 0"}
+    driver.until(10)
+    assert started(driver) == {"small share": "gpu 0", "another whole": "gpu 1"}
+
+
+def test_a_share_on_each_of_two_units():
+    """N2: two cards with 6 free each; memory of one card does not make up for the other."""
+    driver = Driver(kernel(devices=gpus(24, 12)))
+    driver.submit("pair", gpu=2, vram=6, lasts=10)
+    driver.submit("again", gpu=2, vram=6, lasts=10)
+    third = driver.submit("third", gpu=2, vram=6, lasts=10)
+    driver.submit("alone", vram=12, lasts=10)
+    assert started(driver) == {"pair": "gpu 0,1", "again": "gpu 0,1", "alone": "gpu 0"}
+    assert driver.why(third).primary == "gpu"
+
+
+def test_other_kinds_have_units_too_and_each_is_a_gate_of_its_own():
+    """N1, N2, V7: rigs without memory; a task that needs both kinds gets both or neither."""
+    driver = Driver(kernel(devices={"rig": {"b": 0, "a": 0}, **gpus(8)}))
+    driver.submit("one", rig=1, lasts=10)
+    driver.submit("both", rig=1, gpu=1, lasts=10)
+    neither = driver.submit("neither", rig=1, gpu=1, lasts=10)
+    rigs = driver.submit("rigs", rig=2, lasts=10)
+    assert started(driver) == {"one": "rig a", "both": "gpu 0 rig b"}
+    # gpu comes before rig: by name.
+    assert [driver.why(task).primary for task in (neither, rigs)] == ["gpu", "rig"]
+
+
+def test_devices_are_asked_after_named_resources():
+    """V7: of two closed gates the resource is the cause, and the device once that has opened."""
+    driver = Driver(kernel(devices=gpus(8), cpu=1, licence=1))
+    driver.submit("holder", gpu=1, licence=1, lasts=10)
+    driver.submit("card", gpu=1, lasts=20)
+    driver.dispatch()
+    waits = driver.submit("waits", gpu=1, licence=1)
+    assert driver.dispatch() == []
+    assert [reason.name for reason in driver.why(waits).reasons] == ["licence", "gpu"]
+    assert driver.why(waits).primary == "licence"
+    driver.until(30)
+    assert driver.why(waits).breakdown == {"licence": 10 * MS, "gpu": 20 * MS}
+
+
+def test_what_fits_is_let_past_what_does_not():
+    """B5: greedy passes the large one over, `none` holds the small one back."""
+    for backfill, small in (("greedy", {"small": "gpu 0"}), ("none", {})):
+        driver = Driver(kernel(devices=gpus(10), backfill=backfill))
+        driver.submit("half", vram=5, lasts=10)
+        driver.submit("large", vram=6, lasts=10)
+        driver.submit("small", vram=5, lasts=10)
+        assert started(driver) == {"half": "gpu 0", **small}
+
+
+def test_every_form_of_asking_is_looked_at_when_a_unit_is_given_back():
+    """P2: lanes that ask for whole units, for shares and for shares on several wait apart; the order is one."""
+    driver = Driver(kernel(devices=gpus(10, 10)))
+    driver.submit("holder", gpu=2, lasts=10)
+    driver.dispatch()
+    driver.submit("two shares", gpu=2, vram=4, lasts=10)
+    driver.submit("whole", gpu=1, lasts=10)
+    driver.submit("share", vram=6, lasts=10)
+    driver.submit("urgent", 80, vram=7, lasts=10)
+    driver.until(10)
+    assert started(driver) == {"urgent": "gpu 0", "whole": "gpu 1"}
+    driver.until(20)
+    assert started(driver) == {"two shares": "gpu 0,1", "share": "gpu 0"}
+
+
+def test_a_retry_may_get_another_unit():
+    """N3, T7: each attempt is a task and is assigned anew."""
+    driver = Driver(kernel(devices=gpus(10, 10)))
+    driver.submit("long", gpu=1, lasts=5)
+    failing = driver.submit("failing", gpu=1, lasts=10, fails=1, policy=policy(retry=1))
+    driver.until(10)
+    assert dict(failing.devices) == {"gpu": ("1",)}
+    assert dict(failing.retried_as.devices) == {"gpu": ("0",)}
+
+
+# HyperQueue's documented examples of indexed resources, in whywait's words. There a pool of values is given and tasks
+# ask for an amount; a part of a value is always of one value, here memory of one unit.
+
+HYPERQUEUE = {
+    "range(1-3): one asks for 1, one for 2; no value is given twice": (
+        {"gpu": {"1": 0, "2": 0, "3": 0}},
+        [{"gpu": 1}, {"gpu": 2}],
+        ["gpu 1", "gpu 2,3"],
+    ),
+    "no more than there are: the third waits": (
+        {"gpu": {"a": 0, "b": 0}},
+        [{"gpu": 1}, {"gpu": 1}, {"gpu": 1}],
+        ["gpu a", "gpu b", None],
+    ),
+    "two halves share one": (
+        {"gpu": {"0": 10_000, "1": 10_000}},
+        [{"vram": 5_000}, {"vram": 5_000}, {"vram": 5_000}],
+        ["gpu 0", "gpu 0", "gpu 1"],
+    ),
+    "both are used to 0.75: 0.5 is free in all, but on no single one": (
+        {"gpu": {"0": 10_000, "1": 10_000}},
+        [{"vram": 7_500}, {"vram": 7_500}, {"vram": 5_000}],
+        ["gpu 0", "gpu 1", None],
+    ),
+    "the smallest part that can be asked for": (
+        {"gpu": {"0": 10_000}},
+        [{"vram": 9_999}, {"vram": 1}, {"vram": 1}],
+        ["gpu 0", "gpu 0", None],
+    ),
+    "all of them": (
+        {"gpu": {"0": 0, "1": 0, "2": 0}},
+        [{"gpu": 3}, {"gpu": 1}],
+        ["gpu 0,1,2", None],
+    ),
+    "two kinds at once": (
+        {"gpu": {"0": 0, "1": 0}, "fpga": {"x": 0}},
+        [{"gpu": 1, "fpga": 1}, {"gpu": 1, "fpga": 1}, {"gpu": 1}],
+        ["fpga x gpu 0", None, "gpu 1"],
+    ),
+}
+
+
+@pytest.mark.parametrize("example", HYPERQUEUE)
+def test_examples_of_indexed_resources(example):
+    """N2, N3: each task of the example gets these units, or waits."""
+    devices, demands, expected = HYPERQUEUE[example]
+    driver = Driver(kernel(devices=devices))
+    for number, demand in enumerate(demands):
+        driver.submit(f"t{number}", lasts=None, **demand)
+    running = started(driver)
+    assert [running.get(f"t{number}") for number in range(len(demands))] == expected
+
+
+# What could never be had
+
+
+@pytest.mark.parametrize(
+    ("demand", "message"),
+    [
+        ({"gpu": 3}, "task 'x' demands 3 gpu and there are 2 \\(0, 1\\): it could never start"),
+        ({"vram": 25}, "demands 25 vram on 1 gpu and none has so much \\(0 has 24, 1 has 12\\): it could never start"),
+        ({"gpu": 2, "vram": 13}, "demands 13 vram on 2 gpu and only 1 has so much \\(0 has 24, 1 has 12\\):"),
+        ({"gpu": 3, "vram": 1}, "demands 1 vram on 3 gpu and there are 2 \\(0, 1\\):"),
+        ({"rig": 1}, "demands 1 of 'rig'; the budget has only: cpu, gpu"),
+    ],
+)
+def test_what_no_set_of_units_could_satisfy_is_refused(demand, message):
+    """N2, T3: infeasible, with the numbers; nothing stays behind."""
+    driver = Driver(kernel(devices=gpus(24, 12), cpu=1))
+    with driver.refuses(Infeasible, message) as caught:
+        driver.submit("x", **demand)
+    assert caught.value.cause == "infeasible"
+    assert driver.submit("x", gpu=2, vram=12).state == "READY"
+
+
+def test_memory_that_is_not_known_cannot_be_shared():
+    """N2: of units without a size no share can be had."""
+    driver = Driver(kernel(devices=gpus(0, 0)))
+    with driver.refuses(Infeasible, "demands 1 vram on 1 gpu and none has so much \\(0 has no known memory"):
+        driver.submit("x", vram=1)
+    driver.set_units("gpu", {})
+    with driver.refuses(Infeasible, "demands 1 gpu and there is none: it could never start"):
+        driver.submit("x", gpu=1)
+
+
+def test_without_gpus_vram_is_the_plain_soft_resource():
+    """N2, B2: one task alone may have more than the limit."""
+    driver = Driver(kernel(vram=4))
+    driver.submit("large", vram=9)
+    assert started(driver) == {"large": ""}
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        ({"devices": {"cpu": {"a": 0}}}, "a kind of device cannot be named 'cpu': the name is taken"),
+        ({"devices": {"slot": {"a": 0}}}, "a kind of device cannot be named 'slot'"),
+        ({"devices": {"": {"a": 0}}}, "a kind of device cannot be named ''"),
+        ({"devices": {"rig": {"a,b": 0}}}, "a unit of rig cannot be named 'a,b': use a string without commas"),
+        ({"devices": {"rig": {"": 0}}}, "a unit of rig cannot be named ''"),
+        ({"devices": {"gpu": {"0": -1}}}, "memory -1 of gpu 0 is not allowed: use an int of 0 or more"),
+        ({"devices": {"gpu": {"0": True}}}, "memory True of gpu 0 is not allowed"),
+        ({"devices": {"rig": {"a": 0}}, "hard": {"rig": 1}}, "'rig' is a resource and belongs to the devices 'rig'"),
+        ({"devices": {"gpu": {"a": 0}}, "soft": {"vram": 1}}, "'vram' is a resource and belongs to the devices 'gpu'"),
+    ],
+)
+def test_devices_that_make_no_sense_are_refused(budget, message):
+    """N1: with the value, and what would be right."""
+    with pytest.raises(ConfigError, match=message):
+        Budget(**budget)
+
+
+@pytest.mark.parametrize(
+    ("demand", "message"),
+    [
+        ({"gpu": 0.5}, "demand gpu 0.5 is not allowed: use an int of 0 or more"),
+        ({"gpu": True}, "demand gpu True is not allowed"),
+        ({"gpu": -1}, "demand gpu -1 is not allowed"),
+        ({"devices": {"cpu": 1}}, "demand 'cpu' has an argument of its own: do not put it into devices"),
+        ({"gpu": 1, "devices": {"gpu": 1}}, "demand 'gpu' is given twice: leave it out of devices"),
+        ({"resources": {"rig": 1}, "devices": {"rig": 1}}, "demand 'rig' is given twice: leave it out of devices"),
+    ],
+)
+def test_demands_that_make_no_sense_are_refused(demand, message):
+    """N2: with the value, and what would be right."""
+    with pytest.raises(ConfigError, match=message):
+        make_demand(**demand)
+
+
+# Units that die and come back
+
+
+def test_a_task_keeps_a_unit_that_is_gone_and_no_other_gets_it():
+    """N1: the one that runs goes on; what waits is served by the units that are left, until the unit comes back."""
+    driver = Driver(kernel(devices=gpus(24, 24)))
+    for name in "abcd":
+        driver.submit(name, gpu=1, lasts=10)
+    assert started(driver) == {"a": "gpu 0", "b": "gpu 1"}
+    driver.at(5)
+    driver.set_units("gpu", {"0": 24})
+    driver.until(10)
+    assert started(driver) == {"c": "gpu 0"}
+    driver.at(12)
+    driver.set_units("gpu", {"0": 24, "1": 24})
+    assert started(driver) == {"c": "gpu 0", "d": "gpu 1"}
+
+
+def test_what_waits_for_more_than_is_left_can_never_start():
+    """N2, N5: it stays, and says so; the next of its kind is refused; a unit that comes back lets it start."""
+    driver = Driver(kernel(devices=gpus(24, 24)))
+    driver.submit("a", gpu=1, lasts=10)
+    both = driver.submit("both", gpu=2, lasts=10)
+    driver.dispatch()
+    driver.set_units("gpu", {"0": 24})
+    driver.dispatch()
+    assert words(driver, both)[:2] == [
+        "both has waited 0 ms and can never start as things are:",
+        "it needs 2 gpu, and there is 1: 0 is taken (a), 1 is gone",
+    ]
+    with driver.refuses(Infeasible, r"demands 2 gpu and there is 1 \(0\):"):
+        driver.submit("more", gpu=2)
+    driver.set_units("gpu", {"0": 24, "1": 24})
+    driver.until(10)
+    assert started(driver) == {"both": "gpu 0,1"}
+
+
+def test_a_unit_with_less_memory_takes_nothing_until_enough_has_come_back():
+    """N1: like any limit that is lowered, it may be exceeded for a while by what runs."""
+    driver = Driver(kernel(devices=gpus(10)))
+    driver.submit("a", vram=6, lasts=10)
+    driver.submit("b", vram=4, lasts=20)
+    driver.submit("c", vram=2, lasts=10)
+    driver.dispatch()
+    driver.set_units("gpu", {"0": 5})
+    driver.until(10)
+    assert list(started(driver)) == ["b"]
+    driver.until(20)
+    assert started(driver) == {"c": "gpu 0"}
+
+
+def test_a_unit_that_comes_anew_is_used():
+    """N1: a third card; its place is by name."""
+    driver = Driver(kernel(devices={"rig": {"b": 0}}))
+    driver.submit("one", rig=1, lasts=None)
+    driver.submit("two", rig=1, lasts=None)
+    driver.dispatch()
+    driver.set_units("rig", {"a": 0, "b": 0})
+    assert started(driver) == {"one": "rig b", "two": "rig a"}
+
+
+def test_units_that_make_no_sense_are_refused():
+    """N1: an unknown kind, a bad name; a kind has no plain limit."""
+    driver = Driver(kernel(devices=gpus(10)))
+    for call, message in (
+        (lambda: driver.set_units("rig", {"a": 0}), "there are no devices of the kind 'rig': the budget has gpu"),
+        (lambda: driver.set_units("gpu", {"a,b": 0}), "cannot be named 'a,b'"),
+        (lambda: driver.resize("gpu", 2), "gpu has units: say which there are, not how many"),
+        (lambda: driver.resize("vram", 2), "vram is the memory of each gpu"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            call()
+
+
+# Saying it
+
+
+def test_why_names_every_unit_with_what_is_free_and_which_tasks_hold_the_rest():
+    """N5: as the rule has it."""
+    driver = Driver(kernel(devices=gpus(24 * GB, 12 * GB)))
+    train = driver.submit("train", vram=22_500_000_000, lasts=10)
+    driver.submit("lora", vram=8 * GB, lasts=10)
+    task = driver.submit("waits", vram=6 * GB)
+    driver.dispatch()
+    assert words(driver, task) == [
+        "waits has waited 0 ms:",
+        "no gpu has 6.0 GB free: 0 has 1.5 of 24.0 GB (train), 1 has 4.0 of 12.0 GB (lora)",
+        "it starts when a gpu has 6.0 GB free",
+    ]
+    two = driver.submit("two", gpu=2)
+    half = driver.submit("half", gpu=2, vram=4 * GB)
+    driver.dispatch()
+    assert words(driver, two)[1] == "no gpu is free: 0 has 1.5 of 24.0 GB (train), 1 has 4.0 of 12.0 GB (lora)"
+    assert words(driver, half)[1].startswith("only 1 gpu of the 2 that it needs has 4.0 GB free: 0 has")
+    assert "2 gpu units have 4.0 GB free" in words(driver, half)[-1]
+    holder = words(driver, train)
+    assert holder[0] == "train has been running for 0 ms and holds a slot, 22.5 GB vram and gpu 0"
+    assert "3 tasks wait for its gpu: waits, two and half" in holder
+
+
+def test_why_of_whole_units():
+    """N5: taken and free, of units with and without memory."""
+    driver = Driver(kernel(devices={"rig": {"a": 0, "b": 0}, **gpus(8 * GB)}))
+    holder = driver.submit("holder", rig=1, gpu=1, lasts=10)
+    task = driver.submit("waits", rig=2, gpu=1)
+    driver.dispatch()
+    assert words(driver, task)[1:] == [
+        "no gpu is free: 0 is taken (holder)",
+        "only 1 rig of the 2 that it needs is free: a is taken (holder), b is free",
+        "it starts when a gpu is free and 2 rig units are free",
+    ]
+    driver.until(10)
+    assert words(driver, holder)[:2] == ["holder succeeded", "it had gpu 0 and rig a"]
+
+
+def test_an_answer_about_many_units_is_bounded_and_says_so():
+    """N5, V1: the first hundred are given."""
+    driver = Driver(kernel(devices={"rig": {str(number): 0 for number in range(150)}}))
+    driver.submit("all", rig=150)
+    task = driver.submit("waits", rig=1)
+    driver.dispatch()
+    (reason,) = driver.why(task).reasons
+    assert (len(reason.units), reason.units_left_out) == (100, 50)
+    assert words(driver, task)[1].endswith("99 is taken (all), and 50 more")
+
+
+def test_the_start_event_names_the_units_and_survives_json():
+    """N3, V3: beside how the wait divided; told in words too."""
+    driver = Driver(kernel(devices={"rig": {"a": 0}, **gpus(8, 8)}))
+    driver.submit("one", gpu=2, rig=1, lasts=10)
+    driver.submit("two", vram=2)
+    driver.until(10)
+    told = [Event.of(raw) for raw in driver.raw if raw[2] == "TASK_STARTED"]
+    assert [dict(event.details) for event in told] == [
+        {"devices": (("gpu", ("0", "1")), ("rig", ("a",)))},
+        {"waits": {"gpu": 10 * MS}, "devices": (("gpu", ("0",)),)},
+    ]
+    assert told[1].to_dict()["details"] == {"waits": {"gpu": 10 * MS}, "devices": {"gpu": ("0",)}}
+    for event in told:
+        again = Event.from_dict(json.loads(json.dumps(event.to_dict())))
+        assert again == event
+        assert Event.of(again.to_raw()) == event
+
+
+def test_a_snapshot_has_every_unit_and_the_tasks_on_it():
+    """V4, N5: also those that are gone, as long as the run lasts."""
+    driver = Driver(kernel(devices=gpus(10, 10)))
+    driver.submit("a", vram=4, lasts=None)
+    driver.submit("b", gpu=1, lasts=None)
+    driver.dispatch()
+    driver.set_units("gpu", {"0": 10})
+    a, b = driver.kernel.snapshot(0).devices
+    assert a == UnitView("gpu", "0", 10, 6, 4, whole=False, present=True, holders=a.holders, holders_total=1)
+    assert [(holder.id, holder.amount) for holder in (*a.holders, *b.holders)] == [("a", 4), ("b", 10)]
+    assert (b.whole, b.present, b.free) == (True, False, 0)
+    data = driver.kernel.snapshot(0).to_dict()
+    assert data["devices"][0]["holders"][0]["id"] == "a"
+    assert data["running"][0]["devices"] == {"gpu": ("0",)}
+
+
+def test_the_use_of_each_unit_is_counted():
+    """N5, V4: memory times time; of a whole unit all its memory, of one without memory its time."""
+    driver = Driver(kernel(devices={"rig": {"a": 0}, **gpus(10, 8)}))
+    driver.submit("share", vram=4, lasts=10)
+    driver.submit("whole", gpu=1, rig=1, lasts=20)
+    driver.until(15)
+    units = {unit.name: unit for devices in driver.kernel.devices.values() for unit in devices.units}
+    assert {name: unit.used_ns(15 * MS) for name, unit in units.items()} == {
+        "0": 15 * MS * 10,
+        "1": 10 * MS * 4,
+        "a": 15 * MS,
+    }
+
+
+# Order and cost
+
+
+def test_many_lanes_wait_for_one_device_each_with_another_share():
+    """C1, N3: a release looks only at what fits."""
+    driver = Driver(kernel(devices=gpus(100)), check=False)
+    driver.submit("all", gpu=1, lasts=10)
+    for share in range(1, 101):
+        driver.submit(f"s{share}", vram=share, lasts=10)
+    driver.until(10)
+    # In the order of submission, as long as the next one fits: 1 + 2 + ... + 13 = 91; then 9 is left, and none fits.
+    assert list(started(driver)) == [f"s{share}" for share in range(1, 14)]
+
+
+@pytest.mark.parametrize("first", range(0, 40, 20))
+def test_a_repair_leaves_every_task_on_its_units(first):
+    """N3: what was assigned stays assigned, also where a unit is gone meanwhile."""
+    checked = 0
+    for seed in range(first, first + 20):
+        pair = drive(Seeded(seed), 60, devices=True)
+        before = {number: task.devices for number, task in pair.kernel.running.items()}
+        checked += sum(map(bool, before.values()))
+        pair.kernel.repair(pair.now, Decision())
+        invariants.check(pair.kernel, pair.now, rested=True)
+        after = {number: task.devices for number, task in pair.kernel.running.items()}
+        assert before == {number: after[number] for number in before}
+    assert checked > 5

@@ -1,0 +1,351 @@
+"""Drops, none of them silent, computed by hand in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernel_driver import Driver, end_of, kernel, policy
+from whywait.errors import DuplicateTask, Infeasible, QueueFull, Rejected, UnknownDependency
+
+
+def full(pending: int, **settings) -> Driver:
+    """One slot, taken by ``run``, and room for so many pending tasks."""
+    driver = Driver(kernel(1, queue_limit=pending, **settings))
+    driver.submit("run", 100, lasts=20)
+    driver.dispatch()
+    return driver
+
+
+def test_queue_limit_counts_queued_ready_and_paused_tasks():
+    """D1: three pending ones fill it; the running one does not count."""
+    driver = full(3)
+    driver.submit("queued", after=["run"])
+    driver.submit("ready")
+    driver.pause(driver.submit("paused"))
+    text = "the authority has 3 pending tasks and queue_limit is 3: task 'more' is refused"
+    with driver.refuses(QueueFull, text) as caught:
+        driver.submit("more", 100)
+    assert (caught.value.check, caught.value.cause) == ("queue_limit", "queue_full")
+    assert driver.story("dropped") == ["0 dropped more queue_full"]
+
+
+def test_a_parked_task_is_not_pending():
+    """D1, X2: it holds a slot."""
+    driver = full(1)
+    driver.pause(driver.kernel.find("run"))
+    driver.submit("ready")
+    with driver.refuses(QueueFull, "has 1 pending task"):
+        driver.submit("more")
+
+
+def test_queue_limit_is_checked_before_anything_of_the_instant_starts():
+    """D1: two slots are free, but the second of the same instant finds the queue full."""
+    driver = Driver(kernel(2, queue_limit=1))
+    driver.submit("a")
+    with driver.refuses(QueueFull, "queue_limit is 1"):
+        driver.submit("b")
+    assert driver.dispatch() == ["a"]
+    driver.submit("b")
+    assert driver.dispatch() == ["b"]
+
+
+def test_a_queue_limit_of_zero_admits_nobody():
+    """D1: since it is checked before anything starts."""
+    driver = Driver(kernel(None, queue_limit=0))
+    with driver.refuses(QueueFull, "has 0 pending tasks and queue_limit is 0"):
+        driver.submit("a")
+
+
+def test_a_scope_has_a_queue_limit_of_its_own():
+    """D1: the scope is full, the authority is not."""
+    driver = full(3)
+    scope = driver.scope("s", queue_limit=1)
+    driver.submit("a", scope=scope)
+    with driver.refuses(QueueFull, "scope 's' has 1 pending task and queue_limit is 1"):
+        driver.submit("b", scope=scope)
+    driver.submit("b")
+
+
+def test_leaving_the_queue_makes_room():
+    """D1: by starting, by being cancelled."""
+    driver = full(1)
+    driver.cancel(driver.submit("a"))
+    driver.submit("b")
+    driver.until(20)
+    driver.submit("c")
+
+
+def test_displace_drops_the_newest_of_the_lowest_priority():
+    """D2: among 10, 0, 0 the second 0 goes, and the newcomer enters."""
+    driver = full(3, overflow="displace")
+    tasks = [driver.submit(name, priority) for name, priority in (("ten", 10), ("old", 0), ("new", 0))]
+    driver.submit("newcomer", 50)
+    assert [end_of(task) for task in tasks] == [
+        ("READY", None, None),
+        ("READY", None, None),
+        ("DISPOSED", "rejected", "displaced"),
+    ]
+    assert driver.story()[-2:] == ["0 dropped new displaced", "0 submitted newcomer READY"]
+
+
+def test_displace_takes_the_descendants_along():
+    """D2, G3: the child of the victim ends by `dependency`, whatever its priority."""
+    driver = full(3, overflow="displace")
+    driver.submit("stays", 20)
+    driver.submit("victim", 0)
+    driver.submit("child", 100, after=["victim"])
+    driver.submit("newcomer", 50)
+    assert driver.story()[-3:] == [
+        "0 dropped victim displaced",
+        "0 cancelled child dependency victim",
+        "0 submitted newcomer READY",
+    ]
+
+
+@pytest.mark.parametrize("priority", [20, 10])
+def test_displace_needs_a_lower_base_priority(priority):
+    """D2, P4: an equal one is not displaced; aging does not matter, neither for nor against it."""
+    driver = full(1, overflow="displace")
+    driver.submit("waits", 20, lasts=None)
+    with driver.refuses(QueueFull, "task 'newcomer' is refused"):
+        driver.submit("newcomer", priority)
+    driver.pause(driver.kernel.find("run"))
+    driver.until(60_000)
+    assert driver.why(driver.kernel.find("waits")).effective_priority == 99
+    driver.submit("higher", 21)
+    assert driver.kernel.find("waits") == "rejected"
+
+
+def test_displace_spares_what_the_newcomer_depends_on():
+    """D2: neither its dependency nor the dependency of that goes; the next best does, or nobody."""
+    driver = full(3, overflow="displace")
+    driver.submit("far", 0)
+    driver.submit("near", 0, after=["far"])
+    driver.submit("free", 30)
+    driver.submit("newcomer", 50, after=["near"])
+    assert driver.story("dropped") == ["0 dropped free displaced"]
+    with driver.refuses(QueueFull, "task 'another' is refused"):
+        driver.submit("another", 40, after=["near"], after_ended=["far"])
+
+
+def test_displace_looks_only_at_what_the_full_limit_counts():
+    """D2: a lower one elsewhere is no help for a full scope."""
+    driver = full(9, overflow="displace")
+    scope = driver.scope("s", queue_limit=1, overflow="displace")
+    elsewhere = driver.submit("elsewhere", 0)
+    inside = driver.submit("inside", 20, scope=scope)
+    driver.submit("newcomer", 50, scope=scope)
+    assert end_of(inside) == ("DISPOSED", "rejected", "displaced")
+    assert elsewhere.state == "READY"
+
+
+def test_if_one_of_two_full_limits_finds_no_victim_nobody_is_dropped():
+    """D2: the authority could displace `elsewhere`, the scope has nobody to give."""
+    driver = full(2, overflow="displace")
+    scope = driver.scope("s", queue_limit=1, overflow="displace")
+    driver.submit("elsewhere", 0)
+    driver.submit("inside", 50, scope=scope)
+    with driver.refuses(QueueFull, "scope 's' has 1 pending task"):
+        driver.submit("newcomer", 50, scope=scope)
+
+
+def test_one_victim_makes_room_in_both_limits():
+    """D2: it counted in the scope and in the authority."""
+    driver = full(2, overflow="displace")
+    scope = driver.scope("s", queue_limit=1, overflow="displace")
+    driver.submit("elsewhere", 0)
+    driver.submit("inside", 10, scope=scope)
+    driver.submit("newcomer", 50, scope=scope)
+    assert driver.story("dropped") == ["0 dropped inside displaced"]
+
+
+def test_paused_and_queued_tasks_can_be_displaced():
+    """D2: all pending ones count."""
+    driver = full(2, overflow="displace")
+    driver.submit("queued", 10, after=["run"])
+    driver.pause(driver.submit("paused", 5))
+    driver.submit("x", 50)
+    driver.submit("y", 50)
+    assert driver.story("dropped") == ["0 dropped paused displaced", "0 dropped queued displaced"]
+
+
+def test_max_wait_drops_who_is_still_ready_after_a_last_chance():
+    """D3, C0: at 20 ms the slot is free, so the first of two starts and the second is dropped."""
+    driver = full(9)
+    driver.submit("lucky", policy=policy(max_wait=20))
+    driver.submit("unlucky", policy=policy(max_wait=20))
+    late = driver.submit("late", policy=policy(max_wait=21), lasts=1)
+    driver.submit("child", after=["unlucky"])
+    driver.until(19)
+    assert driver.story("dropped") == []
+    driver.until(50)
+    assert driver.story("started", "dropped", "cancelled")[1:] == [
+        "20 started lucky",
+        "20 dropped unlucky max_wait",
+        "20 cancelled child dependency unlucky",
+        "21 dropped late max_wait",
+    ]
+    assert driver.waits(late) == {"slot_higher": 20, "slot": 1}
+
+
+def test_several_expire_in_entry_order():
+    """D3, C0: nobody looked until 12 ms; then they go by entry, not by priority or by who was due first."""
+    driver = full(9)
+    driver.submit("first", 0, policy=policy(max_wait=10))
+    driver.submit("second", 90, policy=policy(max_wait=8))
+    driver.submit("third", 50, policy=policy(max_wait=9))
+    driver.stall_until(12)
+    assert driver.story("dropped") == [f"12 dropped {name} max_wait" for name in ("first", "second", "third")]
+
+
+def test_dispatch_looks_again_after_a_drop():
+    """D3, C0, B5: the one that held the rest back is dropped, and the next starts at that very instant."""
+    driver = Driver(kernel(None, backfill="none", cpu=2))
+    driver.submit("runs", cpu=1, lasts=100)
+    driver.dispatch()
+    driver.submit("wide", cpu=2, policy=policy(max_wait=10))
+    driver.submit("small", cpu=1)
+    driver.until(50)
+    assert driver.story("started", "dropped") == ["0 started runs", "10 dropped wide max_wait", "10 started small"]
+
+
+def test_queued_and_paused_time_does_not_count_as_waiting():
+    """D3: QUEUED until 20, paused from 25 to 65; READY again then, it has 10 ms more."""
+    driver = full(9)
+    task = driver.submit("task", after=["run"], policy=policy(max_wait=10))
+    driver.until(19)
+    driver.submit("long", 100, lasts=500)
+    driver.until(25)
+    assert task.state == "READY"
+    driver.pause(task)
+    driver.until(65)
+    driver.resume(task)
+    driver.until(74)
+    assert task.state == "READY"
+    driver.until(75)
+    assert end_of(task) == ("DISPOSED", "rejected", "max_wait")
+    assert driver.waits(task) == {"dependency": 20, "slot_higher": 15, "paused": 40}
+
+
+def test_a_pause_starts_the_wait_anew():
+    """D3, X2: READY again at 6 ms, it may wait until 16 ms, and not until 10."""
+    driver = full(9)
+    task = driver.submit("task", policy=policy(max_wait=10))
+    driver.until(5)
+    driver.pause(task)
+    driver.until(6)
+    driver.resume(task)
+    driver.until(15)
+    assert task.state == "READY"
+    driver.until(16)
+    assert end_of(task) == ("DISPOSED", "rejected", "max_wait")
+
+
+def test_a_started_task_is_no_longer_subject_to_max_wait():
+    """D3: it runs for longer than it might have waited."""
+    driver = full(9)
+    task = driver.submit("task", lasts=100, policy=policy(max_wait=25))
+    driver.until(200)
+    assert task.outcome == "success"
+
+
+def test_max_wait_of_zero_is_a_chance_to_start_at_once():
+    """D3: dropped at the instant of its submission, unless a slot is free."""
+    driver = full(9)
+    task = driver.submit("task", policy=policy(max_wait=0))
+    driver.dispatch()
+    assert end_of(task) == ("DISPOSED", "rejected", "max_wait")
+    driver.until(20)
+    driver.submit("again", policy=policy(max_wait=0))
+    assert driver.dispatch() == ["again"]
+
+
+@pytest.mark.parametrize("place", ["QUEUED", "READY", "PAUSED"])
+def test_cancelling_a_pending_task_ends_it_at_once(place):
+    """D4, X3: straight to DISPOSED, without a body and without a start."""
+    driver = full(9)
+    task = driver.submit("task", after=["run"] if place == "QUEUED" else [])
+    if place == "PAUSED":
+        driver.pause(task)
+    assert task.state == place
+    driver.cancel(task)
+    assert end_of(task) == ("DISPOSED", "aborted", "cancelled")
+    assert driver.asked == []
+    assert driver.settled == [task]
+    driver.until(100)
+    assert driver.order == ["run"]
+
+
+@pytest.mark.parametrize("cause", ["max_wait", "displaced", "periodic_off"])
+def test_no_drop_is_silent(cause):
+    """D5: DISPOSED, unregistered, one event, one count, and the owner is told."""
+    driver = full(1, overflow="displace")
+    if cause == "periodic_off":
+        periodic = driver.periodic(every=5, slot=True)
+        driver.until(5)
+        (task,) = periodic.waiting
+        driver.switch(periodic, enabled=False)
+    else:
+        task = driver.submit("task", policy=policy(max_wait=5))
+        if cause == "displaced":
+            driver.submit("newcomer", 60)
+        driver.until(5)
+    assert end_of(task) == ("DISPOSED", "rejected", cause)
+    assert task.number not in driver.kernel.root.tasks
+    assert [event.number for event in driver.events if event.kind == "TASK_DROPPED"] == [task.number]
+    assert driver.stats()["dropped"] == {cause: 1}
+    assert driver.stats()["by_outcome"]["rejected"] == 1
+    assert driver.settled == [task]
+
+
+BAD = {
+    "infeasible": ({"cpu": 2}, Infeasible, "task 'bad' demands 2 cpu"),
+    "duplicate": ({"name": "run"}, DuplicateTask, "task id 'run' is used in scope ''"),
+    "twice": ({"name": "good"}, DuplicateTask, r"task id 'good' is used in scope '' \(twice in this batch\)"),
+    "unknown": ({"after": ["nobody"]}, UnknownDependency, "task 'bad' waits for 'nobody'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_one_refusal_refuses_the_batch_and_names_the_task(case, place):
+    """D6: wherever it stands in the batch, nothing stays; one event tells."""
+    request, error, text = BAD[case]
+    driver = full(9, cpu=1)
+    batch = [driver.submission("good"), driver.submission(None, after=["good"])]
+    batch.insert(place, driver.submission(**{"name": "bad", **request}))
+    told = len(driver.raw)
+    with driver.refuses(error, text) as caught:
+        driver.submit_many(*batch)
+    (event,) = driver.events[told:]
+    assert event.kind == "TASK_REJECTED"
+    assert event.details == (("cause", caught.value.cause),)
+
+
+def test_a_batch_is_counted_as_a_whole():
+    """D6, D1: two of three would fit into the queue; the third is named and none enters."""
+    driver = full(2)
+    with driver.refuses(QueueFull, "task 'c' is refused"):
+        driver.submit_many(*(driver.submission(name) for name in "abc"))
+    assert driver.story("dropped") == ["0 dropped c queue_full"]
+    assert [task.id for task in driver.submit_many(driver.submission("a"), driver.submission("b"))] == ["a", "b"]
+
+
+def test_a_refused_batch_displaces_nobody():
+    """D6, D2: the first newcomer has a victim, the second has none."""
+    driver = full(1, overflow="displace")
+    driver.submit("waits", 20)
+    with driver.refuses(QueueFull, "task 'second' is refused"):
+        driver.submit_many(driver.submission("first", 50), driver.submission("second", 50))
+
+
+@pytest.mark.parametrize(
+    ("limits", "text"),
+    [({"max_spawn": 1}, "max_spawn is 1: task 'b' is refused"), ({"slots": 1, "when_busy": "reject"}, "the only slot")],
+)
+def test_a_batch_counts_its_own_tasks_against_the_limits(limits, text):
+    """D6, S3, S4: the first of the batch takes what there is."""
+    driver = Driver(kernel(None))
+    scope = driver.scope("s", **limits)
+    with driver.refuses(Rejected, text):
+        driver.submit_many(driver.submission("a", scope=scope), driver.submission("b", scope=scope))

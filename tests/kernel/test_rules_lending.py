@@ -1,0 +1,154 @@
+"""S7: slots that are lent while bodies block: gates, accounts, order, repair."""
+
+import pytest
+
+from kernel_driver import MS, Driver, kernel
+from whywait.kernel import invariants
+from whywait.kernel.base import Decision
+from whywait.kernel.gates import Gate
+
+
+def lending(slots=1, **settings):
+    return Driver(kernel(slots, when_blocked="lend", **settings))
+
+
+def requests_of(driver):
+    """Decide what starts and return what the owner is asked for besides, by name."""
+    return [(verb, task.name) for verb, task in driver.kernel.dispatch(driver.now_ns).requests]
+
+
+def test_a_slot_is_in_use_only_while_it_is_held():
+    """S7, V2: the time of the lender, and that of the task that had the slot meanwhile, are each counted once."""
+    driver = lending()
+    outer = driver.submit("outer", lasts=None)
+    driver.at(10)
+    inner = driver.submit("inner", lasts=None)
+    driver.block(outer, inner)
+    driver.at(30)
+    assert driver.order == ["outer", "inner"]
+    driver.at(40)
+    driver.end(inner)
+    driver.block(outer, None)
+    driver.at(50)
+    driver.end(outer)
+    driver.at(60)
+    slots = driver.kernel.slots
+    assert driver.kernel.used_ns(driver.now_ns, slots) == 50 * MS
+    assert (slots.free, slots.use_ns) == (1, 50 * MS)
+
+
+def test_a_lender_keeps_its_budget():
+    """S7, B1: what waits for its cpu waits on."""
+    driver = lending(slots=2, cpu=1)
+    outer = driver.submit("outer", lasts=None, cpu=1)
+    driver.at(1)
+    inner = driver.submit("inner", cpu=1)
+    driver.block(outer, inner)
+    driver.at(2)
+    assert driver.order == ["outer"]
+    assert [holder.id for holder in driver.why(inner).reasons[0].holders] == ["outer"]
+
+
+def test_a_soft_gate_yields_while_the_only_holder_lends():
+    """S7, B2: a task that lends holds no slot; as long as it uses none of the memory, another may exceed the limit."""
+    driver = lending(ram=4)
+    outer = driver.submit("outer", lasts=None)
+    driver.at(1)
+    large = driver.submit("large", lasts=None, ram=9)
+    driver.block(outer, large)
+    driver.at(2)
+    assert driver.order == ["outer", "large"]
+
+
+def test_slots_come_back_in_the_order_of_asking():
+    """S7: before tasks of any priority start."""
+    driver = lending(slots=2)
+    first, second = (driver.submit(name, lasts=None, priority=10) for name in ("first", "second"))
+    driver.at(1)
+    holders = [driver.submit(name, lasts=None) for name in ("a", "b")]
+    driver.block(second, holders[0])
+    driver.block(first, holders[0])
+    driver.at(2)
+    driver.block(second, None)
+    driver.block(first, None)
+    driver.submit("urgent", priority=100, lasts=None)
+    driver.at(3)
+    assert driver.why(first).wants_slot
+    driver.end(holders[1])
+    driver.at(4)
+    assert not driver.why(second).wants_slot
+    assert driver.why(first).wants_slot
+    driver.end(holders[0])
+    driver.at(5)
+    assert not driver.why(first).wants_slot
+    assert driver.order == ["first", "second", "a", "b"]
+
+
+def test_a_lender_of_higher_priority_starves_no_task():
+    """S7, V2: only what holds a slot starves others."""
+    driver = lending()
+    outer = driver.submit("outer", lasts=None, priority=90)
+    driver.at(1)
+    same, low = driver.submit("same", lasts=None, priority=20), driver.submit("low", priority=20)
+    driver.block(outer, same)
+    driver.at(5)
+    driver.at(9)
+    assert not driver.why(low).starved
+    driver.end(same)
+    driver.block(outer, None)
+    driver.at(10)
+    assert driver.why(low).starved
+
+
+@pytest.mark.parametrize("ends", ["cancel", "end"])
+def test_what_ends_while_it_wants_its_slot_is_let_go_on(ends):
+    """S7, X3: it needs no slot to end, and gives none back."""
+    driver = lending()
+    outer = driver.submit("outer", lasts=None, obeys=False)
+    driver.at(1)
+    inner = driver.submit("inner", lasts=None)
+    driver.block(outer, inner)
+    driver.at(2)
+    driver.block(outer, None)
+    assert requests_of(driver) == []
+    getattr(driver.kernel, "cancel" if ends == "cancel" else "ended")(
+        driver.now_ns, outer, *(() if ends == "cancel" else ("success",))
+    )
+    assert ("go_on", "outer") in requests_of(driver)
+    assert driver.kernel.slots.free == 0
+    assert not driver.kernel.wanting
+
+
+@pytest.mark.parametrize("step", range(1, 12))
+@pytest.mark.parametrize("moment", ["lends", "wants", "regains"])
+def test_a_command_that_is_broken_off_loses_no_slot(monkeypatch, moment, step):
+    """S7, P6: wherever a command on lent slots ends half-way, the repair leaves each slot held once or free."""
+    driver = lending(slots=1)
+    k = driver.kernel
+    outer = driver.submit("outer", lasts=None)
+    driver.at(1)
+    inner, _ = driver.submit("inner", lasts=None), driver.submit("next", lasts=None, priority=20)
+    if moment != "lends":
+        driver.block(outer, inner)
+        driver.at(2)
+    if moment == "regains":
+        driver.end(inner)
+    left = [step]
+
+    def set_or_break(gate, name, value):
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+        object.__setattr__(gate, name, value)
+
+    decision = Decision()
+    with monkeypatch.context() as patch:
+        patch.setattr(Gate, "__setattr__", set_or_break, raising=False)
+        try:
+            k.blocked(driver.now_ns, outer, inner if moment == "lends" else None)
+            k.dispatch(driver.now_ns, decision)
+        except KeyboardInterrupt:
+            left[0] = 0
+    k.repair(driver.now_ns, decision)
+    invariants.check(k, driver.now_ns, rested=True)
+    assert sum(task.holds_slot for task in k.running.values()) == 1

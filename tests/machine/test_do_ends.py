@@ -1,0 +1,216 @@
+"""Every way in which ``whywait do`` can end: the permission comes back when nothing of the command is left."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from machines import active, machine_in
+from patience import until
+
+# A command with three kinds of descendants: a child, a daemon in a session of its own, and one with no environment.
+FAMILY = """
+echo $$ > command
+sleep 1000 & echo $! > child
+setsid sh -c 'sh -c "echo \\$\\$ > daemon; exec sleep 1000" &' </dev/null >/dev/null 2>&1
+env -i setsid sh -c 'echo $$ > bare; exec sleep 1000' </dev/null >/dev/null 2>&1 &
+while [ ! -s bare ] || [ ! -s daemon ]; do sleep 0.01; done
+echo ready
+wait
+"""
+MEMBERS = ("command", "child", "daemon", "bare")
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory):
+    with machine_in(tmp_path_factory.mktemp("machine"), "--cpu", "2", "--slots", "2") as machine:
+        yield machine
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(machine):
+    """M3: after each test all permissions are back."""
+    yield
+    until(lambda: active(machine) == 0, "all permissions coming back")
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def pids(folder, names=MEMBERS):
+    return [int((folder / name).read_text()) for name in names]
+
+
+def guard_of(client):
+    """Return the child of the client."""
+    return int(Path(f"/proc/{client.pid}/task/{client.pid}/children").read_text().split()[0])
+
+
+def family(machine, folder, *options):
+    """Start a client with the family; return it when all of the family lives."""
+    client = machine.start(
+        "do", *options, "--", "sh", "-c", FAMILY, cwd=folder, stdout=subprocess.PIPE, process_group=0
+    )
+    assert client.stdout.readline() == b"ready\n"
+    return client
+
+
+def ended(client):
+    client.stdout.close()
+    return client.wait(30)
+
+
+def assert_all_dead_before_the_permission_is_back(machine, processes):
+    def is_back():
+        count = active(machine)
+        alive = [pid for pid in processes if is_alive(pid)]
+        assert count or not alive, "the permission was back before the last descendant had ended"
+        return not count
+
+    until(is_back, "the permission coming back")
+    assert not [pid for pid in processes if is_alive(pid)]
+
+
+@pytest.mark.parametrize("victims", ["client", "guard", "both", "group"])
+def test_a_client_that_is_killed_takes_its_command_with_it(machine, tmp_path, victims):
+    """M3: with all descendants, daemons included, and the permission is back only then."""
+    client = family(machine, tmp_path)
+    processes, guard = pids(tmp_path), guard_of(client)
+    for pid in {"client": [client.pid], "guard": [guard], "both": [guard, client.pid], "group": [-client.pid]}[victims]:
+        os.kill(pid, signal.SIGKILL)
+    ended(client)
+    assert_all_dead_before_the_permission_is_back(machine, processes)
+
+
+def test_a_daemon_that_the_command_leaves_behind_holds_the_permission(machine, tmp_path):
+    """M3: the client leaves with the command's status, and the permission is back when the daemon has ended."""
+    script = "setsid sh -c 'echo $$ > daemon; exec sleep 1000' & while [ ! -s daemon ]; do sleep 0.01; done; exit 4"
+    client = machine.start("do", "--", "sh", "-c", script, cwd=tmp_path, stdout=subprocess.PIPE)
+    assert client.wait(30) == 4
+    client.stdout.close()
+    daemon = pids(tmp_path, ["daemon"])[0]
+    assert is_alive(daemon)
+    assert active(machine) == 1
+    os.kill(daemon, signal.SIGTERM)
+    assert_all_dead_before_the_permission_is_back(machine, [daemon])
+
+
+def test_the_reader_of_a_pipe_sees_the_end_when_the_command_ends(machine, tmp_path):
+    """M2: what stays to wait for a daemon holds none of the streams."""
+    daemon = "setsid sh -c 'echo $$ > daemon; exec sleep 1000' >/dev/null 2>&1 &"
+    script = f"{daemon} echo text; while [ ! -s daemon ]; do sleep 0.01; done"
+    done = machine.run("do", "--", "sh", "-c", script, cwd=tmp_path)
+    assert (done.code, done.out, done.err) == (0, "text\n", "")
+    os.kill(pids(tmp_path, ["daemon"])[0], signal.SIGKILL)
+
+
+def test_a_client_that_is_killed_while_it_waits_has_withdrawn_its_request(machine, tmp_path):
+    """M3: what it asked for goes to the next."""
+    first = family(machine, tmp_path, "--cpu", "2")
+    second = machine.start("do", "--cpu", "2", "--", "touch", "ran", cwd=tmp_path, stderr=subprocess.PIPE)
+    assert b"waits: cpu" in second.stderr.readline()
+    second.kill()
+    second.stderr.close()
+    second.wait()
+    first.kill()
+    ended(first)
+    assert machine.run("do", "--cpu", "2", "--", "true").code == 0
+    assert not (tmp_path / "ran").exists()
+
+
+def test_clients_that_are_killed_at_any_moment_leave_nothing_behind(machine, tmp_path):
+    """M3: in every phase: starting, asking, waiting, forking, running, ending."""
+    chance = random.Random(18)
+    for number in range(25):
+        mark = f"{1000 + number}.5"
+        client = machine.start("do", "--", "sh", "-c", f"sleep {mark} & exec sleep {mark}", stderr=subprocess.DEVNULL)
+        time.sleep(chance.uniform(0, 0.3))
+        client.kill()
+        client.wait()
+        until(lambda mark=mark: not running_with(mark), f"the end of sleep {mark}")
+    until(lambda: active(machine) == 0, "all permissions coming back")
+
+
+def running_with(word):
+    """Return the processes that have a word among their arguments."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                if word.encode() in (entry / "cmdline").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def test_signals_to_the_client_reach_the_command_once(machine, tmp_path):
+    """M2: kill PID means the command; it decides what happens."""
+    script = (
+        "trap 'echo one >> got' USR1; trap 'echo term >> got; exit 9' TERM; echo ready; while :; do sleep 0.01; done"
+    )
+    client = machine.start("do", "--", "sh", "-c", script, cwd=tmp_path, stdout=subprocess.PIPE)
+    client.stdout.readline()
+    client.send_signal(signal.SIGUSR1)
+    until((tmp_path / "got").exists, "the first signal")
+    client.send_signal(signal.SIGTERM)
+    assert ended(client) == 9
+    assert (tmp_path / "got").read_text() == "one\nterm\n"
+
+
+def test_death_by_a_signal_is_told_as_shells_do(machine):
+    """M2: 128 and the number; SIGINT kills the client too, as shells expect."""
+    assert machine.run("do", "--", "sh", "-c", "kill -TERM $$").code == 128 + signal.SIGTERM
+    assert machine.run("do", "--", "sh", "-c", "kill -INT $$").code == -signal.SIGINT
+
+
+def test_a_command_that_cannot_be_run_is_told_before_anything_waits(machine, tmp_path):
+    """M2: as shells do: 127 not found, 126 not executable; one line."""
+    missing = machine.run("do", "--", "no-such-program")
+    assert (missing.code, missing.err) == (127, "whywait: no-such-program: command not found\n")
+    (tmp_path / "text").write_text("no program")
+    forbidden = machine.run("do", "--", tmp_path / "text")
+    assert forbidden.code == 126
+    assert forbidden.err == f"whywait: {tmp_path}/text: Permission denied\n"
+
+
+def test_without_a_terminal_one_line_tells_of_the_wait_and_one_of_its_end(machine, tmp_path):
+    """M2: on stderr; with --quiet none."""
+    first = family(machine, tmp_path, "--cpu", "2")
+    clients = [
+        machine.start("do", "--cpu", "2", *quiet, "--", "echo", "ran", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for quiet in ([], ["--quiet"])
+    ]
+    line = clients[0].stderr.readline()
+    assert line.startswith(b"whywait: waits: cpu: needs 2, 0 of 2 free, held by sh"), line
+    first.kill()
+    ended(first)
+    outs = [client.communicate(timeout=30) for client in clients]
+    assert outs[0][0] == outs[1][0] == b"ran\n"
+    assert outs[0][1].startswith(b"whywait: runs after ")
+    assert outs[0][1].count(b"\n") == 1
+    assert outs[1][1] == b""
+
+
+def test_the_end_of_the_service_is_the_end_of_the_command(tmp_path):
+    """M3: do ends with the service; two seconds after a SIGKILL nothing of it runs."""
+    with machine_in(tmp_path) as machine:
+        client = family(machine, tmp_path)
+        os.kill(service_pid(machine), signal.SIGKILL)
+        began = time.monotonic()
+        assert ended(client) == 128 + signal.SIGTERM
+        until(lambda: not [pid for pid in pids(tmp_path) if is_alive(pid)], "the end of the family")
+        assert time.monotonic() - began < 20
+
+
+def service_pid(machine):
+    return json.loads(machine.run("status", "--json").out)["pid"]

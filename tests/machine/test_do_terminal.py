@@ -1,0 +1,212 @@
+"""``whywait do`` in an interactive bash on a pseudo-terminal: job control, the waiting line, the end."""
+
+import signal
+import sys
+
+import pytest
+
+from machines import active, machine_in
+from patience import until
+from shells import Shell
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory):
+    with machine_in(tmp_path_factory.mktemp("machine"), "--cpu", "2", "--slots", "2", "--ram", "24GB") as machine:
+        yield machine
+
+
+@pytest.fixture
+def shell(machine):
+    with Shell(machine) as shell:
+        yield shell
+
+
+def test_the_command_has_the_terminal_and_its_status_comes_back(shell):
+    """M2: stdin, stdout, stderr, window size, environment and directory are the terminal's and the shell's."""
+    assert shell.run("cd /; NAME=me whywait do -- sh -c 'echo $NAME in $PWD; test -t 0 -a -t 1 -a -t 2; exit $?'") == (
+        "cd /; NAME=me whywait do -- sh -c 'echo $NAME in $PWD; test -t 0 -a -t 1 -a -t 2; exit $?'\nme in /\n",
+        0,
+    )
+    shell.type("""whywait do -- sh -c 'trap "stty size; exit" WINCH; echo here; while :; do sleep 0.01; done'""")
+    shell.until("here\r\n")
+    shell.resize(91, 33)
+    shell.until("33 91\r\n")
+    shell.finish()
+    assert shell.run("whywait do -- sh -c 'exit 7'").status == 7
+    assert shell.run("whywait do -- sh -c 'kill -KILL $$'").status == 128 + signal.SIGKILL
+    shell.type("whywait do -- sh -c 'read line; echo got $line'")
+    shell.type("something")
+    assert shell.finish().out.endswith("got something\n")
+
+
+def test_ctrl_c_ends_the_command_and_the_list_that_it_stands_in(shell):
+    """M2: the shell sees death by SIGINT, so it does not go on with the next command."""
+    shell.type("whywait do -- sh -c 'echo here; exec sleep 100'; echo not reached")
+    shell.until("here\r\n")
+    shell.press_ctrl_c()
+    done = shell.finish()
+    assert done.status == 128 + signal.SIGINT
+    assert "\nnot reached" not in done.out
+
+
+def test_a_command_that_handles_ctrl_c_decides_what_happens(shell):
+    """M2: the client does not die of what the command survives."""
+    shell.type("""whywait do -- sh -c 'trap "echo caught; exit 5" INT; echo here; while :; do sleep 0.01; done'""")
+    shell.until("here\r\n")
+    shell.press_ctrl_c()
+    done = shell.finish()
+    assert done.status == 5
+    assert done.out.endswith("caught\n")
+
+
+def test_ctrl_z_stops_the_job_and_fg_goes_on(shell):
+    """M2: the shell sees its job stopped; fg gives the terminal back, also to read from it."""
+    shell.type("whywait do -- sh -c 'echo here; read line; echo got $line'")
+    shell.until("here\r\n")
+    shell.press_ctrl_z()
+    stopped = shell.finish()
+    assert stopped.status == 128 + signal.SIGTSTP
+    assert "Stopped" in stopped.out
+    shell.type("fg")
+    shell.type("more")
+    done = shell.finish()
+    assert done.out.endswith("got more\n")
+    assert done.status == 0
+
+
+READS = """import pathlib, time
+print("here", flush=True)
+for _ in range(20):
+    time.sleep(0.01)
+pathlib.Path("passed").touch()
+print("got", input())"""
+
+
+def test_bg_goes_on_in_the_background_and_reading_there_stops_it(shell, machine):
+    """M2: as a job without whywait: bg lets it run, reading from the terminal stops it until fg."""
+    home = machine.home.parent
+    shell.type(f"""whywait do -- {sys.executable} -c '{READS}'""")
+    shell.until("here\r\n")
+    shell.press_ctrl_z()
+    shell.finish()
+    shell.run("bg")
+    until((home / "passed").exists, "the command going on")
+    until(lambda: "Stopped" in shell.run("jobs").out, "the stop by the terminal")
+    shell.type("fg")
+    shell.type("words")
+    assert shell.finish().out.endswith("got words\n")
+
+
+def test_a_command_that_stops_itself_stops_the_job(shell):
+    """M2: the client stops and goes on with the command, whichever way that happened."""
+    assert shell.run("whywait do -- sh -c 'kill -STOP $$; echo on'").status == 128 + signal.SIGSTOP
+    assert shell.run("fg").out.endswith("on\n")
+
+
+def test_a_pipeline_shares_the_terminal(shell):
+    """M2: clients in one pipeline are one job; Ctrl-C reaches all of them."""
+    assert shell.run("whywait do -- seq 3 | whywait do -- tac").out.endswith("3\n2\n1\n")
+    shell.type("whywait do -- sh -c 'echo here >&2; exec sleep 100' | whywait do -- cat")
+    shell.until("here\r\n")
+    shell.press_ctrl_c()
+    assert shell.finish().status == 128 + signal.SIGINT
+
+
+FULL_SCREEN = """
+import os, signal, sys, termios, tty
+before = termios.tcgetattr(0)
+def stop(number, frame):
+    termios.tcsetattr(0, termios.TCSADRAIN, before)
+    signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTSTP)
+    signal.signal(signal.SIGTSTP, stop)
+    tty.setcbreak(0)
+    os.write(1, b"again\\n")
+signal.signal(signal.SIGTSTP, stop)
+woken, wake = os.pipe()
+os.set_blocking(wake, False)
+signal.set_wakeup_fd(wake)
+tty.setcbreak(0)
+os.write(1, b"screen\\n")
+import select
+while 0 not in select.select([0, woken], [], [])[0]:
+    os.read(woken, 1)
+print("key", os.read(0, 1), flush=True)
+termios.tcsetattr(0, termios.TCSADRAIN, before)
+"""
+
+
+def test_a_full_screen_program_leaves_and_finds_the_terminal_as_it_was(shell, machine):
+    """M2: a program that changes the terminal's modes restores them before the shell has the terminal back."""
+    (machine.home.parent / "screen.py").write_text(FULL_SCREEN)
+    shell.type(f"whywait do -- {sys.executable} screen.py")
+    shell.until("screen\r\n")
+    shell.press_ctrl_z()
+    assert "Stopped" in shell.finish().out
+    assert "-icanon" not in shell.run("stty -a").out
+    shell.type("fg")
+    shell.until("again\r\n")
+    shell.press("q")
+    assert shell.finish() == ("key b'q'\n", 0)
+
+
+def test_the_waiting_line_is_rewritten_with_the_reason_and_cleared(machine):
+    """M2, V1: one line says what is missing and what holds it; nothing of it is left when the command runs."""
+    with Shell(machine) as first, Shell(machine) as second:
+        first.type("whywait do --ram 20GB --name pytest -- sh -c 'echo here; read line'")
+        first.until("here\r\n")
+        second.type("whywait do --ram 10GB -- echo ran")
+        drawn = second.until("held by pytest")
+        assert "\x1b[Kwaits: ram: needs 10.0 GB, 4.0 GB of 24.0 GB free, held by pytest" in drawn
+        assert "\n" not in drawn.partition("waits:")[2]
+        first.type("")
+        first.finish()
+        done = second.finish()
+        assert second.seen.rpartition("waits:")[2].partition("\r\x1b[K")[2].startswith("ran\r\n")
+        assert done.status == 0
+
+
+def test_ctrl_c_while_it_waits_withdraws_the_request(machine):
+    """M2: nothing is left of the request, and the terminal is clean."""
+    with Shell(machine) as first, Shell(machine) as second:
+        first.type("whywait do --cpu 2 -- sh -c 'echo here; read line'")
+        first.until("here\r\n")
+        second.type("whywait do --cpu 1 -- touch ran")
+        second.until("waits:")
+        second.press_ctrl_c()
+        assert second.finish().status == 128 + signal.SIGINT
+        assert second.seen.rpartition("waits:")[2].partition("\r\x1b[K")[2].startswith("\r\n")
+        first.type("")
+        first.finish()
+        until(lambda: active(machine) == 0, "the permission coming back")
+        assert not (machine.home.parent / "ran").exists()
+
+
+def test_a_request_that_was_stopped_waits_on_after_fg(machine):
+    """M2: Ctrl-Z while it waits gives the terminal back, and fg shows the reason again."""
+    with Shell(machine) as first, Shell(machine) as second:
+        first.type("whywait do --cpu 2 -- sh -c 'echo here; read line'")
+        first.until("here\r\n")
+        second.type("whywait do --cpu 1 -- echo ran")
+        second.until("waits:")
+        second.press_ctrl_z()
+        assert second.finish().status == 128 + signal.SIGTSTP
+        second.type("fg")
+        second.until("waits: cpu")
+        first.type("")
+        assert second.finish().out.endswith("ran\n")
+        first.finish()
+
+
+def test_a_request_in_the_background_leaves_the_line_of_the_user_alone(machine):
+    """M2: a job in the background says once that it waits and once that it runs."""
+    with Shell(machine) as first, Shell(machine) as second:
+        first.type("whywait do --cpu 2 -- sh -c 'echo here; read line'")
+        first.until("here\r\n")
+        second.type("whywait do --cpu 1 -- echo ran &")
+        second.until("whywait: waits: cpu")
+        first.type("")
+        second.until("whywait: runs after")
+        second.until("ran\r\n")
+        assert "\x1b[K" not in second.seen.partition("whywait: waits")[2]

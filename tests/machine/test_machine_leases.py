@@ -1,0 +1,351 @@
+"""M2, M3, M5: leases, from the request to the end, over the real socket."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from machines import in_home, machine_in
+from patience import until
+from whywait import machine as this_machine
+from whywait.errors import MachineError, TaskDropped
+from whywait.machine.client import Gone, LeaseRequest, Machine
+from whywait.machine.home import Home
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory):
+    with machine_in(tmp_path_factory.mktemp("machine"), "--cpu", "4", "--slots", "4") as machine:
+        yield machine
+
+
+@pytest.fixture
+def client(machine):
+    """Return a way to the service; the client in this process finds it too."""
+    with in_home(machine):
+        client = Machine(Home(str(machine.home)))
+        client.requests = []
+        yield client
+        for request in client.requests:
+            request.close()
+        until(lambda: free(client) == 4, "the end of all leases")
+
+
+def free(client):
+    gates = client.ask("GET", "/machine/status")["budget"]
+    return next(gate["free"] for gate in gates if gate["name"] == "cpu")
+
+
+def ask(client, cpu=4, command=True, **asked):
+    request = LeaseRequest(client, "test", command=command, cpu=cpu, **asked)
+    client.requests.append(request)
+    return request
+
+
+def granted(request):
+    while "granted" not in (message := request.receive(30)):
+        assert "ended" not in message, message
+    return message["granted"]
+
+
+def test_a_lease_waits_for_its_turn_and_hears_why(client):
+    """M2: the reason comes when it begins to wait, and when it changes."""
+    first = ask(client)
+    granted(first)
+    second = ask(client, cpu=1)
+    message = second.receive(30)
+    assert message["waiting"].startswith(f"cpu: needs 1, 0 of 4 free, held by {first.id} (4,")
+    assert message["why"]["reasons"][0]["holders"][0]["id"] == first.id
+    third = ask(client, cpu=4)
+    first.ended()
+    granted(second)
+    assert f"held by {second.id}" in [third.receive(30)["waiting"] for _ in range(2)][-1]
+    second.ended()
+    granted(third)
+    third.ended()
+    assert third.receive(30) == {"ended": {"outcome": "success", "cause": None}}
+
+
+def test_the_status_of_the_command_is_the_outcome(client):
+    """M2: told in the events like that of any task."""
+    request = ask(client)
+    granted(request)
+    request.ended(3)
+    assert request.receive(30) == {"ended": {"outcome": "error", "cause": "exit_code"}}
+
+
+def test_a_client_that_hangs_up_while_it_waits_has_withdrawn_its_request(client):
+    """M3: the next in line is not kept waiting."""
+    first = ask(client)
+    granted(first)
+    second = ask(client)
+    third = ask(client, cpu=1)
+    second.close()
+    first.ended()
+    granted(third)
+    third.ended()
+
+
+def test_a_client_that_is_gone_gives_its_permission_back(client):
+    """M3: at once, if nothing runs under it."""
+    first = ask(client)
+    granted(first)
+    second = ask(client)
+    first.close()
+    granted(second)
+    second.ended()
+
+
+def test_what_a_client_has_left_behind_is_killed_before_the_permission_is_given_on(client, tmp_path):
+    """M3: never while anything of it lives, also if it has left its session."""
+    first = ask(client)
+    environment = {**os.environ, **granted(first)["environment"]}
+    mark = tmp_path / "alive"
+    script = f"trap '' TERM HUP; while :; do date +%s%N > {mark}; sleep 0.01; done"
+    left = subprocess.Popen(["setsid", "sh", "-c", script], env=environment)
+    until(mark.exists)
+    second = ask(client)
+    first.close()
+    granted(second)
+    written = mark.read_bytes()
+    assert left.wait(10) == -signal.SIGKILL
+    time.sleep(0.05)
+    assert mark.read_bytes() == written
+    second.ended()
+
+
+def test_a_permission_lasts_as_long_as_a_descendant_that_the_command_left_behind(client):
+    """M3: the client may be gone long since."""
+    first = ask(client)
+    environment = {**os.environ, **granted(first)["environment"]}
+    left = subprocess.Popen(["sleep", "60"], env=environment)
+    until(Path(f"/proc/{left.pid}/environ").read_bytes)  # the system shows it a moment after Popen has returned
+    first.ended(0)
+    first.close()
+    second = ask(client)
+    assert "waiting" in second.receive(30)
+    with pytest.raises(TimeoutError):
+        second.receive(0.5)
+    left.kill()
+    left.wait()
+    granted(second)
+    second.ended()
+
+
+@pytest.mark.parametrize("phase", ["asking", "waiting", "running"])
+def test_a_client_that_is_killed_in_any_phase_leaves_nothing(client, machine, phase, tmp_path):
+    """M3: SIGKILL."""
+    holder = ask(client)
+    granted(holder)
+    program = f"""if True:
+        import os, sys, time
+        from whywait.machine.client import LeaseRequest, Machine
+        print("asking", flush=True)
+        if {phase!r} == "asking":
+            time.sleep(60)
+        request = LeaseRequest(Machine(), "doomed", command=True, cpu=4)
+        request.receive()
+        print("waiting", flush=True)
+        while "granted" not in request.receive():
+            pass
+        print("running", flush=True)
+        time.sleep(60)
+    """
+    process = subprocess.Popen([sys.executable, "-c", program], env=machine.environment, stdout=subprocess.PIPE)
+    for line in process.stdout:
+        if line.decode().strip() == phase:
+            break
+        if line == b"waiting\n":
+            holder.ended()
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    if phase != "running":
+        holder.ended()
+    after = ask(client)
+    granted(after)
+    after.ended()
+
+
+def test_a_lease_can_be_cancelled_paused_and_resumed_like_any_task(client, machine):
+    """M7: by the same verbs; the client is told."""
+    request = ask(client)
+    granted(request)
+    pausing = threading.Thread(target=machine.run, args=("pause", request.id))
+    pausing.start()
+    assert request.receive(30) == {"wish": "pause"}
+    request.parked()
+    pausing.join()
+    assert "has been parked" in machine.run("why", request.id).out
+    assert machine.run("resume", request.id).code == 0
+    assert request.receive(30) == {"wish": "resume"}
+    assert machine.run("cancel", request.id).code == 0
+    assert request.receive(30) == {"wish": "abort"}
+    request.ended(143)
+    assert request.receive(30) == {"ended": {"outcome": "aborted", "cause": "cancelled"}}
+
+
+def test_a_client_that_does_not_heed_an_abort_loses_its_permission(client, machine):
+    """M3: after the grace, what runs under it is killed."""
+    request = ask(client, timeout=0.1)
+    environment = {**os.environ, **granted(request)["environment"]}
+    stubborn = subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 60; sleep 60"], env=environment)
+    assert request.receive(30) == {"wish": "abort"}
+    assert request.receive(30) == {"wish": "kill"}
+    assert request.receive(30) == {"ended": {"outcome": "timeout", "cause": "run_timeout"}}
+    assert stubborn.wait(10) == -signal.SIGKILL
+
+
+def test_leases_are_listed_with_the_jobs(client, machine):
+    """M7: what runs and what waits, of every client."""
+    request = ask(client, command=["pytest", "-n", "8"], priority="high")
+    granted(request)
+    job = machine.add("--cpu", "1", "--", "true")
+    rows = {row["id"]: row for row in json.loads(machine.run("ls", "--json").out)}
+    assert rows[request.id]["kind"] == "lease"
+    assert rows[request.id]["command"] == ["pytest", "-n", "8"]
+    assert (rows[request.id]["priority"], rows[request.id]["state"]) == (80, "RUNNING")
+    assert f"held by {request.id}" in rows[job]["why"]
+    text = machine.run("status").out
+    assert f"cpu: 4 of 4 taken by {request.id} 4" in text
+    request.ended()
+    assert machine.run("wait", job).code == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [({"cpu": 5}, "5 cpu and the limit is 4"), ({"colour": "red"}, "no option colour"), ({"after": ["77"]}, "'77'")],
+)
+def test_what_can_never_be_granted_is_refused(client, asked, says):
+    """M2: with the reason."""
+    with pytest.raises(MachineError, match=says):
+        LeaseRequest(client, "test", command=True, **asked)
+
+
+def test_a_request_that_waits_too_long_is_dropped(client):
+    """M2: max_wait."""
+    first = ask(client)
+    granted(first)
+    second = ask(client, max_wait=0.1)
+    messages = [second.receive(30), second.receive(30)]
+    assert messages[-1] == {"ended": {"outcome": "rejected", "cause": "max_wait"}}
+    first.ended()
+
+
+# In Python
+
+
+def test_a_block_runs_under_a_lease(client):
+    """M2: and gives it back however it ends."""
+    with this_machine.lease(cpu=4, name="block") as lease:
+        assert lease.id.startswith("block-")
+        assert free(client) == 0
+    until(lambda: free(client) == 4)
+    with pytest.raises(ZeroDivisionError), this_machine.lease(cpu=4):
+        raise ZeroDivisionError
+
+
+def test_a_block_gives_up_after_its_timeout_and_says_why(client):
+    """M2: nothing stays behind."""
+    first = ask(client)
+    granted(first)
+    with pytest.raises(TimeoutError, match=r"not granted in 0.1 s: cpu: needs 1, 0 of 4 free, held by test"):
+        enter(this_machine.lease(cpu=1, timeout=0.1))
+
+
+def test_a_block_that_waits_tells_why(client, caplog):
+    """M2: to a callback, or to the log; and to other threads."""
+    heard = []
+    waiting = this_machine.lease(cpu=1, on_wait=heard.append)
+    first = ask(client)
+    granted(first)
+    thread = threading.Thread(target=lambda: enter(waiting).__exit__(None, None, None))
+    thread.start()
+    until(lambda: heard)
+    assert f"held by {first.id}" in heard[0]
+    assert "it starts when 1 more cpu is free" in waiting.why()
+    with caplog.at_level(logging.INFO, "whywait"), pytest.raises(TimeoutError):
+        enter(this_machine.lease(cpu=1, timeout=0.1, name="logged"))
+    first.ended()
+    thread.join()
+    assert "lease logged-" in caplog.text
+    assert "waits: cpu: needs 1" in caplog.text
+
+
+def test_a_request_that_is_cancelled_while_it_waits_raises(client, machine):
+    """M2: in the block that waits."""
+    granted(ask(client))
+    waiting = this_machine.lease(cpu=1, on_wait=lambda _: machine.run("cancel", waiting.id))
+    with pytest.raises(TaskDropped, match="ended as aborted"):
+        enter(waiting)
+
+
+def test_an_async_block_leaves_its_loop_free(client):
+    """M2: `async with`; others run while it waits."""
+    first = ask(client)
+    granted(first)
+
+    async def main():
+        ticks = 0
+
+        async def tick():
+            nonlocal ticks
+            while True:
+                ticks += 1
+                await asyncio.sleep(0.001)
+
+        ticking = asyncio.create_task(tick())
+        with pytest.raises(TimeoutError, match=f"held by {first.id}"):
+            async with this_machine.lease(cpu=1, timeout=0.2):
+                pass
+        assert ticks > 20
+        ticking.cancel()
+
+    asyncio.run(main())
+
+
+def test_an_async_block_that_is_cancelled_withdraws_its_request(client):
+    """M2: nothing waits any more."""
+    granted(ask(client))
+
+    async def main():
+        waiting = asyncio.create_task(this_machine.lease(cpu=1, name="withdrawn").__aenter__())
+        await asyncio.sleep(0.1)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(main())
+    until(lambda: client.ask("GET", "/machine/status")["waiting_total"] == 0)
+
+
+def enter(lease):
+    return lease.__enter__()
+
+
+def test_a_lease_whose_service_is_gone_is_lost(tmp_path, caplog):
+    """M5: the block runs to its end, and can ask."""
+    with machine_in(tmp_path, "--cpu", "4") as machine, in_home(machine), this_machine.lease(cpu=4) as lease:
+        assert not lease.lost
+        machine.down()
+        until(lambda: lease.lost)
+    assert "the block has run to its end" in caplog.text
+
+
+def test_a_client_hears_that_its_service_is_gone(tmp_path):
+    """M5: by the end of the connection."""
+    with machine_in(tmp_path) as machine:
+        request = LeaseRequest(Machine(Home(str(machine.home))), "test", command=True)
+        granted(request)
+        machine.down()
+        with pytest.raises(Gone):
+            list(iter(lambda: request.receive(30), None))
+        request.close()

@@ -1,0 +1,460 @@
+"""M1, M2, M5, M7: the program as users run it: the life of a service, wrong use, and who can reach what."""
+
+import json
+import os
+import re
+import signal
+import socket
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from machines import Machine, in_home, machine_in
+from patience import until
+from whywait.machine import client as clients
+from whywait.machine.client import Machine as Client
+from whywait.machine.home import Home
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """Return a machine without a service; what a test starts is ended."""
+    machine = Machine(tmp_path / "home")
+    yield machine
+    machine.down()
+
+
+def pid_of(machine):
+    return json.loads(machine.run("status", "--json").out)["pid"]
+
+
+def jobs_of(machine):
+    return json.loads(machine.run("ls", "--json").out)
+
+
+# The life of a service
+
+
+def test_the_first_add_starts_a_service_and_says_so(machine):
+    """M1: in one line, on stderr; --no-start refuses instead."""
+    refused = machine.run("add", "--no-start", "--", "true")
+    assert refused.code == 2
+    assert "no service runs in" in refused.err
+    added = machine.run("add", "--", "true")
+    assert (added.code, added.out) == (0, "1\n")
+    assert re.fullmatch(
+        r"whywait: started the service of this machine \(process \d+\); whywait down ends it\n", added.err
+    )
+    assert machine.run("add", "--", "true").err == ""
+    assert machine.run("wait", "1", "2").code == 0
+
+
+def test_many_first_clients_start_one_service(machine):
+    """M1: all are served by it."""
+    adding = [machine.start("add", "--", "true", stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(8)]
+    told = [process.communicate() for process in adding]
+    assert sorted(int(out) for out, _ in told) == list(range(1, 9))
+    assert sum(b"started the service" in err for _, err in told) == 1
+
+
+def test_a_second_service_for_the_same_home_is_refused(machine):
+    """M1: the first is untouched."""
+    machine.up()
+    before = pid_of(machine)
+    for options in ((), ("--detach",)):
+        refused = machine.run("up", *options)
+        assert refused.code == 2
+        assert "a service runs in" in refused.err
+    assert pid_of(machine) == before
+
+
+def test_a_service_has_the_machine_unless_told_otherwise(machine):
+    """M1: its cores, nine tenths of its memory."""
+    machine.up()
+    status = json.loads(machine.run("status", "--json").out)
+    limits = {gate["name"]: gate["limit"] for gate in (status["slots"], *status["budget"])}
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert limits == {"slot": os.cpu_count(), "cpu": os.cpu_count(), "ram": memory * 9 // 10}
+    machine.down()
+    machine.up("--slots", "none", "--cpu", "3", "--ram", "1GB", "--resource", "licence=2")
+    status = json.loads(machine.run("status", "--json").out)
+    limits = {gate["name"]: gate["limit"] for gate in (status["slots"], *status["budget"])}
+    assert limits == {"slot": None, "cpu": 3, "ram": 10**9, "licence": 2}
+
+
+def test_what_a_service_says_before_it_listens_is_not_lost(machine):
+    """M1: `up --detach` fails as `up` does."""
+    machine.home.mkdir(mode=0o700)
+    (machine.home / "jobs.db").write_bytes(b"something else entirely, and long enough to be looked at" * 10)
+    refused = machine.run("up", "--detach")
+    assert refused.code == 2
+    assert re.fullmatch(r"whywait: .*jobs\.db is no store of jobs, or is broken.*\n", refused.err)
+
+
+def test_down_waits_for_what_runs_and_keeps_what_waits(machine, tmp_path):
+    """M5: with --now it does not wait."""
+    machine.up("--slots", "1")
+    machine.add("--", "sh", "-c", f"sleep 0.5; echo done > {tmp_path}/n")
+    machine.add("--", "sleep", "60")
+    done = machine.run("down")
+    assert (done.code, (tmp_path / "n").read_text()) == (0, "done\n")
+    assert "the service ends with the last of 1 that runs; to end them: --now" in done.err
+    machine.up("--slots", "1")
+    first, second = jobs_of(machine)
+    assert (first["outcome"], second["outcome"]) == ("success", None)
+    until(lambda: jobs_of(machine)[1]["state"] == "RUNNING")
+    assert machine.down().code == 0
+    assert machine.run("down").code == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_service_and_what_it_runs(machine, number, tmp_path):
+    """M5: nothing of it lives on."""
+    machine.up()
+    machine.add("--", "sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 60")
+    until((tmp_path / "pid").exists)
+    os.kill(pid_of(machine), number)
+    until(lambda: not Client(Home(str(machine.home))).home.is_taken())
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
+
+
+def test_the_output_of_a_job_can_be_followed_and_is_there_without_a_service(machine, tmp_path):
+    """M2: `log -f` ends with the job."""
+    machine.up()
+    job = machine.add("--", "sh", "-c", f"echo one; while ! test -e {tmp_path}/go; do sleep 0.05; done; echo two")
+    following = machine.start("log", job, "-f", stdout=subprocess.PIPE)
+    assert following.stdout.readline().startswith(b"whywait: ")
+    assert following.stdout.readline() == b"one\n"
+    (tmp_path / "go").touch()
+    rest, _ = following.communicate(timeout=60)
+    assert rest.splitlines()[0] == b"two"
+    assert b"exit 0 after" in rest
+    machine.down()
+    assert "two" in machine.run("log", job).out
+    for missing in ("named", "77"):
+        assert machine.run("log", missing).code == 2
+
+
+def test_a_time_may_be_a_number_of_seconds(machine):
+    """M2: as everywhere else."""
+    machine.up()
+    assert machine.run("do", "--max-wait", "60", "--timeout", "60.5", "--", "true").code == 0
+
+
+def test_a_unit_for_systemd_runs_the_same_service(machine):
+    """M1: with the options that were given."""
+    unit = machine.run("up", "--systemd", "--ram", "24GB").out
+    assert f"ExecStart={sys.executable} -m whywait up --ram 24GB\n" in unit
+    assert f"Environment=WHYWAIT_HOME={machine.home}\n" in unit
+    assert "Delegate=yes" in unit
+
+
+def test_another_version_is_told(machine, monkeypatch, capsys):
+    """M1: which one runs, and how to bring it up to date."""
+    machine.up()
+    monkeypatch.setattr(clients, "__version__", "99.0")
+    with in_home(machine):
+        Client().ask("GET", "/machine/status")
+    assert "this is 99.0; to bring it up to date: whywait down && whywait up --detach" in capsys.readouterr().err
+
+
+def test_an_idle_service_uses_no_cpu(machine):
+    """M1: after it has worked, too."""
+    machine.up()
+    machine.run("wait", machine.add("--", "true"))
+    machine.run("status")
+    time.sleep(1.0)
+    stat = Path(f"/proc/{pid_of(machine)}/stat")
+    time.sleep(1.0)
+
+    def used():
+        return sum(map(int, stat.read_text().rpartition(")")[2].split()[11:13]))
+
+    before = used()
+    time.sleep(3.0)
+    assert used() - before <= 1  # hundredths of a second
+
+
+# Killed
+
+
+def test_a_storm_of_kills_loses_nothing(machine, tmp_path):
+    """M5: each accepted job is there once, in order, and ran at most once; nothing of a former life runs on."""
+    ran, accepted = tmp_path / "ran", []
+    for round_number in range(6):
+        machine.up("--slots", "2")
+        pid = pid_of(machine)
+        script = f'echo "$1" >> {ran}; sleep 0.$(($1 % 3)); setsid sleep 60 & sleep 60'
+        command = ["add", "--no-start", "--", "sh", "-c", script, "sh"]
+        adding = [
+            machine.start(*command, round_number * 10 + index, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            for index in range(4)
+        ]
+        time.sleep(0.05 * round_number)
+        os.kill(pid, signal.SIGKILL)
+        accepted += [int(out) for process in adding if (out := process.communicate()[0]).strip()]
+        until(lambda: not alive_under(machine.home), "the end of what the service ran")
+    machine.up("--slots", "2")
+    jobs = jobs_of(machine)
+    numbers = [job["number"] for job in jobs]
+    assert numbers == sorted(set(numbers))
+    assert set(accepted) <= set(numbers)
+    runs = ran.read_text().split() if ran.exists() else []
+    assert len(runs) == len(set(runs))
+    lost = [job for job in jobs if job["outcome"] is not None]
+    assert all((job["outcome"], job["cause"]) == ("error", "worker_lost") for job in lost)
+
+
+def alive_under(home):
+    """Return the processes of jobs: they have the way to the home in their environment."""
+    mark = f"WHYWAIT_HOME={home}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if (
+                    mark in (entry / "environ").read_bytes().split(b"\0")
+                    and b"whywait" not in (entry / "cmdline").read_bytes()
+                ):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def test_a_stale_socket_is_no_obstacle(machine):
+    """M1: a service that was killed leaves one behind."""
+    machine.up()
+    os.kill(pid_of(machine), signal.SIGKILL)
+    until(lambda: not Home(str(machine.home)).is_taken())
+    assert (machine.home / "machine.sock").exists()
+    told = machine.run("ls")
+    assert told.code == 2
+    assert "no service runs in" in told.err
+    assert machine.add("--", "true") == "1"
+
+
+def test_a_running_job_with_attempts_left_has_its_next_one_after_a_kill(machine, tmp_path):
+    """M5: in the next service; the attempt that was lost counts."""
+    machine.up()
+    job = machine.add(
+        "--retry", "1", "--", "sh", "-c", f"echo x >> {tmp_path}/n; test $(wc -l < {tmp_path}/n) = 2 || sleep 60"
+    )
+    until((tmp_path / "n").exists)
+    os.kill(pid_of(machine), signal.SIGKILL)
+    machine.up()
+    assert machine.run("wait", job).code == 0
+    (told,) = jobs_of(machine)
+    assert (told["outcome"], told["attempt"]) == ("success", 2)
+    assert "(attempt 2)" in machine.run("log", job).out
+
+
+# Wrong use
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["add"], "there is no command"),
+        (["add", "--"], "there is no command"),
+        (["do"], "as in: whywait do -- make test"),
+        (["do", "--max-wait", "-1", "--", "true"], "not a duration"),
+        (["ls", "77"], "77; see whywait ls --help"),
+        (["add", "--cpu", "many", "--", "true"], "--cpu"),
+        (["add", "--cpu", "9999", "--", "true"], "9999 cpu and the limit is"),
+        (["add", "--resource", "licence", "--", "true"], "NAME=AMOUNT"),
+        (["add", "--resource", "licence=1", "--", "true"], "'licence'"),
+        (["add", "--after", "77", "--", "true"], "no job has the id '77'"),
+        (["add", "--colour", "red", "--", "true"], "--colour"),
+        (["log", "77"], "no job has the id '77'; see: whywait ls"),
+        (["wait", "77"], "no job has the id '77'"),
+        (["why", "77"], "no job has the id '77'"),
+        (["cancel", "77"], "no job has the id '77'"),
+        (["retry"], "needs ids of jobs"),
+        (["forget", "--ended", "1"], "needs ids of jobs"),
+        (["up", "--cpu", "0"], "--cpu '0'"),
+        (["up", "--slots", "few"], "--slots 'few'"),
+        (["up", "--ram", "much"], "much"),
+        (["up", "--keep", "-1"], "--keep"),
+        (["up", "--keep-for", "ever"], "ever"),
+    ],
+)
+def test_wrong_use_is_told_in_a_line(wrong_machine, args, says):
+    """M1, M2: exit code 2, with the value and what to do; nothing is lost."""
+    done = wrong_machine.run(*args)
+    assert done.code == 2
+    assert says in done.err
+    assert (done.err.count("\n"), done.err.partition(" ")[0]) == (1, "whywait:")
+    assert jobs_of(wrong_machine) == []
+
+
+@pytest.fixture(scope="module")
+def wrong_machine(tmp_path_factory):
+    with machine_in(tmp_path_factory.mktemp("wrong")) as machine:
+        yield machine
+
+
+@pytest.mark.parametrize("verb", ["ls", "status", "down"])
+def test_without_a_service_it_says_how_to_start_one(machine, verb):
+    """M1: for the verbs that do not start one."""
+    done = machine.run(verb)
+    assert done.code == 2
+    assert f"no service runs in {machine.home}; start it with: whywait up --detach" in done.err
+
+
+def test_a_newer_store_is_left_alone(machine):
+    """M5: the error names the file."""
+    machine.up()
+    machine.run("wait", machine.add("--", "true"))
+    machine.down()
+    with sqlite3.connect(machine.home / "jobs.db") as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    refused = machine.run("up", "--detach")
+    assert refused.code == 2
+    assert "was written by a newer whywait (format 99" in refused.err
+
+
+def test_a_home_with_a_long_name_has_its_socket_too(tmp_path):
+    """M1: longer than the address of a socket may be."""
+    with machine_in(tmp_path / ("x" * 120) / ("y" * 120)) as machine:
+        assert machine.run("wait", machine.add("--", "true")).code == 0
+
+
+# Who can reach what
+
+
+def test_only_its_user_can_reach_anything_of_it(machine):
+    """M1, M7: the folder, the socket, the store, the logs."""
+    before = os.umask(0)
+    try:
+        machine.up()
+    finally:
+        os.umask(before)
+    machine.run("wait", machine.add("--", "true"))
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in [machine.home, *machine.home.rglob("*")]}
+    assert {path.name: mode for path, mode in modes.items() if mode & 0o077} == {}
+    assert stat.S_ISSOCK((machine.home / "machine.sock").stat().st_mode)
+
+
+def test_a_home_that_others_can_enter_is_refused(machine):
+    """M1: with the command that closes it."""
+    machine.home.mkdir(mode=0o755)
+    machine.home.chmod(0o755)
+    for verb in (["up"], ["add", "--", "true"], ["ls"]):
+        done = machine.run(*verb)
+        assert done.code == 2
+        assert f"can be entered by other users; close it with: chmod 700 {machine.home}" in done.err
+    machine.home.chmod(0o700)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")
+def test_another_users_home_is_refused(machine):
+    """M1: with whose it is."""
+    machine.home.mkdir(mode=0o700)
+    os.chown(machine.home, 12345, -1)
+    done = machine.run("add", "--", "true")
+    assert done.code == 2
+    assert "is another user's: it belongs to user 12345, and you are user 0" in done.err
+    os.chown(machine.home, 0, -1)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_process_of_another_user_is_not_answered(machine):
+    """M1: even if it gets at the socket."""
+    machine.up()
+    machine.home.chmod(0o711)
+    (machine.home / "machine.sock").chmod(0o777)
+    program = f"""if True:
+        import os, socket
+        home = os.open({str(machine.home)!r}, os.O_PATH)
+        os.setuid(12345)
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(f"/proc/self/fd/{{home}}/machine.sock")
+        s.sendall(b"GET /machine/status HTTP/1.0\\r\\nHost: x\\r\\n\\r\\n")
+        while data := s.recv(1000):
+            print(data.decode(), end="")
+    """
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout.decode()
+    machine.home.chmod(0o700)
+    assert "403" in told
+    assert "for the user who opened it only" in told
+
+
+def test_the_environment_of_a_job_is_shown_to_nobody(machine):
+    """M7: not by any route, event, log or message."""
+    machine.up("--slots", "1")
+    secret = "do-not-tell-4711"
+    for _ in range(2):
+        assert machine.run("add", "--", "sleep", "60", env={"TOKEN": secret}).code == 0
+    with in_home(machine):
+        client = Client()
+        for path in (
+            "/machine/jobs",
+            "/machine/jobs/1",
+            "/machine/status",
+            "/api/tasks",
+            "/api/tasks/default%2F2",
+            "/api/events",
+            "/api/snapshot",
+            "/metrics",
+            "/api/report",
+        ):
+            with client.open("GET", path) as answer:
+                assert secret not in answer.text()
+    for path in machine.home.rglob("*"):
+        if path.is_file() and not path.name.startswith("jobs.db"):
+            assert secret.encode() not in path.read_bytes()
+
+
+def test_the_page_is_served_on_a_port_with_a_token_and_cannot_add_jobs(machine):
+    """M7: what a browser can reach shows and steers the run; commands come only over the socket."""
+    machine.up()
+    machine.run("wait", machine.add("--", "true"))
+    url = machine.run("status", "--open", env={"BROWSER": "true"}).out.strip()
+    base, _, token = url.partition("#token=")
+    headers = {"Authorization": f"Bearer {token}"}
+    tasks = json.load(urlopen(Request(f"{base}api/tasks", headers=headers)))["tasks"]
+    assert [(task["id"], task["outcome"]) for task in tasks] == [("1", "success")]
+    with pytest.raises(HTTPError, match="401"):
+        urlopen(f"{base}api/tasks")
+    with pytest.raises(HTTPError, match="404"):
+        urlopen(Request(f"{base}machine/jobs", data=b"{}", headers=headers))
+    assert machine.run("status", "--open", env={"BROWSER": "true"}).out.strip() == url
+
+
+def test_events_and_metrics_cover_jobs_and_leases_alike(machine):
+    """M7: one stream, one count, on the socket."""
+    machine.up()
+    machine.run("wait", machine.add("--", "true"))
+    with in_home(machine):
+        from whywait import machine as this_machine
+
+        with this_machine.lease(name="block"):
+            pass
+        client = Client()
+        kinds = [(event["kind"], event.get("name")) for event in client.ask("GET", "/api/events")["events"]]
+        assert ("TASK_STARTED", "1") in kinds
+        assert ("TASK_FINISHED", "block-1") in kinds
+        with client.open("GET", "/metrics") as answer:
+            assert "whywait_" in answer.text()
+
+
+def test_a_client_that_sends_nonsense_is_answered_and_harms_nobody(machine):
+    """M1: over the raw socket."""
+    machine.up()
+    post = "POST /machine/{} HTTP/1.0\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}"
+    bodies = [("jobs", "{{{"), ("jobs", "[]"), ("jobs", "{}"), ("leases", "{}"), ("down", "7")]
+    for data in (b"\0\0\r\n\r\n", b"GET\r\n\r\n", *(post.format(to, len(body), body).encode() for to, body in bodies)):
+        with socket.socket(socket.AF_UNIX) as raw:
+            raw.connect(str(machine.home / "machine.sock"))
+            raw.sendall(data)
+            assert b" 4" in raw.recv(1000)
+    assert machine.run("wait", machine.add("--", "true")).code == 0

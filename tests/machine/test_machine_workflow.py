@@ -1,0 +1,179 @@
+"""M8, M2: a workflow on the machine, and jobs from Python."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from machines import in_home, machine_in
+from patience import until
+from whywait import machine as this_machine
+from whywait.errors import MachineError
+
+FILE = """
+name = "film"
+slots = 1
+[task.fetch]
+run = "sleep 0.2; echo $WORD >> $PWD/order"
+env = {WORD = "fetch"}
+[task.decode]
+call = "pipeline:decode"
+args = ["decode"]
+kwargs = {again = 1}
+after = ["fetch"]
+priority = "high"
+retry = 1
+[task.pack]
+run = ["sh", "-c", "echo pack >> order"]
+after = ["decode"]
+"""
+PIPELINE = """
+async def decode(word, again):
+    with open("order", "a") as file:
+        print(word, file=file)
+"""
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory):
+    with machine_in(tmp_path_factory.mktemp("machine"), "--cpu", "2", "--slots", "2") as machine:
+        yield machine
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "film.toml").write_text(FILE)
+    (tmp_path / "pipeline.py").write_text(PIPELINE)
+    return tmp_path
+
+
+def jobs_of(machine, scope):
+    return [job for job in json.loads(machine.run("ls", "--json").out) if job["scope"] == scope]
+
+
+RETRIES = """
+name = "again"
+[task.killed]
+run = "kill -9 $$"
+ram = "10MB"
+retry = { times = 2, on_exit = [137], grow = { ram = 2.0 } }
+[task.other]
+run = "exit 3"
+retry = { times = 2, on_exit = [137] }
+"""
+
+
+def test_exit_codes_and_signals_decide_about_retries_and_are_told(machine, tmp_path):
+    """U3, M8: retry = {times, on_exit, grow} of a file holds on the machine too; `ls --json` has code and signal."""
+    (tmp_path / "again.toml").write_text(RETRIES)
+    assert machine.run("run", tmp_path / "again.toml", "--machine").code == 1
+    told = {job["id"]: (job["attempt"], job["exit_code"], job["exit_signal"]) for job in jobs_of(machine, "again")}
+    assert told == {"killed": (3, 137, "SIGKILL"), "other": (1, 3, None)}
+
+
+def test_a_workflow_is_submitted_as_one_scope_and_followed(machine, folder):
+    """M8: commands and functions, in the order of their dependencies; the exit code is that of a run."""
+    done = machine.run("run", folder / "film.toml", "--machine")
+    assert done.code == 0, done
+    assert (folder / "order").read_text().split() == ["fetch", "decode", "pack"]
+    assert [line.split(":")[0] for line in done.out.splitlines()] == ["fetch", "decode", "pack"]
+    rows = jobs_of(machine, "film")
+    assert [(row["id"], row["outcome"]) for row in rows] == [(name, "success") for name in ("fetch", "decode", "pack")]
+    assert rows[1]["priority"] == 80
+
+
+def test_a_workflow_that_fails_says_so(machine, tmp_path):
+    """M8: what depended on the failure is told."""
+    (tmp_path / "bad.toml").write_text('[task.a]\nrun = "exit 3"\n[task.b]\nrun = "true"\nafter = ["a"]\n')
+    done = machine.run("run", tmp_path / "bad.toml", "--machine", "--json")
+    assert done.code == 1
+    rows = json.loads(done.out)["jobs"]
+    assert [(row["outcome"], row["cause"]) for row in rows] == [("error", "exit_code"), ("aborted", "dependency")]
+
+
+def test_a_detached_workflow_goes_on_by_itself_and_survives_the_service(tmp_path, folder):
+    """M8, M5: with its scope's own limit."""
+    with machine_in(tmp_path) as machine:
+        (folder / "long.toml").write_text(
+            'name = "long"\nslots = 1\n[task.a]\nrun = "sleep 60"\nretry = 1\n[task.b]\nrun = "sleep 60"\n'
+        )
+        done = machine.run("run", folder / "long.toml", "--machine", "--detach")
+        assert (done.code, done.out) == (0, "long\n")
+        assert machine.run("run", folder / "long.toml", "--machine", "--detach").out == "long-2\n"
+        os.kill(json.loads(machine.run("status", "--json").out)["pid"], signal.SIGKILL)
+        machine.up()
+        until(lambda: any(job["state"] == "RUNNING" for job in jobs_of(machine, "long")))
+        rows = {job["id"]: job for job in jobs_of(machine, "long")}
+        assert rows["b"]["why"].startswith("slots of scope long: the only one is taken, by a")
+        assert rows["a"]["attempt"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[task.a]\nrun = "true"\n[periodic.p]\nrun = "true"\nevery = "1s"\n', "periodic 'p' needs a run of its own"),
+        ('[task.a]\nrun = "true"\nscope = "s"\n[scope.s]\nslots = 1\n', "scope 's' with limits needs a run of its own"),
+        ('[task.a]\nrun = "true"\ncpu = 99\n', "99 cpu and the limit is 2"),
+    ],
+)
+def test_what_the_machine_cannot_keep_is_refused_as_a_whole(machine, tmp_path, text, says):
+    """M8: before anything of it is accepted."""
+    before = machine.run("ls", "--json").out.count('"id"')
+    (tmp_path / "flow.toml").write_text(text)
+    done = machine.run("run", tmp_path / "flow.toml", "--machine")
+    assert done.code == 2
+    assert says in done.err
+    assert machine.run("ls", "--json").out.count('"id"') == before
+    alone = machine.run("run", tmp_path / "flow.toml", "--detach")
+    assert (alone.code, "--detach needs --machine" in alone.err) == (2, True)
+
+
+def test_a_job_from_python(machine, tmp_path):
+    """M2: added, waited for, explained, cancelled."""
+    with in_home(machine):
+        job = this_machine.add(["sh", "-c", 'echo "$WORD" > out; exit 3'], cwd=tmp_path, env={"WORD": "hello"})
+        assert job.wait(30) == 3
+        assert (tmp_path / "out").read_text() == "hello\n"
+        assert "failed: its command left with an error" in job.why()
+        slow = this_machine.add(["sleep", "60"], id="slow", cpu=2, priority="low")
+        with pytest.raises(TimeoutError):
+            slow.wait(0.2)
+        waits = this_machine.add(["true"], cpu=1)
+        until(lambda: slow.status()["state"] == "RUNNING")
+        assert "cpu: needs 1, 0 of 2 free, held by slow" in waits.why()
+        slow.cancel()
+        assert slow.wait(30) == 128 + signal.SIGTERM
+        assert waits.wait(30) == 0
+        with pytest.raises(MachineError, match="20 cpu and the limit is 2"):
+            this_machine.add(["true"], cpu=20)
+        with pytest.raises(MachineError, match="use a list of strings"):
+            this_machine.add("true")
+
+
+def test_devices_are_shared_and_told(tmp_path):
+    """M1, M2: GPUs and other kinds; the job is told which units it has."""
+    options = ("--gpus", "24GB,12GB", "--device", "rig=a,b", "--slots", "8")
+    with machine_in(tmp_path, *options) as machine:
+        show = 'echo "gpu=$CUDA_VISIBLE_DEVICES rig=$WHYWAIT_RIG"'
+        job = machine.add("--vram", "6GB", "--device", "rig=1", "--", "sh", "-c", show)
+        assert machine.run("wait", job).code == 0
+        assert "gpu=1 rig=a" in machine.run("log", job).out
+        (row,) = json.loads(machine.run("ls", "--json").out)
+        assert row["devices"] == {"gpu": ["1"], "rig": ["a"]}
+        holder = machine.start("do", "--gpu", "2", "--", "sleep", "60")
+        until(lambda: json.loads(machine.run("status", "--json").out)["running_total"] == 1)
+        waits = machine.add("--gpu", "1", "--", "true")
+        assert "no gpu is free" in machine.run("why", waits).out
+        holder.terminate()
+        holder.wait()
+        assert machine.run("wait", waits).code == 0
+        refused = machine.run("add", "--gpu", "3", "--", "true")
+        assert (refused.code, "3 gpu" in refused.err) == (2, True)
+
+
+def test_no_module_stands_in_the_way_of_a_public_name():
+    """M2: `machine.lease` stays callable: a submodule of that name, once imported, would take its place."""
+    folder = Path(this_machine.__path__[0])
+    assert not {path.stem for path in folder.glob("*.py")} & set(this_machine.__all__)

@@ -1,0 +1,249 @@
+"""The end of an Executor: interpreter exit, forks, executors nobody holds, and what is kept alive by whom."""
+
+import contextlib
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import weakref
+
+import pytest
+
+from patience import PATIENCE_S, until, until_gone
+from whywait import Executor
+
+
+def run_program(program):
+    """Run a program in an interpreter of its own; return what it printed, which must not be errors."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE_S,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.returncode == 0
+    return done.stdout.split()
+
+
+class Thing:
+    """Something a weak reference can be made to."""
+
+    def method(self, *_):
+        return None
+
+
+class TestInterpreterExit:
+    def test_waits_for_what_was_submitted(self):
+        """Pending and running tasks are finished, their callbacks included, of every executor there is."""
+        printed = run_program("""
+            import time
+            from whywait import Executor
+
+            def work(name):
+                time.sleep(0.05)
+                print(name + "\\n", end="", flush=True)  # in one piece
+
+            one, two = Executor(1), Executor(5)
+            for number in range(3):
+                one.submit(work, f"one{number}")
+            two.submit(work, "two").add_done_callback(lambda _: work("callback"))
+            dropped = Executor(1)
+            dropped.submit(work, "dropped")
+            del dropped
+            left = Executor(1)
+            left.submit(work, "left")
+            left.shutdown(wait=False)
+            print("end", flush=True)
+        """)
+        assert printed[0] == "end"
+        assert sorted(printed[1:]) == ["callback", "dropped", "left", "one0", "one1", "one2", "two"]
+        assert [name for name in printed if name.startswith("one")] == ["one0", "one1", "one2"]
+
+    def test_refuses_submissions_once_it_has_begun(self):
+        """Tasks, functions at exit and executors made that late get RuntimeError, not silence."""
+        printed = run_program("""
+            import atexit, time
+            from whywait import Executor
+
+            executor = Executor(2)
+
+            def attempt(where, executor):
+                try:
+                    while True:
+                        executor.submit(time.sleep, 0.001).cancel()
+                except RuntimeError as error:
+                    print(where, *str(error).split()[-2:], sep="-", flush=True)
+
+            executor.submit(attempt, "task", executor)
+            atexit.register(lambda: (attempt("atexit", executor), attempt("late", Executor(1))))
+        """)
+        assert sorted(printed) == [f"{where}-interpreter-shutdown" for where in ("atexit", "late", "task")]
+
+    def test_cancelled_futures_do_not_keep_it(self):
+        """After `shutdown(wait=False, cancel_futures=True)` only what runs is waited for."""
+        printed = run_program("""
+            import threading, time
+            from whywait import Executor
+
+            started = threading.Event()
+            executor = Executor(1)
+            executor.submit(lambda: (started.set(), time.sleep(0.05), print("ran", flush=True)))
+            started.wait()
+            for _ in range(100):
+                executor.submit(print, "pending")
+            executor.shutdown(wait=False, cancel_futures=True)
+        """)
+        assert printed == ["ran"]
+
+    def test_idle_executors_do_not_keep_it(self):
+        """Idle threads, unused executors, and a clock that has been used: nothing hangs."""
+        printed = run_program("""
+            from whywait import Executor
+
+            executors = [Executor(3, timeout=100) for _ in range(5)]
+            for executor in executors[1:]:
+                executor.submit(int).result()
+            print("end")
+        """)
+        assert printed == ["end"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+class TestFork:
+    def test_the_child_can_exit_and_can_use_the_executor(self):
+        """In a forked child no thread of the pool is there: it waits for nothing, and starts anew if it is used."""
+        printed = run_program("""
+            import os, sys, threading, time
+            from whywait import Executor
+
+            busy, stop = Executor(2), threading.Event()
+            busy.submit(stop.wait, 60)
+
+            def again():
+                if not stop.is_set():
+                    busy.submit(again)  # the lock is held now and then while others fork
+
+            busy.submit(again)
+            children = []
+            for number in range(10):
+                child = os.fork()
+                if not child:
+                    ok = number % 2 or busy.submit(pow, 2, 5).result(30) == 32
+                    sys.exit(0 if ok else 1)
+                children.append(child)
+            codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+            stop.set()
+            print(*codes)
+        """)
+        assert printed == ["0"] * 10
+
+
+class TestDropped:
+    def test_finishes_its_work_and_ends_its_threads(self):
+        """An executor nobody holds finishes what was submitted; then its threads end."""
+        gate = threading.Event()
+        executor = Executor(3)
+        futures = [executor.submit(gate.wait, PATIENCE_S) for _ in range(9)]
+        threads = executor._threads
+        gone = weakref.ref(executor)
+        del executor
+        gc.collect()
+        assert gone() is None
+        gate.set()
+        assert [future.result(PATIENCE_S) for future in futures] == [True] * 9
+        until(lambda: not any(thread.is_alive() for thread in threads))
+
+    def test_idle_threads_end_soon(self):
+        """Threads that wait for work do not wait for ever, nor does the clock's."""
+        before = set(threading.enumerate())
+        executor = Executor(3, timeout=1000)
+        list(executor.map(abs, range(100)))
+        assert set(threading.enumerate()) - before
+        del executor
+        gc.collect()
+        until(lambda: not set(threading.enumerate()) - before)
+
+    def test_many(self):
+        """Making and dropping executors leaves nothing behind."""
+        from whywait.runtime import executor as module
+
+        before = len(module._living)
+        for number in range(100):
+            Executor(2).submit(abs, -number)
+            Executor(2)
+        gc.collect()
+        until(lambda: len(module._living) <= before)
+
+
+class TestReferences:
+    @pytest.fixture
+    def executor(self):
+        with Executor(1) as each:
+            yield each
+
+    def test_arguments_go_when_the_task_has_ended(self, executor):
+        """T5: function and arguments go as soon as the task has ended, though the future is held."""
+        things = [Thing(), Thing(), Thing()]
+        gone = [weakref.ref(each) for each in things]
+        future = executor.submit(things[0].method, things[1])
+        another = executor.submit(lambda *_, x: None, x=things[2])
+        del things
+        until_gone(*gone)
+        assert [future.exception(PATIENCE_S), another.exception(PATIENCE_S)] == [None, None]
+
+    def test_arguments_of_a_cancelled_task_go(self, executor):
+        """T5: the same for a task that never ran."""
+        gate = threading.Event()
+        executor.submit(gate.wait, PATIENCE_S)
+        thing = Thing()
+        gone = weakref.ref(thing)
+        future = executor.submit(thing.method)
+        del thing
+        future.cancel()
+        assert gone() is None
+        gate.set()
+
+    def test_results_are_held_by_the_future_only(self, executor):
+        """T5: with the future the result goes, whether the worker is idle or busy with the next task."""
+        gate = threading.Event()
+        futures = [executor.submit(Thing) for _ in range(3)]
+        busy = executor.submit(gate.wait, PATIENCE_S)
+        gone = [weakref.ref(future.result(PATIENCE_S)) for future in futures]
+        assert all(each() is not None for each in gone)
+        until(busy.running)
+        del futures
+        until_gone(*gone)
+        gate.set()
+        gone = weakref.ref(executor.submit(Thing).result(PATIENCE_S))
+        until_gone(gone)
+
+    def test_errors_make_no_cycle(self, executor):
+        """A future, its exception and their traceback go without the garbage collector."""
+
+        def body():
+            raise OSError
+
+        gc.disable()
+        try:
+            future = executor.submit(body)
+            for look in (future.result, future.exception, lambda: list(executor.map(int, ["x"]))):
+                with contextlib.suppress(OSError, ValueError):
+                    look()
+            del look
+            gone = weakref.ref(future)
+            del future
+            until_gone(gone)
+        finally:
+            gc.enable()
+
+    def test_map_holds_no_result(self, executor):
+        """A result goes when the loop is done with it, not when the iterator is."""
+        for chunksize in (1, 3):
+            for thing in executor.map(lambda _: Thing(), range(9), chunksize=chunksize):
+                gone = weakref.ref(thing)
+                del thing
+                until_gone(gone)

@@ -1,0 +1,59 @@
+"""E1: what users call is documented where they look, and closed sets are in the signatures."""
+
+import inspect
+import pydoc
+from typing import get_args, get_type_hints
+
+import pytest
+
+import whywait
+from whywait.runtime.periodic import PeriodicOptions
+from whywait.runtime.scope import ScopeOptions
+from whywait.runtime.settings import AuthorityOptions
+from whywait.runtime.submission import TaskOptions
+
+HELD = (whywait.Authority, whywait.Scope, whywait.Handle)
+
+
+@pytest.mark.parametrize("kind", HELD)
+def test_help_begins_with_what_there_is_to_call(kind):
+    """E1: the main methods are in the first lines; nothing internal is listed."""
+    text = pydoc.plain(pydoc.render_doc(kind))
+    named = {word for word in (kind.__doc__ or "").replace("`", " ").replace(",", " ").split() if hasattr(kind, word)}
+    assert len(named) > 5
+    listed = [line.removeprefix(" |  ").split("(")[0].split()[-1] for line in text.splitlines() if "(self" in line[:60]]
+    assert [name for name in listed if name.startswith("_") and not name.startswith("__")] == []
+
+
+@pytest.mark.parametrize("kind", HELD)
+def test_every_public_method_says_what_it_does(kind):
+    """E1: its docstring begins with a sentence."""
+    for name, member in inspect.getmembers(kind):
+        if not name.startswith("_"):
+            assert (inspect.getdoc(member) or "").partition("\n")[0].rstrip().endswith((".", ":")), name
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "words"),
+    [
+        (AuthorityOptions, "backfill", {"greedy", "none"}),
+        (AuthorityOptions, "overdraft", {"count", "warn", "kill"}),
+        (AuthorityOptions, "overflow", {"reject", "displace"}),
+        (AuthorityOptions, "when_busy", {"queue", "reject"}),
+        (ScopeOptions, "on_error", {"continue", "abort"}),
+        (PeriodicOptions, "overlap", {"skip", "queue", "parallel"}),
+        (whywait.Aging, "ties", {"submission", "id"}),
+    ],
+)
+def test_a_closed_set_of_words_is_in_the_signature(options, name, words):
+    """E1: as a Literal, of which editors and type checkers know."""
+    assert words <= set(get_args(get_type_hints(options)[name]))
+
+
+@pytest.mark.parametrize("options", [AuthorityOptions, ScopeOptions, TaskOptions])
+def test_engines_are_named_in_the_signature(options):
+    """E1: beside engines of one's own."""
+    from whywait.engines.registry import MAKERS
+
+    words = {word for hint in get_args(get_type_hints(options)["engine"]) for word in get_args(hint)}
+    assert words == {name for name, make in MAKERS.items() if make.__module__.startswith("whywait.")}  # tests have more

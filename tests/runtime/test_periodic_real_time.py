@@ -1,0 +1,200 @@
+"""Periodic tasks in real time: what does not depend on the engine."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import datetime, timedelta
+
+import pytest
+
+from patience import PATIENCE_S, until
+from whywait import Authority, Periodic
+from whywait.errors import ConfigError, DuplicateTask, UnknownTask
+
+MS = 1_000_000
+
+
+@pytest.fixture
+def authority():
+    with Authority(slots=4) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"every": 0}, "interval of 0 ms is not allowed: use at least 1 ms"),
+        ({"every": "soon"}, "every: .* is not a duration"),
+        ({"every": 1, "overlap": "pile"}, "overlap 'pile' is not allowed: use one of skip, queue, parallel"),
+        ({"every": 1, "max_parallel": 0}, "max_parallel 0"),
+        ({"every": 1, "max_parallel": "2"}, "max_parallel '2'"),
+        ({"every": 1, "jitter": 0.31}, "jitter 0.31 is not allowed: use a share of the interval from 0 to 0.3"),
+        ({"every": 1, "jitter": "x"}, "jitter 'x'"),
+        ({"every": 1, "disable_after": 0}, "disable_after 0"),
+        ({"every": 1, "priority": 101}, "101"),
+        ({"every": 1, "after": ["x"]}, "a periodic has no dependencies"),
+    ],
+)
+def test_settings_out_of_range_are_refused(authority, options, text):
+    """R7: with the value, and what is allowed; nothing stays behind."""
+    with pytest.raises(ConfigError, match=text):
+        authority.scope("s").periodic(print, **options)
+    assert authority.snapshot().periodics == ()
+
+
+def test_an_unknown_option_is_refused(authority):
+    """R7: by its name."""
+    with pytest.raises(TypeError, match="a periodic has no option wrong"):
+        authority.scope("s").periodic(print, every=1, wrong=2)
+
+
+def test_a_handle_is_no_argument_of_a_periodic(authority):
+    """G4, R3: there is no single task that could depend on it."""
+    handle = authority.submit(int)
+    with pytest.raises(ConfigError, match="takes no handle as argument"):
+        authority.scope("s").periodic(print, handle, every=1)
+
+
+def test_periodics_are_found_by_id(authority):
+    """R5: `scope/id` where the id alone is ambiguous; unknown ones are listed."""
+    first, second = authority.scope("a"), authority.scope("b")
+    one = first.periodic(print, every=3600, id="beat")
+    two = second.periodic(print, every=3600, id="beat")
+    assert isinstance(one, Periodic)
+    with pytest.raises(UnknownTask, match="'beat' is ambiguous: write one of a/beat, b/beat"):
+        authority.set_periodic_enabled("beat", False)
+    authority.set_periodic_enabled("b/beat", False)
+    assert (one.enabled, two.enabled) == (True, False)
+    assert (repr(two), repr(one)[:19]) == ("<Periodic b/beat off>", "<Periodic a/beat ne")
+    with pytest.raises(UnknownTask, match="no periodic has the id 'x'; there are a/beat, b/beat"):
+        authority.set_periodic_enabled("x", True)
+    with pytest.raises(DuplicateTask):
+        first.periodic(print, every=1, id="beat")
+
+
+def test_a_stall_gives_one_trigger_and_a_number(authority):
+    """R2: the grid stands; what passed unnoticed is counted, not made up for."""
+
+    def ticks(since):
+        return [e for e in authority.events(since) if e.kind in {"PERIODIC_TICK", "PERIODIC_SKIPPED"}]
+
+    periodic = authority.scope("s").periodic(int, every="5ms")
+    (added,) = [e.time_ns for e in authority.events() if e.kind == "PERIODIC_ADDED"]
+    until(lambda: ticks(0))
+    with authority._core.lock:  # nothing can tick now
+        before = authority.events()[-1].seq
+        time.sleep(0.05)
+    until(lambda: len(ticks(before)) >= 2)
+    first, second = ticks(before)[:2]
+    assert dict(first.details)["missed"] >= 8
+    assert second.time_ns - added >= ((first.time_ns - added) // (5 * MS) + 1) * 5 * MS  # not before its own time
+    assert (authority.snapshot().periodics[0].next_run_at - added) % (5 * MS) == 0
+    assert periodic.status().missed >= dict(first.details)["missed"]
+
+
+def test_a_wall_clock_that_jumps_changes_nothing(authority, monkeypatch):
+    """R2: ticks follow a clock that cannot be set."""
+    ran = []
+    authority.scope("s").periodic(lambda: ran.append(None), every="5ms")
+    until(lambda: ran)
+    real = time.time
+    for jump_s in (86_400, -86_400):
+        monkeypatch.setattr(time, "time", lambda jump_s=jump_s: real() + jump_s)
+        before = len(ran)
+        until(lambda before=before: len(ran) > before + 2)
+    assert not [e for e in authority.events() if e.kind == "PERIODIC_TICK" and dict(e.details)["missed"] > 1000]
+
+
+def test_jitter_moves_ticks_and_never_the_grid(authority):
+    """R2: no tick is further from its place than the share that was given."""
+    ran = []
+    authority.scope("s").periodic(lambda: ran.append(None), every="10ms", jitter=0.3)
+    (added,) = [e.time_ns for e in authority.events() if e.kind == "PERIODIC_ADDED"]
+    off = set()
+    for count in range(1, 9):
+        until(lambda count=count: len(ran) >= count)
+        from_grid = (authority.snapshot().periodics[0].next_run_at - added + 5 * MS) % (10 * MS) - 5 * MS
+        assert abs(from_grid) <= 3 * MS
+        off.add(from_grid)
+    assert len(off) > 1
+
+
+def test_periodics_that_are_off_cost_nothing(authority):
+    """R5: nothing is due, so nothing wakes up."""
+    scope = authority.scope("s")
+    threads = set(threading.enumerate())
+    for _ in range(1000):
+        scope.periodic(print, every=1, enabled=False)
+    assert authority._core.kernel.next_deadline() is None
+    assert set(threading.enumerate()) <= threads
+
+
+def test_switching_off_cancels_what_was_due(authority):
+    """R5: after the last one is off the clock has nothing to wait for."""
+    scope = authority.scope("s")
+    periodics = [scope.periodic(print, every=3600) for _ in range(10)]
+    for periodic in periodics:
+        periodic.set_enabled(False)
+    assert authority._core.kernel.next_deadline() is None
+
+
+def test_a_thousand_periodics_share_four_slots(authority):
+    """R3, S1: all of them get their turn, and never more than four run at once."""
+    scope = authority.scope("s", slots=4)
+    lock, running, peak = threading.Lock(), 0, 0
+
+    def body():
+        nonlocal running, peak
+        with lock:
+            running += 1
+            peak = max(peak, running)
+        with lock:
+            running -= 1
+
+    periodics = [scope.periodic(body, every="500ms") for _ in range(1000)]
+    until(lambda: all(periodic.status().run_count for periodic in periodics))
+    assert peak <= 4
+    assert {periodic.status().consecutive_failures for periodic in periodics} == {0}
+
+
+def test_the_clock_keeps_one_deadline(authority):
+    """C1: however often earlier deadlines come and go, the clock is not woken more often for it."""
+    scope = authority.scope("s")
+    scope.periodic(print, every=3600)
+    for _ in range(50):
+        scope.submit(int, timeout=60).result(PATIENCE_S)
+    assert authority._core.clock._heap == []
+
+
+def test_the_context_is_that_of_the_call(authority):
+    """Context variables are captured once; iterations do not see each other's changes."""
+    from contextvars import ContextVar
+
+    colour = ContextVar("colour", default="none")
+    seen = []
+
+    def body():
+        seen.append(colour.get())
+        colour.set("changed")
+
+    colour.set("red")
+    authority.scope("s").periodic(body, every="2ms")
+    until(lambda: len(seen) >= 3)
+    assert set(seen) == {"red"}
+
+
+def test_a_streak_of_skipped_ticks_is_one_warning(authority, caplog):
+    """R4, R1: the log warns once; the status tells since when the iteration runs and how many ticks were skipped."""
+    go = threading.Event()
+    with caplog.at_level("WARNING", "whywait"):
+        periodic = authority.scope("s").periodic(go.wait, every="3ms", id="slow")
+        until(lambda: periodic.status().skipped >= 3)
+    status = periodic.status()
+    assert status.running_since == status.last_run_at
+    assert datetime.now().astimezone() - status.running_since < timedelta(seconds=PATIENCE_S)
+    assert not authority.get(status.task_ref).done()
+    go.set()
+    until(lambda: periodic.status().running_since is None)
+    (line,) = [record.getMessage() for record in caplog.records if "drops ticks" in record.getMessage()]
+    assert line.startswith("periodic s/slow drops ticks: SRS-E-RUN-002; an iteration has been running for ")

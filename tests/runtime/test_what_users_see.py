@@ -1,0 +1,37 @@
+"""What users call is all that they see: the inside of authority, scope and handle is another object."""
+
+import pytest
+
+from whywait import Authority, Handle, Scope
+
+SUBMIT = {"map", "submit", "submit_many"}
+SEEN = {
+    Authority: SUBMIT | {
+        "cancel", "devtools", "dispose", "dispose_async", "events", "from_env", "get", "get_scope", "history", "pause",
+        "report", "resize", "resume", "scope", "set_periodic_enabled", "settings", "snapshot", "stats", "subscribe",
+        "why",
+    },
+    Scope: SUBMIT | {
+        "dispose", "dispose_async", "key", "lazy", "mount", "periodic", "resume", "scope", "snapshot", "state",
+        "suspend", "wait", "wait_async",
+    },
+    Handle: {
+        "add_done_callback", "attempts", "cancel", "cancelled", "cause", "devices", "done", "exception", "exit_code",
+        "exit_signal", "future", "id", "outcome", "pause", "pause_async", "paused_from", "priority", "ref",
+        "remove_done_callback", "result", "resume", "state", "stream", "usage", "why",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SEEN, ids=lambda kind: kind.__name__)
+def test_nothing_of_the_inside_is_public(kind):
+    """O5: no lock, no kernel, no command: what is not for users is not among their methods."""
+    assert {name for name in dir(kind) if not name.startswith("_")} == SEEN[kind]
+
+
+def test_nor_on_what_they_hold():
+    """O5: instances have no more than their class."""
+    with Authority(slots=1) as authority, authority.scope("s") as scope:
+        handle = scope.submit(int)
+        for thing in (authority, scope, handle):
+            assert {name for name in dir(thing) if not name.startswith("_")} == SEEN[type(thing)]

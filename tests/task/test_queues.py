@@ -1,0 +1,192 @@
+"""Queues of a running task, and where they are taken to: other threads, other tasks, other processes."""
+
+import asyncio
+import threading
+from queue import Empty, Full
+
+import pytest
+
+import process_bodies
+from patience import PATIENCE_S, until
+from whywait import Authority, current
+from whywait.errors import ConfigError, InvalidTransition, TaskAborted
+
+OVER = "task owner has ended: its queue 'items' takes and gives nothing more"
+
+
+@pytest.fixture
+def authority():
+    with Authority(slots=2, pause_timeout=PATIENCE_S) as made:
+        yield made
+
+
+class Owner:
+    """A task that lends its queue until it is told to end."""
+
+    def __init__(self, authority, limit=0):
+        self.queue = None
+        self.limit = limit
+        self._lent, self.end = threading.Event(), threading.Event()
+        self.handle = authority.submit(self._body, id="owner")
+        assert self._lent.wait(PATIENCE_S)
+
+    def _body(self):
+        self.queue = current().queue("items", limit=self.limit)
+        self._lent.set()
+        assert self.end.wait(PATIENCE_S)
+
+
+def is_waited_for(queue):
+    return bool(queue._mailbox.waiters._bells)
+
+
+def raised_in_thread(fn):
+    """Start a thread that calls a function; return the thread, and a list for what the function raises."""
+    raised = []
+
+    def run():
+        try:
+            fn()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the test looks at it
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, raised
+
+
+def test_a_queue_has_limits_and_timeouts(authority):
+    """W1: as those of the standard library."""
+
+    def body():
+        queue = current().queue(limit=1)
+        with pytest.raises(Empty):
+            queue.get(0.001)
+        queue.put(1)
+        with pytest.raises(Full):
+            queue.put(2, 0.001)
+        assert len(queue) == 1
+        with pytest.raises(ConfigError, match="queue limit -1"):
+            current().queue("x", limit=-1)
+        return queue.get()
+
+    assert authority.submit(body).result(PATIENCE_S) == 1
+
+
+def test_a_queue_is_no_place_to_hide_from_an_abort(authority):
+    """W1, X3: a body that waits for an item wakes up."""
+    begun = threading.Event()
+
+    def body():
+        begun.set()
+        current().queue().get()
+
+    handle = authority.submit(body)
+    assert begun.wait(PATIENCE_S)
+    handle.cancel()
+    assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
+
+
+@pytest.mark.parametrize("verb", ["get", "put"])
+def test_a_thread_that_waits_when_the_task_ends_wakes_and_raises(authority, verb):
+    """W1: it was started by nothing of the task, and waits without a timeout."""
+    owner = Owner(authority, limit=1)
+    if verb == "put":
+        owner.queue.put(0)
+    thread, raised = raised_in_thread(owner.queue.get if verb == "get" else lambda: owner.queue.put(1))
+    until(lambda: is_waited_for(owner.queue))
+    owner.end.set()
+    thread.join(PATIENCE_S)
+    assert [(type(error), str(error)) for error in raised] == [(InvalidTransition, OVER)]
+    assert owner.handle.result(PATIENCE_S) is None
+
+
+def test_a_coroutine_that_waits_when_the_task_ends_wakes_and_raises(authority):
+    """W1: on an event loop that knows nothing of the task."""
+    owner = Owner(authority)
+
+    async def main():
+        getting = asyncio.create_task(owner.queue.get_async())
+        while not is_waited_for(owner.queue):  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0.001)
+        owner.end.set()
+        with pytest.raises(InvalidTransition, match=OVER):
+            await getting
+
+    asyncio.run(main())
+
+
+def test_another_task_that_waits_when_the_task_ends_wakes_and_fails(authority):
+    """W1: with the name of the queue and of its task."""
+    owner = Owner(authority)
+    taker = authority.submit(owner.queue.get)
+    until(lambda: is_waited_for(owner.queue))
+    owner.end.set()
+    with pytest.raises(InvalidTransition, match=OVER):
+        taker.result(PATIENCE_S)
+
+
+def test_a_task_that_waits_for_the_queue_of_another_hears_its_own_signal(authority):
+    """W1, X1, X3: it parks and ends as it is asked to; the task of the queue does neither."""
+    owner = Owner(authority)
+    taker = authority.submit(owner.queue.get)
+    until(lambda: is_waited_for(owner.queue))
+    taker.pause()
+    assert (taker.state, owner.handle.state) == ("PAUSED", "RUNNING")
+    taker.resume()
+    taker.cancel()
+    assert isinstance(taker.exception(PATIENCE_S), TaskAborted)
+    owner.queue.put(1)
+    owner.end.set()
+    assert owner.handle.result(PATIENCE_S) is None
+
+
+def test_a_queue_in_the_process_of_another_task_is_not_mistaken_for_its_own(authority):
+    """W1: a queue travels as a name, which means nothing to another task."""
+    owner = Owner(authority)
+    puts = authority.submit(process_bodies.puts, owner.queue, engine="process")
+    with pytest.raises(InvalidTransition, match="queue 'items' belongs to task owner"):
+        puts.result(PATIENCE_S)
+    assert len(owner.queue) == 0
+    owner.end.set()
+
+
+def test_a_worker_process_is_refused_a_limit_that_makes_no_sense(authority):
+    """W1: with the value."""
+
+    def body():
+        return current().spawn(process_bodies.asks_for_queue, -1, process=True).result(PATIENCE_S)
+
+    assert "queue limit -1 is not allowed" in authority.submit(body).result(PATIENCE_S)
+
+
+def test_what_a_thread_adds_after_the_end_of_the_body_ends_with_the_task(monkeypatch):
+    """W1: between the end of a body without parts and its report; the worker is asked to end, the queue is over."""
+    reached, added = threading.Event(), threading.Event()
+    ended, kept = [], []
+
+    def worker():
+        signal = current().signal
+        signal.wait(PATIENCE_S)
+        ended.append(signal.reason)
+
+    with Authority(slots=1) as authority:
+        report = authority._core.report
+
+        def late(*args):
+            if args[0].id == "late":
+                reached.set()
+                assert added.wait(PATIENCE_S)
+            return report(*args)
+
+        monkeypatch.setattr(authority._core, "report", late)
+        handle = authority.submit(lambda: kept.append(current()), id="late")
+        assert reached.wait(PATIENCE_S)
+        queue = kept[0].queue()
+        kept[0].spawn(worker)
+        added.set()
+        handle.result(PATIENCE_S)
+        until(lambda: ended)
+    assert ended == ["ended"]
+    with pytest.raises(InvalidTransition, match="task late has ended: its queue 'main'"):
+        queue.put(1)
