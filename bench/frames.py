@@ -18,6 +18,7 @@ from typing import Any, Final
 from selenium import webdriver
 
 from whywait import Authority
+from whywait.runtime.authority import core_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 from make_screenshots import open_browser, set_size
@@ -106,7 +107,7 @@ def main() -> None:
             browser.set_script_timeout(120)
             set_size(browser, (1280, 860))
             browser.get(tools.url)
-            while browser.execute_script("return window.whywait?.store.seq ?? 0") < authority.last_seq:
+            while browser.execute_script("return window.whywait?.store.seq ?? 0") < core_of(authority).last_seq:
                 time.sleep(0.2)
             measure(browser, args.frames)
         finally:

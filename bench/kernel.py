@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from whywait import Simulation
 from whywait.kernel.kernel import Kernel
-from whywait.kernel.model import Budget, Limits, Scope, make_demand
+from whywait.kernel.limits import Budget, Limits, make_demand
+from whywait.kernel.model import Scope
 
 RING = 10_000
 
@@ -28,10 +29,11 @@ def make_kernel(slots: int | None = 2, budget: Budget | None = None) -> tuple[Ke
 
 def drain(kernel: Kernel, now: int) -> int:
     """Run everything to its end, each task one nanosecond; return the time."""
-    running = deque(kernel.dispatch(now))
+    running = deque(kernel.dispatch(now).started)
     while running:
         now += 1
-        running.extend(kernel.turn(now, running.popleft(), "SUCCESS")[1])
+        kernel.ended(now, running.popleft(), "success")
+        running.extend(kernel.dispatch(now).started)
     return now
 
 
@@ -59,8 +61,8 @@ def stream_cost(parked: int, tasks: int) -> float:
     begin = time.perf_counter()
     for now in range(1, tasks + 1):
         kernel.submit(now, scope)
-        for task in kernel.dispatch(now):
-            kernel.ended(now, task, "SUCCESS")
+        for task in kernel.dispatch(now).started:
+            kernel.ended(now, task, "success")
             kernel.dispatch(now)
     return (time.perf_counter() - begin) / tasks * 1e6
 

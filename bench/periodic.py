@@ -48,15 +48,13 @@ def ours(seconds: float) -> tuple[list[float], int, float]:
         def body(number: int) -> None:
             late.append((time.monotonic_ns() - begun[number]) % INTERVAL_NS / MS)
 
-        periodics = []
         for number in paced():
-            periodic = scope.periodic(body, number, every=1)
-            periodics.append(periodic)
-            begun.append((periodic.status().next_run_at or 0) - INTERVAL_NS)
+            scope.periodic(body, number, every=1)
+            begun.append((authority.snapshot().periodics[-1].next_run_at or 0) - INTERVAL_NS)
         cpu = time.process_time()
         time.sleep(seconds)
         cpu = time.process_time() - cpu
-        planned = [periodic.status().next_run_at or 0 for periodic in periodics]
+        planned = [view.next_run_at or 0 for view in authority.snapshot().periodics]
         scope.dispose()
     drift = sum((at - begin) % INTERVAL_NS for at, begin in zip(planned, begun, strict=True))
     return late, drift, cpu

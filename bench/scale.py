@@ -13,7 +13,8 @@ import time
 from heapq import heappop, heappush
 
 from whywait.kernel.kernel import Kernel
-from whywait.kernel.model import Limits, Task
+from whywait.kernel.limits import Limits
+from whywait.kernel.model import Task
 from whywait.kernel.state import Outcome
 
 MS = 1_000_000
@@ -38,10 +39,11 @@ def run(tasks: int, slots: int, pending: int, scopes: int) -> tuple[float, float
             heappush(ends, (now + dice.randrange(100, 60_000) * MS, task.number, task))
 
     submitted += submit(min(tasks, pending + slots))
-    start(kernel.dispatch(now))
+    start(kernel.dispatch(now).started)
     while ends:
         now, _, task = heappop(ends)
-        start(kernel.turn(now, task, Outcome.SUCCESS)[1])
+        kernel.ended(now, task, Outcome.SUCCESS)
+        start(kernel.dispatch(now).started)
         done += 1
         if submitted < tasks:
             submitted += submit(1)

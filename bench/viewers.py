@@ -24,12 +24,14 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from whywait import Authority
+from whywait.runtime.authority import core_of
 
 VIEWERS: Final = """
 import selectors, socket, sys
 port, count, last = sys.argv[1:]
+token = sys.stdin.readline().strip()
 path = f"/api/events?snapshots=yes&since={last}"
-lines = f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Accept: text/event-stream", "", ""
+lines = f"GET {path} HTTP/1.1", "Host: 127.0.0.1", f"Authorization: Bearer {token}", "Accept: text/event-stream", "", ""
 watch = selectors.DefaultSelector()
 for _ in range(int(count)):
     viewer = socket.create_connection(("127.0.0.1", int(port)))
@@ -102,10 +104,12 @@ def watched(authority: Authority, viewers: int | None) -> Iterator[None]:
         if not viewers:
             yield
             return
-        program = [sys.executable, "-ISc", VIEWERS, str(tools.port), str(viewers), str(authority.last_seq)]
+        program = [sys.executable, "-ISc", VIEWERS, str(tools.port), str(viewers), str(core_of(authority).last_seq)]
         with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as watching:  # noqa: S603 - our own
             assert watching.stdin is not None
             assert watching.stdout is not None
+            watching.stdin.write(f"{tools.token}\n")
+            watching.stdin.flush()
             watching.stdout.readline()
             try:
                 yield

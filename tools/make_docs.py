@@ -10,6 +10,7 @@ import json
 import sys
 from pathlib import Path
 
+from page_api import api_page
 from page_command_line import command_line_page
 from page_map import map_page
 from page_metrics import metrics_page
@@ -50,6 +51,7 @@ def main() -> int:
 
     exit_code = 0
     pages = {
+        DOCS / "api.md": api_page(),
         DOCS / "states.md": states_page(),
         **{DOCS / picture_name(machine): picture(machine) for machine in MACHINES},
         DOCS / "workflow-keys.md": keys_page(),

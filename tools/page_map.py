@@ -12,18 +12,19 @@ INTRO: Final = """\
 
 # Map
 
-What each file of `src/whywait` is for. [Architecture](architecture.md) says how they hang together.
+What each file of `src/whywait` is for. [Architecture](architecture.md) says how they hang together, and which folder
+may import which.
 """
 
 
 def map_page() -> str:
     """Return the page with a table for each folder."""
-    folders = [SOURCE, *sorted(path for path in SOURCE.iterdir() if (path / "__init__.py").exists())]
+    folders = sorted(path.parent for path in SOURCE.rglob("__init__.py"))
     return "\n".join([INTRO, *map(_section, folders)])
 
 
 def _section(folder: Path) -> str:
-    name = "whywait" if folder == SOURCE else f"whywait/{folder.name}"
+    name = folder.relative_to(SOURCE.parent).as_posix()
     rows = "\n".join(f"| `{path.name}` | {_about(path)} |" for path in sorted(folder.glob("*.py")))
     return f"## {name}\n\n| file | what it is for |\n| --- | --- |\n{rows}\n"
 

@@ -39,7 +39,7 @@ class Whywait(Contestant):
             begin = time.perf_counter()
             scope.dispose()
             elapsed = time.perf_counter() - begin
-            assert all(handle.outcome == "ABORTED" for handle in handles)
+            assert all(handle.outcome == "aborted" for handle in handles)
             let_go()
         return elapsed
 
@@ -145,7 +145,7 @@ class WhywaitAsyncio(Contestant):
                 begin = time.perf_counter()
                 await scope.dispose_async()
                 elapsed = time.perf_counter() - begin
-                assert all(handle.outcome == "ABORTED" for handle in handles)
+                assert all(handle.outcome == "aborted" for handle in handles)
             return elapsed
 
         return asyncio.run(main())

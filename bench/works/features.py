@@ -9,9 +9,10 @@ from typing import Any, Final
 from contestants.base import Contestant
 from task_bodies import nothing
 from whywait import Aging, Authority, Strict
-from whywait.kernel.dispatch import Dispatcher
+from whywait.kernel import starting
 from whywait.kernel.kernel import Kernel
-from whywait.kernel.model import Limits
+from whywait.kernel.limits import Limits
+from whywait.runtime.authority import core_of
 
 Seconds = Callable[[int], float]
 
@@ -38,7 +39,7 @@ def _run(authority: Authority, tasks: int, **options: Any) -> float:  # noqa: AN
 
 def _without_events(tasks: int) -> float:
     authority = Authority(slots=2)
-    authority.kernel.emit_to(None)  # no setting: events=0 only forgets them
+    core_of(authority).kernel.emit_to(None)  # no setting: events=0 only forgets them
     return _run(authority, tasks)
 
 
@@ -49,28 +50,28 @@ def _subscribed(tasks: int) -> float:
 
 
 def _kernel_turns(tasks: int) -> float:
-    """Submit to a kernel and run everything the long way, where the account is a step of its own."""
+    """Submit to a kernel and run everything."""
     kernel = Kernel(Limits(slots=2))
     for now in range(tasks):
         kernel.submit(now, kernel.root)
-    running = kernel.dispatch(tasks)
+    running = kernel.dispatch(tasks).started
     now = tasks
     begin = time.perf_counter()
     while running:
         now += 1000
-        kernel.ended(now, running.pop(), "SUCCESS")
-        running.extend(kernel.dispatch(now))
+        kernel.ended(now, running.pop(), "success")
+        running.extend(kernel.dispatch(now).started)
     return time.perf_counter() - begin
 
 
 def _kernel_without_account(tasks: int) -> float:
     """Do the same with the account of waits taken out: there is no setting for it."""
-    account = Dispatcher.account
-    Dispatcher.account = lambda *_: None  # type: ignore[method-assign, assignment]
+    charge = starting.charge
+    starting.charge = lambda *_: None
     try:
         return _kernel_turns(tasks)
     finally:
-        Dispatcher.account = account  # type: ignore[method-assign]
+        starting.charge = charge
 
 
 FEATURES: Final[dict[str, tuple[Seconds, Seconds]]] = {
