@@ -5,40 +5,58 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+CLI_STAMP := $(VENV)/.installed-cli
 BENCH_VENV := .venv-bench
 BENCH_BIN := $(BENCH_VENV)/bin
 BENCH_STAMP := $(BENCH_VENV)/.installed
 SCALE ?= 1
+INPUTS ?= 10000
+
+PACKAGES_3.14 := --editable '.[dev]'
+PACKAGES_3.15 := --editable '.[dev]'
+# Packages with compiled parts have no wheel for a free-threaded Python yet: what runs there is what threads matter to.
+PACKAGES_3.13t := --editable '.[process]' pyyaml 'hypothesis<6.150' pytest pytest-timeout
+TESTS_3.13t := tests/kernel tests/runtime tests/engines tests/task tests/simulation tests/support
 
 .DEFAULT_GOAL := help
-.PHONY: help run quick test test-browser test-ray soak lint bench bench-quick bench-own bench-ray periodic docs clean
+.PHONY: help run quick test test-browser test-python test-ray fuzz-files soak lint bench bench-quick bench-own bench-ray bench-machine periodic docs clean
 
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-run: $(STAMP) ## run the first example and print its report
+run: $(if $(wildcard $(STAMP)),$(STAMP),$(CLI_STAMP)) ## run the first example and print its report
 	$(BIN)/whywait run examples/film/film.toml
 
 quick: lint ## lint, then the tests of rules, kernel, executor and engines without child processes: a minute or two
-	$(BIN)/python -m pytest tests/test_rules_*.py tests/test_kernel_*.py tests/executor tests/conformance -k 'not process'
+	$(BIN)/python -m pytest tests/kernel tests/runtime/executor tests/engines/conformance -k 'not process'
 
+# Process trees have a program of their own: behind all other tests they fail, and why is not known yet.
 test: lint ## lint, then run all tests but those of the DevTools page
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest tests/trees
+	$(BIN)/python -m pytest --ignore tests/trees
+
+test-python: ## run the tests under VERSION=3.14, 3.15 or 3.13t (free-threaded), in a Debian tree made for them; root only
+	tools/with_python.sh $(VERSION) python3 -m venv .venv-$(VERSION)
+	tools/with_python.sh $(VERSION) .venv-$(VERSION)/bin/python -m pip install -qq $(PACKAGES_$(VERSION))
+	tools/with_python.sh $(VERSION) .venv-$(VERSION)/bin/python -m pytest $(TESTS_$(VERSION))
 
 test-browser: $(STAMP) ## run the tests of the DevTools page in Chromium, which is installed if need be
 	tools/install_browser.sh
-	$(BIN)/python -m pytest -m browser tests/browser
+	$(BIN)/python -m pytest -m browser tests/devtools/browser
 
 soak: $(STAMP) ## run the long tests of faults for hours, or SCALE=0.01 of that, and write docs/reliability.md
 	$(BIN)/python -m pytest tests/soak -s --timeout 7200 --scale $(SCALE)
 	$(BIN)/python tools/make_docs.py
 
+fuzz-files: $(STAMP) ## try INPUTS=10000 hostile event files, records, workloads and workflow files of each kind (half an hour)
+	$(BIN)/python -m pytest tests/attacks/test_hostile_files.py --show-capture=no --inputs $(INPUTS)
+
 test-ray: $(STAMP) ## run the tests of the Ray engine on clusters of its own; Ray is installed if need be
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[ray]'
-	$(BIN)/python -m pytest -m ray tests/conformance
+	$(BIN)/python -m pytest -m ray tests/engines/conformance
 	$(BIN)/python -m pytest -m ray tests/test_docs.py
-	$(BIN)/python -m pytest -m ray tests/cluster
+	$(BIN)/python -m pytest -m ray tests/engines/cluster
 
 lint: $(STAMP) ## check rules, format and types
 	$(BIN)/ruff check
@@ -52,6 +70,8 @@ bench-quick: $(BENCH_STAMP) ## the same in two minutes, to bench/results/quick.m
 	$(BENCH_BIN)/python bench/run.py --quick
 
 bench-own: $(STAMP) ## measure the kernel and the runtime alone
+	$(BIN)/python bench/objects.py
+	$(BIN)/python bench/cost.py
 	$(BIN)/python bench/kernel.py
 	$(BIN)/python bench/runtime.py
 
@@ -59,6 +79,10 @@ bench-ray: $(STAMP) ## measure the Ray engine against bare Ray, and the kernel w
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[ray]'
 	$(BIN)/python bench/ray_engine.py
 	$(BIN)/python bench/scale.py
+
+bench-machine: $(STAMP) ## measure the machine against task-spooler, nq, GNU parallel and Slurm, which are installed if need be
+	tools/install_queues.sh
+	$(BIN)/python bench/queues/run.py
 
 periodic: $(STAMP) ## measure periodics (against APScheduler), pause and abort
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[bench]'
@@ -74,12 +98,23 @@ clean: ## remove the environment, caches and builds
 	rm -rf $(VENV) $(BENCH_VENV) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests tools bench examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
-$(STAMP): pyproject.toml
+# A comma in an argument of call.
+, := ,
+
+# Makes the environment and installs whywait from here with these extras.
+define install
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("whywait needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12 ...")'
-	@echo "setting up $(VENV)"
+	@echo "setting up $(VENV) for $(2)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[$(1)]'
 	@touch $@
+endef
+
+$(CLI_STAMP): pyproject.toml
+	$(call install,cli$(,)process,the command line and its example)
+
+$(STAMP): pyproject.toml
+	$(call install,dev,development)
 
 $(BENCH_STAMP): pyproject.toml bench/requirements.txt bench/requirements-ray.txt
 	@echo "setting up $(BENCH_VENV) with the peers"
