@@ -10,6 +10,7 @@ BENCH_VENV := .venv-bench
 BENCH_BIN := $(BENCH_VENV)/bin
 BENCH_STAMP := $(BENCH_VENV)/.installed
 SCALE ?= 1
+PARALLEL ?= 3
 INPUTS ?= 10000
 
 PACKAGES_3.14 := --editable '.[dev]'
@@ -31,10 +32,9 @@ run: $(if $(wildcard $(STAMP)),$(STAMP),$(CLI_STAMP)) ## run the first example a
 quick: lint ## lint, then the tests of rules, kernel, executor and engines without child processes: a minute or two
 	$(BIN)/python -m pytest tests/kernel tests/runtime/executor tests/engines/conformance -k 'not process'
 
-# Process trees have a program of their own: behind all other tests they fail, and why is not known yet.
-test: lint ## lint, then run all tests but those of the DevTools page
-	$(BIN)/python -m pytest tests/trees
-	$(BIN)/python -m pytest --ignore tests/trees
+# Many tests wait: three at once keep two processors busy. The tests of one file stay together and in order.
+test: lint ## lint, then run all tests but those of the DevTools page and of Ray, PARALLEL=3 files at once
+	$(BIN)/python -m pytest -n $(PARALLEL) --dist loadfile
 
 test-python: ## run the tests under VERSION=3.14, 3.15 or 3.13t (free-threaded), in a Debian tree made for them; root only
 	tools/with_python.sh $(VERSION) python3 -m venv .venv-$(VERSION)

@@ -288,6 +288,16 @@ def test_a_request_that_is_cancelled_while_it_waits_raises(client, machine):
         enter(waiting)
 
 
+def test_a_program_without_a_file_has_a_name_that_commands_can_take(client, machine):
+    """M2: of `python -c` the first argument is an option."""
+    program = "from whywait import machine\nwith machine.lease(cpu=1) as lease: print(lease.id)"
+    done = subprocess.run([sys.executable, "-c", program], env=machine.environment, capture_output=True, check=True)
+    assert done.stdout.startswith(b"python-")
+    request = LeaseRequest(client, "-c", command=False, cpu=1)
+    client.requests.append(request)
+    assert request.id.startswith("c-")
+
+
 def test_an_async_block_leaves_its_loop_free(client):
     """M2: `async with`; others run while it waits."""
     first = ask(client)

@@ -178,7 +178,8 @@ def lease(
     changes; else it is logged. ``name`` is what others are told that wait for it, the program's if left out.
     """
     called = os.path.basename(sys.argv[0]) if sys.argv else ""
-    return Lease(name or called or "python", patience_s(timeout), on_wait, asked)
+    is_file = called and not called.startswith("-")  # of `python -c` and `python -m` it is the option
+    return Lease(name or (called if is_file else "python"), patience_s(timeout), on_wait, asked)
 
 
 async def _readable(loop: Any, request: LeaseRequest, within_s: float | None) -> None:  # noqa: ANN401 - an event loop

@@ -378,7 +378,7 @@ class Leases:
     def _new_id(self, name: Any) -> str:  # noqa: ANN401 - checked here
         if not isinstance(name, str) or not name.isprintable():
             raise ConfigError(f"name {name!r} is not allowed: use printable text")
-        plain = name.replace("/", "_").lstrip("@#") or "lease"
+        plain = name.replace("/", "_").lstrip("@#-") or "lease"
         while True:
             self._numbers += 1
             new = f"{plain}-{self._numbers}"
