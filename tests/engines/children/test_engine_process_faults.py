@@ -17,6 +17,7 @@ from patience import PATIENCE_S, until
 from process_bodies import is_alive, is_free, marked, read, run_script
 from whywait import PauseTimeout, TaskAborted, TaskFailed, TaskTimeout
 from whywait.engines.process.crew import Crew
+from whywait.engines.process.process import ChildProcess
 
 OPTIONS = {"engine": "process", "slots": 1, "grace": 0.1}
 
@@ -452,6 +453,18 @@ def test_with_few_file_descriptors_tasks_wait_for_a_process():
     program = [sys.executable, "-c", FEW_FILES]
     done = subprocess.run(program, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+def test_a_fault_while_a_task_is_sent_is_its_error(make, monkeypatch):
+    """T2: whatever goes wrong on the way to a process, the task has an end, its slot comes back, others run."""
+    authority = make()
+    assert authority.submit(bodies.add, 1, 1).result(PATIENCE_S) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(ChildProcess, "send", lambda *_, **__: b"" + "")
+        with pytest.raises(TaskFailed, match="could not be sent to a worker process: TypeError"):
+            authority.submit(bodies.add, 1, 2).result(PATIENCE_S)
+    assert authority.submit(bodies.add, 1, 3).result(PATIENCE_S) == 4
+    assert is_free(authority)
 
 
 @pytest.fixture

@@ -313,6 +313,9 @@ class ProcessEngine(Engine):
             return None
         except OSError:
             return self._lost(execution, process)
+        except Exception as error:  # noqa: BLE001 - a fault of this engine: the task must not be left without an end
+            self._crew.lose(process)
+            return failed(execution, f"it could not be sent to a worker process: {error!r}", error)
         return process
 
     def _spare(self, process: ChildProcess | None, outcome: Ended) -> Ended:
