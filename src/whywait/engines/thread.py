@@ -11,6 +11,8 @@ finaliser could meet:
    twice. A burst of short tasks is done by the threads that are awake.
 3. A thread without a task for a while ends if it can take an entry from ``_sleeping``; if there is none, something was
    just promised to a sleeping thread, and it looks again.
+4. A thread that ends by an exception (there was no memory) takes the entry that stands for it out of ``_sleeping``. If
+   there is none, a task was promised to it, and is promised anew.
 
 The kernel's slots bound the number of threads.
 """
@@ -46,11 +48,12 @@ _OURS: Final = ("whywait", "whywait.engines", "whywait.runtime")
 class EngineThread:
     """One thread of an engine, and the task that it runs."""
 
-    __slots__ = ("execution", "thread")
+    __slots__ = ("execution", "has_entry", "thread")
 
     def __init__(self) -> None:
         """Have no task yet."""
         self.execution: EngineTask | None = None
+        self.has_entry = False  # one of `_sleeping` stands for it
         self.thread: threading.Thread
 
 
@@ -168,7 +171,7 @@ class ThreadEngine(Engine):
         engine = self if self.goes_on else None
         in_thread.runner = runner
         empty = Context()  # for bodies that were submitted with no variable set, as long as none of them leaves one set
-        execution = self._sleep()
+        execution = self._sleep(runner)
         while execution is not None:
             runner.execution = execution
             try:
@@ -204,7 +207,7 @@ class ThreadEngine(Engine):
             if execution is None:  # now nothing of the task is left here
                 runner.execution = None
                 empty = Context()
-                execution = self._next()
+                execution = self._next(runner)
 
     # Interrupting bodies
 
@@ -239,20 +242,30 @@ class ThreadEngine(Engine):
         try:
             self.work(runner)
         except BaseException:
-            if not self._queue.empty():  # this thread may have been promised a task
+            if runner.has_entry:
+                self._leave_sleeping()
+            elif not self._queue.empty():  # this thread may have been promised a task
                 self.look_again(1)
             raise
         finally:
             self._threads.discard(runner)
             self.name_is_free(runner.thread.name)
 
-    def _next(self) -> EngineTask | None:
+    def _leave_sleeping(self) -> None:
+        """Have one thread less that sleeps; what was promised to it is promised to another one."""
+        try:
+            self._sleeping.pop()
+        except IndexError:
+            self.look_again(1)
+
+    def _next(self, runner: EngineThread) -> EngineTask | None:
         """Return a task that is in the queue, or sleep until there is one; None: end."""
         try:
             execution = self._queue.get_nowait()
         except Empty:
+            runner.has_entry = True
             self._sleeping.append(None)
-            return self._sleep()
+            return self._sleep(runner)
         try:  # noqa: SIM105 - `suppress` takes memory
             self._sleeping.append(None)  # the thread that this was promised to sleeps on, and nothing is promised to it
         except MemoryError:  # then nothing ever is
@@ -261,15 +274,17 @@ class ThreadEngine(Engine):
             self._queue.put(None)  # the word that ends a thread is for the others, too
         return execution
 
-    def _sleep(self) -> EngineTask | None:
+    def _sleep(self, runner: EngineThread) -> EngineTask | None:
         while True:
             try:
                 execution = self._queue.get(timeout=self.idle_s)
             except Empty:
                 with contextlib.suppress(IndexError):  # it fails if something was just promised to a sleeper
                     self._sleeping.pop()
+                    runner.has_entry = False
                     return None
             else:
+                runner.has_entry = False
                 if execution is None:
                     self._queue.put(None)
                 return execution  # without a call after it was taken: a lack of memory cannot lose it

@@ -83,11 +83,14 @@ class Mending(ABC):
         """Repair the kernel and carry out what was left, until that is done; meant for a thread of its own."""
         if isinstance(self._lock, LeftBehind):
             return
-        self.left.append(left)
+        is_noted = False
         failure: BaseException | None = None
         for pause_s in _PAUSES_S:
             try:
                 sleep(pause_s)
+                if not is_noted:
+                    self.left.append(left)
+                    is_noted = True
                 while self.left:  # asked again when it is no longer said that a thread sees to it
                     self._mend_all()
             except BaseException as error:  # noqa: BLE001 - it is tried again
