@@ -4,11 +4,13 @@ import asyncio
 import functools
 import json
 import logging
+import pickle
 import threading
 
 import pytest
 
-from whywait import Authority, Command, Executor, TaskFailed
+from patience import until
+from whywait import Authority, Command, Executor, InvalidTransition, TaskAborted, TaskFailed, current
 from whywait.bridges.chrome import chrome_trace
 from whywait.bridges.logs import LogBridge
 from whywait.devtools.encoding import event_json
@@ -163,6 +165,50 @@ def test_chunks_coroutines_processes_and_futures(tmp_path):
         assert told[:3] == ["abs", "fetch", "open"]
     with Executor(1) as pool:
         assert "<Future download@1 at" in repr(pool.submit(download))
+
+
+def keep_signal_and_queue(kept):
+    here = current()
+    kept += [here.signal, here.queue()]
+    here.emit("ready")
+    here.signal.wait(30)
+
+
+def wait_for_an_item(queue):
+    queue.get()
+
+
+def hire():
+    current().spawn(wait_for_an_item, current().queue(), process=True).result()
+
+
+def test_what_a_body_keeps_shows_the_label():
+    """T9, W1: the signal and the queue of a task name it as all else does, also when it has ended."""
+    kept = []
+    with Authority(slots=1) as authority:
+        handle = authority.submit(keep_signal_and_queue, kept)
+        next(iter(handle.stream()))
+        handle.cancel()
+        with pytest.raises(TaskAborted):
+            handle.result(30)
+        signal, queue = kept
+        with pytest.raises(TaskAborted, match="task keep_signal_and_queue@1 is asked to end"):
+            signal.raise_if_aborted()
+        with pytest.raises(InvalidTransition, match="task keep_signal_and_queue@1 has ended: its queue"):
+            queue.put("late")
+        elsewhere = pickle.loads(pickle.dumps(queue))
+        with pytest.raises(InvalidTransition, match="belongs to task keep_signal_and_queue@1"):
+            elsewhere.get()
+
+
+def test_a_thread_that_answers_a_process_shows_the_label():
+    """T9: the threads that a task with a worker process has here are named by its label."""
+    with Authority(slots=1) as authority:
+        handle = authority.submit(hire)
+        until(lambda: any(each.name.startswith("whywait-answer-") for each in threading.enumerate()))
+        names = [each.name for each in threading.enumerate()]
+        handle.cancel()
+    assert any(name.startswith("whywait-answer-hire@1-") for name in names)
 
 
 def test_a_periodic_keeps_its_name():

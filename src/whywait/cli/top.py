@@ -13,7 +13,7 @@ from rich.live import Live
 
 from whywait.cli.keys import Keys
 from whywait.cli.shared import TokenFile
-from whywait.cli.top_view import SORTS, Screen
+from whywait.cli.top_view import SORTS, Screen, row_label
 from whywait.devtools.client import Remote, RemoteError
 
 _EVERY_S: Final = 1.0
@@ -96,6 +96,6 @@ def _act(remote: Remote, screen: Screen, key: str) -> None:
     elif chosen is not None:
         try:
             answer = remote.act(verb, chosen["number"])
-            screen.message = f"{chosen['id']}: {answer['done']}, now {answer['state']}"
+            screen.message = f"{row_label(chosen)}: {answer['done']}, now {answer['state']}"
         except RemoteError as error:
             screen.message = str(error)

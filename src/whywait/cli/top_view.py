@@ -96,7 +96,7 @@ class Screen:
         keys: dict[str, Any] = {
             "wait": lambda task: task["submitted_ns"] or 0,
             "priority": lambda task: (-task["priority"], task["submitted_ns"] or 0),
-            "name": _label,
+            "name": row_label,
             "reason": lambda task: (task["waits_for"] or "", task["submitted_ns"] or 0),
         }
         return sorted(waiting, key=keys[self._sort])
@@ -161,7 +161,7 @@ class Screen:
             elapsed = "-" if since is None else format_ms(max(0, now - since) / NS_PER_MS)
             last = self._reason(task) if not _is_active(task) else _holding(task, limits)
             style = "reverse" if task["number"] == self._chosen else ""
-            names = (Text(printable(_label(task))), Text(printable(task["scope"])))
+            names = (Text(printable(row_label(task))), Text(printable(task["scope"])))
             table.add_row(*names, str(task["priority"]), elapsed, Text(printable(last)), style=style)
         if len(tasks) < total:
             table.add_row(Text(f"and {total - len(tasks)} more", style="dim"))
@@ -176,7 +176,7 @@ class Screen:
             holders = [other for other in self._running() if other["slot"] and other["priority"] > task["priority"]]
         else:
             holders = [other for other in self._running() if cause in other["demand"] or cause in other["devices"]]
-        named = ", ".join(_label(holder) for holder in holders[:_HOLDERS])
+        named = ", ".join(row_label(holder) for holder in holders[:_HOLDERS])
         more = f" +{len(holders) - _HOLDERS}" if len(holders) > _HOLDERS else ""
         label = CAUSE_LABELS.get(cause, cause)
         return f"{label} ← {named}{more}" if named else label
@@ -189,7 +189,7 @@ def _window(tasks: list[dict[str, Any]], chosen: int | None, size: int) -> list[
     return tasks[start : start + size]
 
 
-def _label(task: dict[str, Any]) -> str:
+def row_label(task: dict[str, Any]) -> str:
     """Return how a task is shown; a run of an older version tells of no functions."""
     return label_of(task["id"], task["number"], task.get("function"))
 
@@ -210,7 +210,7 @@ def _unit_gauge(unit: dict[str, Any]) -> Table:
     """Show one card, or another device, with the tasks on it."""
     size, used = unit["size"], unit["used"]
     text = f"{format_size(used)} of {format_size(size)}" if size else "taken" if used else "free"
-    named = ", ".join(_label(holder) for holder in unit["holders"][:_HOLDERS])
+    named = ", ".join(row_label(holder) for holder in unit["holders"][:_HOLDERS])
     more = f" +{unit['holders_total'] - _HOLDERS}" if unit["holders_total"] > _HOLDERS else ""
     gone = "" if unit["present"] else "gone, "
     return _gauge(

@@ -353,11 +353,11 @@ class Execution(Task):
 class Unseen:
     """Logs an error that was never looked at, when the last reference to its handle goes."""
 
-    __slots__ = ("error", "log", "seen", "task_id")
+    __slots__ = ("error", "label", "log", "seen")
 
-    def __init__(self, task_id: str, error: BaseException, log: Log) -> None:
+    def __init__(self, label: str, error: BaseException, log: Log) -> None:
         """Watch over the error of a task."""
-        self.task_id = task_id
+        self.label = label
         self.error = error
         self.log = log
         self.seen = False
@@ -369,7 +369,7 @@ class Unseen:
         """
         if not self.seen:
             told = shown_error(self.error)
-            self.log.error("task %s failed and nobody looked: %s, raised %s", self.task_id, told, _place(self.error))
+            self.log.error("task %s failed and nobody looked: %s, raised %s", self.label, told, _place(self.error))
 
 
 def _place(error: BaseException) -> str:

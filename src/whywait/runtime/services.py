@@ -90,7 +90,7 @@ class CoreServices(Core):
             stream: Stream | None = streams.get(name)
             if stream is not None:
                 return stream
-            stream = streams[name] = Stream(execution.id, name)
+            stream = streams[name] = Stream(execution.label, name)
         execution.when_done(lambda _: self._close_stream(execution, stream), None)
         return stream
 

@@ -264,14 +264,14 @@ def _take(mailbox: Any, into: list[Any]) -> bool:  # noqa: ANN401 - here or in a
 
 def pickled_queue(task: RunningTask, name: str, limit: int) -> tuple[Any, ...]:
     """Return what pickle keeps of a queue of a task."""
-    return _queue_here, (task.ref, task.id, name, limit)
+    return _queue_here, (task.ref, task.label, name, limit)
 
 
-def _queue_here(ref: Ref, task_id: str, name: str, limit: int) -> TaskQueue | QueueElsewhere:
+def _queue_here(ref: Ref, label: str, name: str, limit: int) -> TaskQueue | QueueElsewhere:
     """Return a queue of the task that the caller runs in; it is out of reach if it belongs to another one."""
     task = task_here()
     if task is None or task.ref != ref:
-        return QueueElsewhere(task_id, name)
+        return QueueElsewhere(label, name)
     return TaskContext(task).queue(name, limit=limit)
 
 

@@ -151,7 +151,7 @@ class Parts:
             if mailbox is None:
                 if self._is_over:
                     raise queue_has_ended(self.task.label, name)
-                mailbox = self._mailboxes[name] = Mailbox(self.task.id, name, limit)
+                mailbox = self._mailboxes[name] = Mailbox(self.task.label, name, limit)
             return mailbox
 
     def _add(self, part: Part, before: Iterable[Part], run: Run) -> Part:

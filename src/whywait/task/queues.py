@@ -14,10 +14,10 @@ EMPTY: Final = object()
 class Mailbox:
     """The items of one queue; waiting for them is left to the caller."""
 
-    def __init__(self, task_id: str, name: str, limit: int) -> None:
+    def __init__(self, label: str, name: str, limit: int) -> None:
         """Start empty; ``limit`` items at most, 0 for any number."""
         check_queue_limit(limit)
-        self._task_id = task_id
+        self._label = label
         self._is_over = False
         self.name = name
         self.limit = limit
@@ -31,7 +31,7 @@ class Mailbox:
     def offer(self, item: Any) -> bool:  # noqa: ANN401 - any item
         """Take an item if there is room for it; return whether there was. Under the lock."""
         if self._is_over:
-            raise queue_has_ended(self._task_id, self.name)
+            raise queue_has_ended(self._label, self.name)
         if self.limit and len(self._items) >= self.limit:
             return False
         self._items.append(item)
@@ -40,7 +40,7 @@ class Mailbox:
     def take(self) -> Any:  # noqa: ANN401 - any item
         """Return the oldest item, or EMPTY. Under the lock."""
         if self._is_over:
-            raise queue_has_ended(self._task_id, self.name)
+            raise queue_has_ended(self._label, self.name)
         return self._items.popleft() if self._items else EMPTY
 
     def close(self) -> None:
@@ -54,9 +54,9 @@ class Mailbox:
 class QueueElsewhere:
     """A queue that was taken to where its task does not run: there is nothing to be put or got."""
 
-    def __init__(self, task_id: str, name: str) -> None:
+    def __init__(self, label: str, name: str) -> None:
         """Made where a pickled queue is read."""
-        self._told = f"queue {name!r} belongs to task {task_id}: it can be used by that task only, while it runs"
+        self._told = f"queue {name!r} belongs to task {label}: it can be used by that task only, while it runs"
 
     def put(self, *_: object, **__: object) -> NoReturn:
         """Raise: the queue is out of reach."""
@@ -65,9 +65,9 @@ class QueueElsewhere:
     get = put_async = get_async = __len__ = put
 
 
-def queue_has_ended(task_id: str, name: str) -> InvalidTransition:
+def queue_has_ended(label: str, name: str) -> InvalidTransition:
     """Return the error of a queue whose task has ended."""
-    return InvalidTransition(f"task {task_id} has ended: its queue {name!r} takes and gives nothing more")
+    return InvalidTransition(f"task {label} has ended: its queue {name!r} takes and gives nothing more")
 
 
 def check_queue_limit(limit: object) -> None:

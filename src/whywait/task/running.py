@@ -140,7 +140,7 @@ def signal_of(task: RunningTask) -> AbortSignal:
     """Return the task's signal, made when it is first needed."""
     with task.core.lock:
         if task.signal is None:
-            task.signal = AbortSignal(task.id)
+            task.signal = AbortSignal(task.label)
         return task.signal
 
 

@@ -25,11 +25,11 @@ from whywait.support.waiters import Awaited
 class AbortSignal:
     """Tells a body that it should end; usable from any thread of the task."""
 
-    __slots__ = ("_aborted", "_listeners", "_pauses", "_task_id", "go", "parked", "pause", "reason")
+    __slots__ = ("_aborted", "_label", "_listeners", "_pauses", "go", "parked", "pause", "reason")
 
-    def __init__(self, task_id: str) -> None:
+    def __init__(self, label: str) -> None:
         """Made by the runtime only."""
-        self._task_id = task_id
+        self._label = label
         self._aborted = threading.Event()
         self._listeners: list[Callable[[], object]] = []
         self._pauses = 0  # there have been so many
@@ -55,7 +55,7 @@ class AbortSignal:
     def raise_if_aborted(self) -> None:
         """Raise TaskAborted if the body should end."""
         if self.reason is not None:
-            raise TaskAborted(f"task {self._task_id} is asked to end: {self.reason}")
+            raise TaskAborted(f"task {self._label} is asked to end: {self.reason}")
 
     # For the runtime
 

@@ -33,9 +33,9 @@ class Pickled(NamedTuple):
 class Stream:
     """One output channel of one task."""
 
-    def __init__(self, task_id: str, name: str) -> None:
+    def __init__(self, label: str, name: str) -> None:
         """Start empty and open."""
-        self._task_id = task_id
+        self._label = label
         self.name = name
         self.limit = LIMIT
         self.waiters = Waiters()
@@ -171,7 +171,7 @@ class Stream:
 
     def _check_open(self) -> None:
         if self.is_over:
-            raise InvalidTransition(f"task {self._task_id} has ended: its stream {self.name!r} takes nothing more")
+            raise InvalidTransition(f"task {self._label} has ended: its stream {self.name!r} takes nothing more")
 
 
 class EndOfTask(Protocol):

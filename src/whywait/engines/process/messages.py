@@ -48,7 +48,7 @@ def take_message(task: RunningTask, outside: Outside, kind: int, payload: bytes 
         core.note(task, event, details)
     else:
         number, question = pickle.loads(payload)  # noqa: S301 - from our own child
-        name = f"whywait-answer-{task.id}-{number}"  # it may have to wait for its answer
+        name = f"whywait-answer-{task.label}-{number}"  # it may have to wait for its answer
         threading.Thread(target=_answer, args=(task, outside, number, question), name=name, daemon=True).start()
 
 

@@ -33,10 +33,10 @@ _BROUGHT_HOME: Final = 256_000_000  # bytes in all, when a cluster ends that was
 class InStore(Elsewhere):
     """A result in the object store of the cluster."""
 
-    __slots__ = ("_is_here", "_lock", "_lost_with", "_task_id", "_value", "ref")
+    __slots__ = ("_is_here", "_label", "_lock", "_lost_with", "_value", "ref")
 
-    def __init__(self, task_id: str, ref: Any) -> None:  # noqa: ANN401 - a reference of Ray
-        self._task_id = task_id
+    def __init__(self, label: str, ref: Any) -> None:  # noqa: ANN401 - a reference of Ray
+        self._label = label
         self._lock = threading.Lock()
         self.ref = ref  # None: the cluster is gone
         self._lost_with = "the cluster"
@@ -48,11 +48,11 @@ class InStore(Elsewhere):
         with self._lock:
             if not self._is_here:
                 if self.ref is None:
-                    raise TaskFailed(f"task {self._task_id}: its result was lost with {self._lost_with}")
+                    raise TaskFailed(f"task {self._label}: its result was lost with {self._lost_with}")
                 try:
                     self._value = ray.get(self.ref)
                 except RayError as error:
-                    raise TaskFailed(f"task {self._task_id}: its result was lost on the cluster: {error}") from error
+                    raise TaskFailed(f"task {self._label}: its result was lost on the cluster: {error}") from error
                 self._is_here = True
             return self._value
 
@@ -74,7 +74,7 @@ class InStore(Elsewhere):
         try:
             self._value = copy.deepcopy(self.fetch())  # what Ray gives may lie in its memory
         except Exception as error:  # noqa: BLE001 - a later fetch() raises it
-            log.debug("the result of task %s did not survive the cluster: %r", self._task_id, error)
+            log.debug("the result of task %s did not survive the cluster: %r", self._label, error)
         self.ref = None
 
 
@@ -99,7 +99,7 @@ class Results:
             except BaseException as error:  # noqa: BLE001 - unpickling runs code of the user
                 return failed(execution, f"its result could not be unpickled: {error!r}", error)
         else:
-            execution.value = stored = InStore(execution.id, task.value)
+            execution.value = stored = InStore(execution.label, task.value)
             self._in_store.add(stored)
         return SUCCEEDED
 
