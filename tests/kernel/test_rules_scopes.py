@@ -100,19 +100,18 @@ def test_the_first_activation_runs_the_parents_too():
     assert (child.state, parent.state) == ("RUNNING", "RUNNING")
 
 
-def test_a_parent_that_was_attached_late_runs_with_the_next_activation():
-    """O1, O7: what is inside may have run before, or have been suspended and resumed."""
+def test_a_parent_that_is_attached_late_runs_with_the_first_activation_inside():
+    """O1, O2, O7, O8: what is inside takes no tasks before."""
     driver = Driver(kernel(1))
     parent = driver.kernel.open_scope(0, "parent", mount=False)
     child = driver.scope("child", parent)
+    with pytest.raises(ScopeClosed, match="scope 'parent' is INIT"):
+        driver.submit("a", scope=child)
+    driver.kernel.mount(0, parent)
+    assert (child.state, parent.state) == ("ATTACHED", "ATTACHED")
     driver.submit("a", scope=child)
     driver.dispatch()
-    driver.submit("b", scope=child)
-    driver.kernel.mount(0, parent)
-    assert (child.state, parent.state) == ("RUNNING", "ATTACHED")
-    driver.end(child.ids["a"])
-    driver.dispatch()
-    assert parent.state == "RUNNING"
+    assert (child.state, parent.state) == ("RUNNING", "RUNNING")
 
 
 def test_disposing_twice_is_disposing_once():

@@ -30,7 +30,7 @@ from whywait.kernel.ids import GENERATED_ID_PREFIX, LONGEST_ID
 from whywait.kernel.limits import HIGHEST, LOWEST, Demand, Policy, Priority
 from whywait.kernel.model import Lane, Scope, Submission, Task, name_splits, rank_of
 from whywait.kernel.pool import Pool
-from whywait.kernel.state import OPEN_SCOPE_STATES, Cause, Outcome, ScopeState, TaskState
+from whywait.kernel.state import BARRED_SCOPE_STATES, OPEN_SCOPE_STATES, Cause, Outcome, TaskState
 from whywait.kernel.waiting import become_ready, lane_of, take_in
 
 Batch = dict[tuple[Scope, str], int]  # the place of the first task of each scope and name
@@ -442,7 +442,7 @@ def _duplicate(scope: Scope, name: str, how: str) -> DuplicateTask:
 
 def _check_state(scope: Scope) -> None:
     for each in scope.chain:
-        if each.state == ScopeState.SUSPENDED or (each is scope and each.state not in OPEN_SCOPE_STATES):
+        if each.state in BARRED_SCOPE_STATES or (each is scope and each.state not in OPEN_SCOPE_STATES):
             raise ScopeClosed(
                 f"scope {each.key!r} is {each.state}: it accepts submissions only while ATTACHED or RUNNING",
                 check="scope state",

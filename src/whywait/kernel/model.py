@@ -22,7 +22,7 @@ from whywait.kernel.ids import (
 )
 from whywait.kernel.limits import HIGHEST, MEASURED, Budget, Demand, Limits, Policy, Priority
 from whywait.kernel.pool import Pool
-from whywait.kernel.state import OPEN_SCOPE_STATES, Outcome, ScopeState, TaskState
+from whywait.kernel.state import BARRED_SCOPE_STATES, OPEN_SCOPE_STATES, Outcome, ScopeState, TaskState
 from whywait.kernel.timers import Timer
 
 NEVER: Final = 1 << 500  # later than any time that a simulation can name
@@ -436,11 +436,12 @@ class Scope:
     def note_state(self) -> None:
         """Bring up to date what follows from the states of this scope and those around it, here and below.
 
-        ``freely_open``: the scope accepts tasks (O2): it is ATTACHED or RUNNING, and none around it is SUSPENDED.
+        ``freely_open``: the scope accepts tasks (O2, O8): it is ATTACHED or RUNNING, and none around it is INIT or
+        SUSPENDED.
         """
         for scope in self.subtree():
-            suspended = any(each.state == ScopeState.SUSPENDED for each in scope.chain)
-            scope.freely_open = scope.state in OPEN_SCOPE_STATES and not suspended
+            barred = any(each.state in BARRED_SCOPE_STATES for each in scope.chain)
+            scope.freely_open = scope.state in OPEN_SCOPE_STATES and not barred
             scope.state_gate.free = SHUT if scope.state == ScopeState.SUSPENDED else 0
 
     def subtree(self) -> list[Scope]:

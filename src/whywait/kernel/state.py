@@ -181,6 +181,7 @@ _SCOPE_ROWS: Final = frozenset(SCOPE_TRANSITIONS)
 
 # A scope in one of these states accepts submissions and lets its tasks start (O2).
 OPEN_SCOPE_STATES: Final = (ScopeState.ATTACHED, ScopeState.RUNNING)
+BARRED_SCOPE_STATES: Final = (ScopeState.INIT, ScopeState.SUSPENDED)  # nothing is taken in scopes below, either
 
 
 def task_step(state: str, event: str, to: str, what: str) -> str:

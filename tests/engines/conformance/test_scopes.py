@@ -435,3 +435,16 @@ def test_a_scope_that_is_not_mounted_takes_no_tasks(authority, body):
     assert never.state == "DISPOSED"
     with pytest.raises(ConfigError, match="mount 1 is not allowed: use True or False"):
         authority.scope("t", mount=1)
+
+
+def test_scopes_below_one_that_is_not_mounted_take_no_tasks(authority, body):
+    """O2, O8: what is inside waits for mount() too, so that no body runs in a scope that is INIT."""
+    outer = authority.scope("outer", mount=False)
+    inner = outer.scope("inner").scope("innermost")
+    with pytest.raises(ScopeClosed, match="scope 'outer' is INIT") as caught:
+        inner.submit(body.value)
+    assert caught.value.cause == "scope_state"
+    assert (outer.state, inner.state) == ("INIT", "ATTACHED")
+    outer.mount()
+    assert inner.submit(body.value, 1).result(PATIENCE_S) == 1
+    assert (outer.state, inner.state) == ("RUNNING", "RUNNING")
