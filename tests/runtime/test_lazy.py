@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from dataclasses import dataclass
 
 import pytest
 
@@ -49,6 +50,35 @@ def test_it_is_made_once_by_a_running_task_and_closed_with_its_scope(engine):
             assert (lazy.is_made, maker.made, maker.closed) == (True, ["s"], [])
         assert maker.closed == ["resource 1"]
         assert not lazy.is_made
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Something that has a resource."""
+
+    model: object
+
+
+def make_text():
+    return "made"
+
+
+def look_into(first, tools, *, others):
+    return first["model"][0], tools.model, others[1]
+
+
+@pytest.mark.parametrize("engine", ["thread", "simple", "asyncio", "process"])
+def test_it_is_found_in_containers_as_handles_are(engine):
+    """O9, G4: in a dict, a list and a dataclass, beside a handle; the body gets the value, and nobody a lazy."""
+    with Authority(slots=2, engine=engine) as authority, authority.scope("s") as scope:
+        lazy = scope.lazy(make_text)
+        text = scope.submit(make_text)
+        several = {"model": [lazy, text]}
+        handle = scope.submit(look_into, several, Tools(lazy), kwargs={"others": (text, lazy)})
+        assert handle.result(PATIENCE_S) == ("made", "made", "made")
+        assert several == {"model": [lazy, text]}
+        with pytest.raises(ConfigError, match="is not for a task of scope 'default'"):
+            authority.submit(same, [lazy])
 
 
 def test_coroutines_and_threads_share_it_and_the_loop_goes_on_while_it_is_made():

@@ -215,8 +215,12 @@ class Execution(Task):
         return [value.value if isinstance(value, Execution) else self._resolved(value) for value in values]
 
     def _resolved(self, value: Any) -> Any:  # noqa: ANN401 - any argument
-        """Return an argument as the body gets it."""
-        return self.engine.lend(value) if isinstance(value, Lazy) else _filled(value)
+        """Return an argument as the body gets it: results in the place of handles, what is lent in that of lazies."""
+        if isinstance(value, Execution):
+            return fetched(value.value)
+        if isinstance(value, Lazy):
+            return self.engine.lend(value)
+        return value.filled(self._resolved) if isinstance(value, Nest) else value
 
     def to_fetch(self) -> list[Fetchable]:
         """Return what among the arguments takes its time: results that have yet to come here, lazy resources."""
@@ -393,10 +397,3 @@ def _is_retried(error: BaseException, retry: Retry, task: Task, log: Log) -> boo
 def _overdrawn(task: Task) -> str:
     asked = dict(task.demand).get(MEASURED, 0)
     return f'it used more memory than the {format_size(asked)} that it had asked for, and overdraft is "kill"'
-
-
-def _filled(value: Any) -> Any:  # noqa: ANN401 - any argument
-    """Return an argument with results in the place of handles."""
-    if isinstance(value, Execution):
-        return fetched(value.value)
-    return value.filled(_filled) if isinstance(value, Nest) else value

@@ -380,7 +380,7 @@ class Scope(Submitter):
         core.command(lambda now: core.kernel.mount(now, self._open.kernel_scope))
 
     def lazy(self, make: Callable[[], T], close: Callable[[T], object] | None = None) -> Lazy[T]:
-        """Return a resource that this scope owns, to be handed to ``submit`` as an argument of its own.
+        """Return a resource that this scope owns, handed to ``submit`` as an argument or inside one, like a handle.
 
         ``make()`` is called once, by the first running task that is handed it, in that task's slot and budget; all
         tasks get the same value. If it fails, so does that task, and the next one tries again. ``close(value)`` is

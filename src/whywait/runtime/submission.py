@@ -174,38 +174,45 @@ def _terms(
 def await_handles(
     core: CoreServices, record: ScopeRecord, execution: Execution, ended: Sequence[Task | str] = ()
 ) -> Sequence[Task | str]:
-    """Return the tasks whose results a call takes; its arguments are looked at again before the call.
+    """Return the tasks whose results a call takes; if it takes any, or a lazy resource, it is looked at again later.
 
     In containers, handles of tasks whose end is awaited anyway, ``ended``, stay handles: the body asks them.
     """
     args, kwargs = execution.args, execution.kwargs
-    for value in (*args, *kwargs.values()) if kwargs else args:
-        if value.__class__ is Lazy:
-            execution.kwargs = kwargs = kwargs or {}  # its arguments are looked at again
-            check_use(value, record.kernel_scope, execution.engine)
-    awaited: list[Execution] = []
-    kept = tuple([_kept(value, awaited, ended) for value in args])
-    kept_kwargs = {key: _kept(value, awaited, ended) for key, value in kwargs.items()} if kwargs else {}
-    if not awaited:
+    found: list[Execution | Lazy[Any]] = []
+    kept = tuple([_kept(value, found, ended) for value in args])
+    kept_kwargs = {key: _kept(value, found, ended) for key, value in kwargs.items()} if kwargs else {}
+    if not found:
         return ()
+    awaited = []
+    for each in found:
+        if isinstance(each, Lazy):
+            check_use(each, record.kernel_scope, execution.engine)
+        else:
+            awaited.append(_own(core, each).task)
     execution.args, execution.kwargs = kept, kept_kwargs
-    return [_own(core, each).task for each in awaited]
+    return awaited
 
 
-def _kept(value: Any, awaited: list[Execution], ended: Sequence[Task | str]) -> Any:  # noqa: ANN401 - any argument
-    """Return an argument as an execution keeps it; add the executions in it to those that are awaited."""
+def _kept(value: Any, found: list[Execution | Lazy[Any]], ended: Sequence[Task | str]) -> Any:  # noqa: ANN401 - any argument
+    """Return an argument as an execution keeps it; add the executions and the lazy resources in it to ``found``."""
     if isinstance(value, Handle):
-        awaited.append(execution_of(value))
-        return awaited[-1]
+        found.append(execution_of(value))
+        return found[-1]
+    if isinstance(value, Lazy):
+        found.append(value)
+        return value
 
-    def replace(handle: Handle[Any]) -> Handle[Any] | Execution:
-        execution = execution_of(handle)
-        return handle if execution.task in ended else execution
+    def keep(thing: Handle[Any] | Lazy[Any]) -> Execution | Lazy[Any] | None:
+        if isinstance(thing, Lazy):
+            return thing
+        execution = execution_of(thing)
+        return None if execution.task in ended else execution
 
-    nest = nest_of(value, Handle, replace, Execution)
+    nest = nest_of(value, (Handle, Lazy), keep, (Execution, Lazy))
     if nest is None:
         return value
-    awaited += nest.things
+    found += nest.things
     return nest
 
 

@@ -20,51 +20,61 @@ _PLAIN: Final = frozenset((int, str, float, bytes, bool, type(None)))  # most ar
 _SEQUENCES: Final = frozenset((list, tuple, set, frozenset))
 
 
+Kinds = type | tuple[type, ...]
+
+
 class Nest:
     """A container, or several, with things inside that are to be replaced."""
 
-    __slots__ = ("kind", "things", "value")
+    __slots__ = ("kinds", "things", "value")
 
-    def __init__(self, value: Any, things: list[Any], kind: type) -> None:  # noqa: ANN401 - any container
-        """Keep a container and what was found in it, all of one ``kind``."""
+    def __init__(self, value: Any, things: list[Any], kinds: Kinds) -> None:  # noqa: ANN401 - any container
+        """Keep a container and what was found in it, all of one of ``kinds``."""
         self.value = value
         self.things = things
-        self.kind = kind
+        self.kinds = kinds
 
     def filled(self, replace: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - as above
         """Return a copy in which each thing is replaced."""
-        return _Walk(self.kind, replace).walk(self.value, DEPTH)
+        return replaced(self.value, self.kinds, replace)
 
 
-def nest_of(value: Any, kind: type, replace: Callable[[Any], Any], new_kind: type) -> Nest | None:  # noqa: ANN401 - any
-    """Return a value with the things of a ``kind`` inside it replaced by those of a ``new_kind``; None: it has none.
+def nest_of(value: Any, kinds: Kinds, keep: Callable[[Any], Any], kept_kinds: Kinds) -> Nest | None:  # noqa: ANN401 - any
+    """Return a value with what ``keep`` returns in the place of each thing of ``kinds`` inside it; None: it has none.
 
-    A thing that ``replace`` returns as it is stays.
+    A thing for which ``keep`` returns None stays, and is not to be replaced.
     """
-    if value.__class__ in _PLAIN:
-        return None
-    walk = _Walk(kind, replace)
-    new = walk.walk(value, DEPTH)
-    return None if new is value else Nest(new, walk.made, new_kind)
+    things: list[Any] = []
+
+    def replace(thing: Any) -> Any:  # noqa: ANN401 - of the kinds
+        kept = keep(thing)
+        if kept is None:
+            return thing
+        things.append(kept)
+        return kept
+
+    new = replaced(value, kinds, replace)
+    return Nest(new, things, kept_kinds) if things else None
+
+
+def replaced(value: Any, kinds: Kinds, replace: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - any value
+    """Return a value, or a copy of it, in which each thing of ``kinds`` is replaced."""
+    return value if value.__class__ in _PLAIN else _Walk(kinds, replace).walk(value, DEPTH)
 
 
 class _Walk:
     """Goes through containers and copies those in which something is replaced; the others stay the same objects."""
 
-    def __init__(self, kind: type, replace: Callable[[Any], Any]) -> None:
-        self.kind = kind
+    def __init__(self, kinds: Kinds, replace: Callable[[Any], Any]) -> None:
+        self.kinds = kinds
         self.replace = replace
-        self.made: list[Any] = []
         self.left = MOST
 
     def walk(self, value: Any, depth: int) -> Any:  # noqa: ANN401 - any value
         """Return the value itself, what replaces it, or a copy of it with things inside replaced."""
         cls = value.__class__
-        if isinstance(value, self.kind):
-            made = self.replace(value)
-            if made is not value:
-                self.made.append(made)
-            return made
+        if isinstance(value, self.kinds):
+            return self.replace(value)
         new = None
         if not depth or cls in _PLAIN:
             return value

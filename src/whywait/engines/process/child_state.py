@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
+from whywait.support.nested import replaced
+
 log = logging.getLogger("whywait")
 
 _INNER: Final = ("__func__", "func", "fn", "__wrapped__")  # where methods, partials and chunks have their function
@@ -74,12 +76,10 @@ class Lazies:
 
     def fetch_all(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments of a body, lazy resources replaced by their values; what is not there is made."""
-        values = tuple([self._fetch(value) for value in args])
-        return values, {key: self._fetch(kwargs[key]) for key in kwargs}
+        values = tuple([replaced(value, Lent, self._fetch) for value in args])
+        return values, {key: replaced(kwargs[key], Lent, self._fetch) for key in kwargs}
 
-    def _fetch(self, value: Any) -> Any:  # noqa: ANN401 - any argument
-        if value.__class__ is not Lent:
-            return value
+    def _fetch(self, value: Lent) -> Any:  # noqa: ANN401 - any resource
         if value.number not in self._made:
             make, close = pickle.loads(value.data)  # noqa: S301 - from our own parent
             self._made[value.number] = make(), close, value.name

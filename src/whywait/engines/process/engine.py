@@ -293,7 +293,8 @@ class ProcessEngine(Engine):
         function = self._functions.pack(fn)
         if not args and not kwargs:
             return number, label, function, b"", []
-        lent = [value.number for value in (*args, *kwargs.values()) if value.__class__ is Lent]
+        handed = execution.to_fetch() if self._lent else ()
+        lent = [lent.number for resource, lent in list(self._lent.items()) if resource in handed] if handed else []
         return number, label, function, dumps((args, kwargs)), lent
 
     def _deliver(self, execution: EngineTask, process: ChildProcess, parcel: Parcel) -> ChildProcess | Ended | None:
