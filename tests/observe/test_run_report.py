@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 
 import pytest
 
@@ -193,3 +194,12 @@ def test_an_authority_reports_at_any_time():
     assert after.to_dict() == authority.report().to_dict()
     waited = sum(handle.why().waited for handle in (held, waiting, last))
     assert sum(after["waited_for_ms"].values()) == pytest.approx(waited * 1000)
+
+
+def test_a_run_ends_with_its_last_task():
+    """V4: what comes after it, leaving and disposing, is no part of the makespan or of the use of the slots."""
+    with Authority(slots=1) as authority:
+        authority.submit(time.sleep, 0.01).result(30)
+        ended = authority.report()["makespan_ms"]
+        time.sleep(0.05)
+    assert authority.report()["makespan_ms"] == ended

@@ -189,7 +189,7 @@ _WHILE_THE_STEP_BEFORE_RAN: Final = frozenset({Wait.DEPENDENCY, Wait.BACKOFF})
 def kernel_account(kernel: Kernel, now: int, began_ns: int, last_ns: int | None = None) -> dict[str, Any]:
     """Return the part of the report that the kernel has accounted for itself; to be called under the lock.
 
-    ``last_ns`` is when anything happened last: a run in which nothing is alive ended then.
+    ``last_ns`` is when anything happened to a task last: a run in which nothing is alive ended then.
     """
     stats, starved = kernel.stats, kernel.starvation
     alive = sum(len(scope.tasks) for scope in kernel.scopes.values())

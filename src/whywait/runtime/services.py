@@ -353,7 +353,8 @@ class CoreServices(Core):
 
         with self.lock:
             raw, skipped = self.raw_events(0)
-            totals = kernel_account(self.kernel, monotonic_ns(), self.began_ns, raw[-1][1] if raw else None)
+            last_ns = next((event[1] for event in reversed(raw) if event[4] is not None), None)  # of a task
+            totals = kernel_account(self.kernel, monotonic_ns(), self.began_ns, last_ns)
         return make_report(totals, Events(raw), skipped)
 
     def close(self) -> None:
