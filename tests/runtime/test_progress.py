@@ -1,5 +1,6 @@
 """progress() follows handles, scopes and authorities to their ends, and draws it where it is looked at."""
 
+import asyncio
 import io
 import threading
 
@@ -89,3 +90,26 @@ def test_html_shows_ids_as_text(authority):
         assert "<script>" not in thing._repr_html_()
     assert "&lt;script&gt;" in authority._repr_html_()
     gate.set()
+
+
+def test_devtools_are_a_link_that_hands_over_the_token(authority):
+    """V6: in a notebook, where they are opened and in the picture of their authority."""
+    tools = authority.devtools(announce=False)
+    shown = f'<a href="{tools.url}" target="_blank">DevTools {tools.base_url}</a>'
+    assert tools._repr_html_() == shown
+    assert f'<a href="{tools.url}" target="_blank">DevTools</a>' in authority._repr_html_()
+    assert "&lt;DevTools " in authority.devtools(port=None, announce=False)._repr_html_()
+
+
+def test_what_blocks_on_a_loop_names_what_can_be_awaited_instead():
+    """O4: dispose() of an authority by its own name."""
+
+    async def main():
+        async with whywait.Authority(slots=1) as authority:
+            handle = authority.submit(lambda: whywait.current().signal.wait(PATIENCE_S))
+            for thing, name in ((authority, "authority"), (authority.get_scope("default"), "scope")):
+                with pytest.raises(whywait.WhywaitError, match=f"use `await {name}.dispose_async"):
+                    thing.dispose()
+            handle.cancel()
+
+    asyncio.run(main())

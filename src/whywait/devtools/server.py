@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Iterable
 from concurrent.futures import CancelledError
+from html import escape
 from pathlib import Path
 from typing import Final, Self
 
@@ -32,6 +33,7 @@ from whywait.devtools.protocol import Listener, Server, listen, listen_unix, mos
 from whywait.devtools.run import Run
 from whywait.devtools.siblings import Siblings
 from whywait.errors import ConfigError, WhywaitError
+from whywait.support.html import link
 from whywait.support.logger import Log, log
 
 STARTS_WITHIN_S: Final = 10.0
@@ -164,6 +166,10 @@ class DevTools:
     def __repr__(self) -> str:
         """Show where it listens; the token is left out."""
         return f"<DevTools {self.base_url or self._unix or 'without a port'}>"
+
+    def _repr_html_(self) -> str:
+        """Return a link for a notebook, which opens the page and hands it the token."""
+        return escape(repr(self)) if self.port is None else link(self.url, f"DevTools {self.base_url}")
 
     def _families(self) -> list[Metric]:
         loop, feed = self._loop, self._feed

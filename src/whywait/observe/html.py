@@ -8,7 +8,7 @@ from typing import Final
 
 from whywait.kernel.snapshot import GateView, Most, Snapshot
 from whywait.observe.explain import CAUSE_LABELS, Why, amount_in_words
-from whywait.support.html import badge, bar, table
+from whywait.support.html import badge, bar, link, table
 from whywait.support.units import NS_PER_MS, format_ms, printable
 
 _MOST_RUNNING: Final = 10
@@ -20,12 +20,12 @@ def handle_html(ident: str, why: Why) -> str:
     return f"<div><b>{escape(printable(ident))}</b> {badge(why.outcome or why.state)} {escape(why.in_short)}</div>"
 
 
-def run_html(title: str, snapshot: Snapshot, link: str | None = None) -> str:
+def run_html(title: str, snapshot: Snapshot, url: str | None = None) -> str:
     """Return a run, or a scope of one: what runs, what waits and for what, and how full slots and budget are."""
     counts = snapshot.counts
     head = f"<b>{escape(printable(title))}</b>: {counts.running:,} running, {counts.ready + counts.not_ready:,} waiting"
-    if link is not None:
-        head += f' · <a href="{escape(link, quote=True)}" target="_blank">DevTools</a>'
+    if url is not None:
+        head += f" · {link(url, 'DevTools')}"
     gauges = [_gauge(gate, gate.name) for gate in (snapshot.slots, *snapshot.budget) if gate.limit]
     waits: Counter[str] = Counter()
     for lane in snapshot.lanes:

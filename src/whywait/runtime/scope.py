@@ -126,7 +126,7 @@ class OpenScope:
 
     def dispose(self, grace: Seconds | None) -> None:
         """End everything inside; raise DisposeIncomplete, naming them, if bodies still run after ``grace``."""
-        instead = "await scope.dispose_async()"
+        instead = f"await {'authority' if self.kernel_scope.parent is None else 'scope'}.dispose_async()"
         if self._anything_running():
             refuse_on_loop("dispose()", instead)
         wait_s = self._begin_disposal(grace)
@@ -150,11 +150,11 @@ class OpenScope:
         if incomplete is not None:
             raise incomplete
 
-    def html(self, title: str, link: str | None = None) -> str:
-        """Return a picture of the scope for a notebook; ``link`` leads to more."""
+    def html(self, title: str, url: str | None = None) -> str:
+        """Return a picture of the scope for a notebook; ``url`` leads to more."""
         from whywait.observe.html import IN_SHORT, run_html
 
-        return run_html(title, self.core.snapshot(self.kernel_scope, IN_SHORT), link)
+        return run_html(title, self.core.snapshot(self.kernel_scope, IN_SHORT), url)
 
     def is_empty(self) -> bool:
         """Return whether no task is left here or below; under the lock."""

@@ -39,6 +39,11 @@ def bar(part: float, *, label: str = "") -> str:
     )
 
 
+def link(url: str, text: str) -> str:
+    """Return a link that opens a page of its own."""
+    return f'<a href="{escape(url, quote=True)}" target="_blank">{escape(text)}</a>'
+
+
 def table(rows: Iterable[Sequence[str]]) -> str:
     """Return a table of cells that are HTML already."""
     body = "".join(f"<tr>{''.join(f'<td style=text-align:left>{cell}</td>' for cell in row)}</tr>" for row in rows)
