@@ -2,11 +2,14 @@
 
 import inspect
 import pydoc
+import subprocess
+import sys
 from typing import get_args, get_type_hints
 
 import pytest
 
 import whywait
+import whywait.machine
 from whywait.runtime.periodic import PeriodicOptions
 from whywait.runtime.scope import ScopeOptions
 from whywait.runtime.settings import AuthorityOptions
@@ -57,3 +60,11 @@ def test_engines_are_named_in_the_signature(options):
 
     words = {word for hint in get_args(get_type_hints(options)["engine"]) for word in get_args(hint)}
     assert words == {name for name, make in MAKERS.items() if make.__module__.startswith("whywait.")}  # tests have more
+
+
+@pytest.mark.parametrize("module", [whywait, whywait.machine])
+def test_a_module_lists_what_it_has_before_anything_of_it_is_loaded(module):
+    """E1: `dir` and the completion of a terminal show every public name."""
+    program = f"import {module.__name__} as module; print(*dir(module))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert set(module.__all__) <= set(done.stdout.split())

@@ -31,4 +31,8 @@ def __getattr__(name: str) -> "Any":  # noqa: ANN401 - what the module has under
     return value
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES})
+
+
 __all__ = ["Job", "Lease", "add", "lease"]
