@@ -203,3 +203,26 @@ def test_a_run_ends_with_its_last_task():
         ended = authority.report()["makespan_ms"]
         time.sleep(0.05)
     assert authority.report()["makespan_ms"] == ended
+
+
+def test_a_report_while_the_run_goes_on_tells_of_those_who_starve_now():
+    """V2: as stats() and why() do; and nobody is said not to have waited while somebody does."""
+    driver = Driver(kernel(1, Strict()))
+    driver.submit("urgent", 80, lasts=40)
+    driver.dispatch()
+    driver.submit("small", 20, lasts=5)
+    driver.until(30)
+    report = report_of(driver)
+    signals = driver.kernel.starvation.signals(driver.now_ns, driver.kernel.lanes_in_use())
+    assert (
+        (report["starved"]["now"], report["starved"]["longest_ms"]) == (1, 30) == (signals.now, signals.longest_ns / MS)
+    )
+    assert (
+        "Starved: 1 task is ready while a higher priority holds a slot\n  1 starved now; the longest so far for 30 ms"
+        in str(report)
+    )
+    assert "Nobody waited" not in str(report)
+    driver.until(60)
+    assert "Starved: 1 task was ready while a higher priority held a slot\n  small  20 low  40 ms\n" in str(
+        report_of(driver)
+    )

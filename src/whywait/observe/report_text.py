@@ -208,6 +208,8 @@ def _causes(summary: Summary) -> list[str]:
     causes = summary["waited_for_ms"]
     total = sum(causes.values())
     if not total:
+        if summary["outcomes"].get("pending", 0) > summary.get("running", 0):
+            return ["Nobody had to wait of those that have started."]
         return ["Nobody waited."] if summary["tasks"] or summary["iterations"] else []
     rows = [
         (
@@ -222,14 +224,24 @@ def _causes(summary: Summary) -> list[str]:
 
 def _starved(summary: Summary) -> list[str]:
     starved = summary["starved"]
-    if not starved["tasks"]:
+    count, now = starved["tasks"], starved["now"]
+    if not count and not now:
         return []
-    were = "task was" if starved["tasks"] == 1 else "tasks were"
     rows = [(_starved_id(row), _level(row["priority"]), format_ms(row["ms"])) for row in starved["worst"]]
-    lines = [f"Starved: {starved['tasks']:,} {were} ready while a higher priority held a slot"]
+    if count:
+        lines = [
+            f"Starved: {count:,} {'task was' if count == 1 else 'tasks were'} ready while a higher priority held a slot"
+        ]
+    else:
+        lines = [
+            f"Starved: {now:,} {'task is' if now == 1 else 'tasks are'} ready while a higher priority holds a slot"
+        ]
     lines += table((), rows, left=2)
-    if starved["tasks"] > len(rows):
-        lines.append(f"  and {starved['tasks'] - len(rows):,} more")
+    if count > len(rows):
+        lines.append(f"  and {count - len(rows):,} more")
+    if now:
+        longest, total = format_ms(starved["longest_ms"]), format_ms(starved["total_ms"])
+        lines.append(f"  {now:,} starved now; the longest so far for {longest}, {total} in all")
     if starved["past_timeout"]:
         lines.append(f"  {starved['past_timeout']:,} of them for longer than {format_ms(starved['timeout_ms'])}")
     if summary["promotions"]:
