@@ -211,6 +211,17 @@ def test_a_thread_that_answers_a_process_shows_the_label():
     assert any(name.startswith("whywait-answer-hire@1-") for name in names)
 
 
+def test_a_warning_of_a_drop_shows_the_label(caplog):
+    """D5, T9: of one task as of several."""
+    go = threading.Event()
+    with Authority(slots=1) as authority:
+        authority.submit(go.wait)
+        authority.submit(download, max_wait=0.01)
+        until(lambda: "was dropped" in caplog.text)
+        go.set()
+    assert "task download@2 was dropped: max_wait" in caplog.text
+
+
 def test_a_periodic_keeps_its_name():
     """P1, T9: iterations are shown by the name of their periodic."""
     done = threading.Event()

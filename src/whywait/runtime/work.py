@@ -60,7 +60,7 @@ def warn_of_skips(skips: Sequence[Skip], log: Log) -> None:
 def warn_of_drops(tasks: list[Task], log: Log) -> None:
     """Log which tasks were dropped; one line however many they are."""
     if len(tasks) == 1:
-        log.warning("task %s was dropped: %s", tasks[0].id, tasks[0].cause)
+        log.warning("task %s was dropped: %s", tasks[0].label, tasks[0].cause)
     elif tasks:
         first = ", ".join(f"{task.label} ({task.cause})" for task in tasks[:NAMED_DROPS])
         log.warning("%d tasks were dropped, first %s", len(tasks), first)
