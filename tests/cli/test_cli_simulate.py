@@ -108,6 +108,9 @@ BAD = [
     (b'{"tasks": [], "ops": [{"at_ms": 0, "do": "pause", "id": "q"}]}', 'ops[0].id: "q" is not a task'),
     (b'{"tasks": [], "config": {"soft": {"slot": 1}}}', "config: a resource cannot be named 'slot'"),
     (b'{"tasks": [{"id": "\\ud800", "at_ms": 0}]}', 'tasks[0]: "duration_ms" is missing'),
+    (b'{"tasks": [{"id": "seq", "at_ms": 0}]}', 'tasks[0]: "duration_ms" is missing'),
+    (b'{"whywait events": 1, "slots": 2}\n{"seq": 1}\n', "holds the events of a run"),
+    (b'{"seq": 1, "kind": "SCOPE_CREATED"}\n{"seq": 2}\n', "holds the events of a run"),
 ]
 
 

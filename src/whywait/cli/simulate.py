@@ -19,6 +19,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 from whywait.cli.shared import parse_gpus, parse_slots, print_text
 from whywait.errors import ConfigError
+from whywait.observe.event_file import is_event_file
 from whywait.observe.record import is_record
 from whywait.observe.report_text import render, render_side_by_side
 from whywait.simulation.simulation import Simulation
@@ -174,7 +175,25 @@ def _read(file: str) -> Workload:
         return Workload(to_workload(load(file)), file)
     if is_record(file):
         return workload_of(file)
-    return Workload.from_file(file)
+    try:
+        return Workload.from_file(file)
+    except ConfigError:
+        if is_event_file(file) and not _holds_tasks(file):
+            raise ConfigError(
+                f"{file}: holds the events of a run, which do not tell all of its tasks: expected a workload, a "
+                "workflow or a record (whywait run --record); whywait serve shows events"
+            ) from None
+        raise
+
+
+def _holds_tasks(file: str) -> bool:
+    """Return whether the first line of a file is a whole workload, with something wrong in it."""
+    with Path(file).open("rb") as lines:
+        try:
+            data = json.loads(lines.readline())
+        except (ValueError, RecursionError):
+            return False
+    return isinstance(data, dict) and "tasks" in data
 
 
 def _holds_workflow(file: str) -> bool:
