@@ -102,7 +102,7 @@ def test_devtools_are_a_link_that_hands_over_the_token(authority):
 
 
 def test_what_blocks_on_a_loop_names_what_can_be_awaited_instead():
-    """O4: dispose() of an authority by its own name."""
+    """O4, O6: dispose() of an authority by its own name, and a plain block by the other kind of block."""
 
     async def main():
         async with whywait.Authority(slots=1) as authority:
@@ -110,6 +110,11 @@ def test_what_blocks_on_a_loop_names_what_can_be_awaited_instead():
             for thing, name in ((authority, "authority"), (authority.get_scope("default"), "scope")):
                 with pytest.raises(whywait.WhywaitError, match=f"use `await {name}.dispose_async"):
                     thing.dispose()
+            with pytest.raises(whywait.WhywaitError, match=r"whywait\.gather_async"):
+                whywait.gather(handle)
+            for block in (authority.get_scope("default"), authority):
+                with pytest.raises(whywait.WhywaitError, match=r"leaving a block .+ `async with`"), block:
+                    pass
             handle.cancel()
 
     asyncio.run(main())

@@ -315,7 +315,8 @@ class Authority(Submitter):
             if kind is None:
                 self._root.leave()
         finally:  # the wait may be broken off, by Ctrl-C for one
-            self.dispose()
+            self._root.dispose(None, leaving=True)
+            self._close()
 
     async def __aenter__(self) -> Self:
         """Use as an async block; coroutine functions run on this event loop."""

@@ -38,6 +38,9 @@ CO_COROUTINE: Final = 0x80  # of the flags of a function's code, as `inspect` ha
 EMPTY: Final = Context()  # for all submissions with no variable set: an object less for the collector with each task
 
 
+_LEAVING: Final = ("leaving a block", "async with")  # what would block, and what to use instead
+
+
 class ScopeOptions(TypedDict, total=False):
     """What a scope may set for itself; what is left out is inherited, None means explicitly none.
 
@@ -107,7 +110,7 @@ class OpenScope:
         """Wait for all tasks, then stop the periodics and wait for iterations in flight; not for what is overdue."""
         with Blocking(self._last()):
             for condition in self._leaving():
-                self.core.wait_until(condition, LOOK_S, "leaving a block", "async with")
+                self.core.wait_until(condition, LOOK_S, *_LEAVING)
 
     async def leave_async(self) -> None:
         """Do the same without blocking the event loop."""
@@ -124,13 +127,17 @@ class OpenScope:
         tasks = [task for task in last if task is not None and task.periodic is None]
         return [max(tasks, key=attrgetter("number")).job] if tasks else []
 
-    def dispose(self, grace: Seconds | None) -> None:
-        """End everything inside; raise DisposeIncomplete, naming them, if bodies still run after ``grace``."""
-        instead = f"await {'authority' if self.kernel_scope.parent is None else 'scope'}.dispose_async()"
+    def dispose(self, grace: Seconds | None, *, leaving: bool = False) -> None:
+        """End everything inside; raise DisposeIncomplete, naming them, if bodies still run after ``grace``.
+
+        ``leaving``: a block is left, and what is refused on an event loop is that.
+        """
+        own_name = "authority" if self.kernel_scope.parent is None else "scope"
+        what, instead = _LEAVING if leaving else ("dispose()", f"await {own_name}.dispose_async()")
         if self._anything_running():
-            refuse_on_loop("dispose()", instead)
+            refuse_on_loop(what, instead)
         wait_s = self._begin_disposal(grace)
-        self._disposed(in_time=self.core.wait_until(self._is_gone, wait_s, "dispose()", instead))
+        self._disposed(in_time=self.core.wait_until(self._is_gone, wait_s, what, instead))
         self.core.close_lazies()
 
     async def dispose_async(self, grace: Seconds | None) -> None:
@@ -434,7 +441,7 @@ class Scope(Submitter):
                 self._open.leave()
         finally:  # the wait may be broken off, by Ctrl-C for one
             try:
-                self.dispose()
+                self._open.dispose(None, leaving=True)
             except DisposeIncomplete as incomplete:
                 self._open.raise_errors(error, incomplete)
         self._open.raise_errors(error)

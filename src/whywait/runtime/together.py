@@ -39,9 +39,15 @@ def wait(handles: Iterable[Handle[T]], *, timeout: Seconds | None = None, return
 
     A ``timeout`` ends the waiting only: the tasks go on.
     """
+    return _wait(handles, timeout, return_when, "wait")
+
+
+def _wait(
+    handles: Iterable[Handle[T]], timeout: Seconds | None, return_when: ReturnWhen, called: Literal["wait", "gather"]
+) -> Waited[T]:
     several, enough = _each(handles), _rule(return_when)
     if not enough(several):
-        refuse_on_loop("wait()", "await whywait.wait_async(...)")
+        refuse_on_loop(f"{called}()", f"await whywait.{called}_async(...)")
         following: _InThread[T] = _InThread(several, timeout)
         try:
             with Blocking(map(execution_of, several)) as blocking:
@@ -80,7 +86,7 @@ def gather(*handles: Handle[T], timeout: Seconds | None = None) -> list[T]:
 
     The first error is raised as soon as it is there; the other tasks go on. TimeoutError after ``timeout``.
     """
-    return _results(wait(handles, timeout=timeout, return_when="first_error"), handles, timeout)
+    return _results(_wait(handles, timeout, "first_error", "gather"), handles, timeout)
 
 
 async def gather_async(*handles: Handle[T], timeout: Seconds | None = None) -> list[T]:  # noqa: ASYNC109 - as above
