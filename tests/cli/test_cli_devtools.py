@@ -66,6 +66,18 @@ def test_top_once_shows_what_runs_and_what_waits_and_obeys_no_name(farm):
     assert [task["id"] for task in picture["tasks"]] == ["train", "wait\x1b[31m-here", "second"]
 
 
+def test_top_shows_named_resources_as_they_were_given():
+    """B3, B6: those of sizes as sizes, those of numbers as numbers."""
+    with served(slots=4, resources={"disk": "50GB", "seats": 3}) as (authority, tools, gate):
+        tools.announce("disks.py")
+        authority.submit(gate, id="copy", resources={"disk": "20GB", "seats": 1})
+        text = whywait("top", "disks.py")
+        assert re.search(r"disk .* 20.0 GB of 50.0 GB\n", text)
+        assert re.search(r"seats .* 1 of 3\n", text)
+        assert re.search(r"copy .* disk 20.0 GB, seats 1", text)
+        gate.open()
+
+
 def test_top_shows_each_card_with_the_tasks_on_it():
     """N5, V6: a gauge for each unit; what a task holds says which it has."""
     with served(slots=4, gpus=["24GB", "24GB"], devices={"rig": ["a"]}) as (authority, tools, gate):
