@@ -1,5 +1,6 @@
 """``whywait do`` in an interactive bash on a pseudo-terminal: job control, the waiting line, the end."""
 
+import json
 import signal
 import sys
 
@@ -73,6 +74,55 @@ def test_ctrl_z_stops_the_job_and_fg_goes_on(shell):
     done = shell.finish()
     assert done.out.endswith("got more\n")
     assert done.status == 0
+
+
+COUNTS = "whywait do --name count -- sh -c 'echo here; while :; do echo still >> count; sleep 0.01; done'"
+
+
+def state_of(machine):
+    """Return what is listed of the one lease there is, as its id and state; None if there is none."""
+    rows = [row for row in json.loads(machine.run("ls", "--json").out) if row["kind"] == "lease"]
+    return (rows[0]["id"], rows[0]["state"]) if rows else None
+
+
+def test_a_paused_command_stops_and_goes_on_by_resume_or_by_its_shell(shell, machine):
+    """X1, X2, M7: it parks, keeps its permission, and is not cancelled; the shell sees its job stopped."""
+    counted = machine.home.parent / "count"
+    shell.type(COUNTS)
+    shell.until("here\r\n")
+    name, _ = state_of(machine)
+    assert machine.run("pause", name).out == f"{name}: paused, now PAUSED\n"
+    assert "Stopped" in shell.finish().out
+    size = counted.stat().st_size
+    assert active(machine) == 1
+    assert state_of(machine) == (name, "PAUSED")
+    assert counted.stat().st_size == size
+    assert machine.run("resume", name).code == 0
+    until(lambda: counted.stat().st_size > size, "the command going on")
+    shell.type("fg")
+    assert machine.run("pause", name).code == 0
+    shell.finish()
+    shell.type("fg")
+    until(lambda: state_of(machine) == (name, "RUNNING"), "the service hearing of fg")
+    shell.press_ctrl_c()
+    assert shell.finish().status == 128 + signal.SIGINT
+    until(lambda: active(machine) == 0, "the permission coming back")
+
+
+@pytest.mark.parametrize("by", ["the terminal", "the service"])
+def test_a_stopped_command_that_is_cancelled_is_no_stopped_job_of_its_shell(shell, machine, by):
+    """M3, X3: the client is woken to leave with its command."""
+    shell.type("whywait do -- sh -c 'echo here; exec sleep 1000'")
+    shell.until("here\r\n")
+    name, _ = state_of(machine)
+    if by == "the terminal":
+        shell.press_ctrl_z()
+    else:
+        assert machine.run("pause", name).code == 0
+    shell.finish()
+    assert machine.run("cancel", name).code == 0
+    until(lambda: active(machine) == 0, "the end of the command")
+    assert shell.run("wait %1").status == 128 + signal.SIGTERM
 
 
 READS = """import pathlib, time

@@ -237,6 +237,10 @@ class LeaseRequest:
         """Tell that the command has stopped, as a ``pause`` wished."""
         self.machine.ask("POST", f"/machine/leases/{quoted(self.id)}/parked", {})
 
+    def resumed(self) -> None:
+        """Tell that the command goes on after a ``pause``, because its user has continued it."""
+        self.machine.ask("POST", f"/machine/jobs/{quoted(self.id)}/resume", {})
+
     def ended(self, exit_code: int = 0, peak_ram: int | None = None, cpu_s: float | None = None) -> None:
         """Tell that the command has ended, and what the system says that it has used."""
         body = {"exit_code": exit_code, "peak_ram": peak_ram, "cpu_s": cpu_s}

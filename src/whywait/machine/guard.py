@@ -11,6 +11,9 @@ What it does, and what would go wrong without it:
    are killed, the service kills all that has the mark of the lease, which the command and its descendants inherit
    whatever session, environment or parent they give themselves.
 5. The service is gone: its connection ends, and the guard ends the tree, first politely.
+6. The service wishes a pause: the guard stops the whole tree and says so when the command has stopped; without that the
+   service would take it for one that does not heed a pause, and cancel it. A shell's ``fg`` continues the command as
+   well, which the guard passes on, so that the service does not list as stopped what runs.
 
 The command is in the process group of the client, so the terminal treats both as one job: Ctrl-C and Ctrl-Z reach the
 command from the terminal, and a pipeline keeps its terminal. The guard is in a group of its own, so that what a shell
@@ -62,6 +65,7 @@ class Guard:
         self._has_told = False  # the client, that the command has ended and left processes behind
         self._kills_at: float | None = None
         self._is_stopped = False  # the command
+        self._is_paused = False  # by the service
         self._client_has_left = False
         self._client_sleeps = False  # it was told to stop with the command and has not said that it goes on
 
@@ -119,6 +123,9 @@ class Guard:
         if self._permission is not None:
             self._permission.ended(self._status, self._peak, self._cpu_s)
         self._tell(f"gone {self._status}")
+        while self._client_sleeps and self._line is not None:  # it was stopped with the command and would stay so
+            os.kill(self._client, signal.SIGCONT)
+            self._sources.wait(AGAIN_S)
 
     def _reap(self) -> bool:
         """Collect what has changed among the children; return whether there are any."""
@@ -143,8 +150,13 @@ class Guard:
         if os.WIFSTOPPED(status):
             self._is_stopped = self._client_sleeps = True
             self._tell(f"stopped {os.WSTOPSIG(status)}")
+            if self._is_paused:
+                self._say_parked()
         elif os.WIFCONTINUED(status):
             self._is_stopped = False
+            if self._is_paused and self._permission is not None:  # by a shell, not by the service
+                self._is_paused = False
+                self._permission.resumed()
         else:
             self._is_alive = self._is_stopped = False
             self._status = status
@@ -193,13 +205,22 @@ class Guard:
             case "kill":
                 self._kill()
             case "pause":
+                self._is_paused = True
                 self._signal_all(signal.SIGSTOP)
+                if self._is_stopped or not self._is_alive:  # else when it has stopped
+                    self._say_parked()
             case "resume":
+                self._is_paused = False
                 self._signal_all(signal.SIGCONT)
             case "wanted" | "not wanted" if self._tokens is not None:
                 self._tokens.wanted(is_wanted=order == "wanted")
 
+    def _say_parked(self) -> None:
+        if self._permission is not None:
+            self._permission.parked()
+
     def _abort(self) -> None:
+        self._is_paused = False
         self._signal_all(signal.SIGTERM)
         self._signal_all(signal.SIGCONT)  # one that is stopped would never see it
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+from whywait.errors import MachineError
 from whywait.machine.client import Gone
 
 TYPE_CHECKING = False  # see the package itself
@@ -35,6 +36,16 @@ class Permission:
                     return orders
         except Gone:
             raise EOFError from None
+
+    def parked(self) -> None:
+        """Tell that the command has stopped, as the service wished."""
+        with suppress(MachineError):  # the service is gone, or the wish is no longer there
+            self._request.parked()
+
+    def resumed(self) -> None:
+        """Tell that the command goes on, though the service did not wish it."""
+        with suppress(MachineError):
+            self._request.resumed()
 
     def ended(self, status: int, peak: int, cpu_s: float) -> None:
         """Give the permission back; tell what one process of the command had of memory at most, and the CPU time."""
