@@ -20,6 +20,8 @@ from whywait.errors import MachineError, TaskDropped
 from whywait.machine.client import Gone, LeaseRequest, Machine
 from whywait.machine.home import Home
 
+GRACE_S = 2.0  # of a scope, before a body is killed
+
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory):
@@ -202,6 +204,38 @@ def test_a_client_that_does_not_heed_an_abort_loses_its_permission(client, machi
     assert request.receive(30) == {"wish": "kill"}
     assert request.receive(30) == {"ended": {"outcome": "timeout", "cause": "run_timeout"}}
     assert stubborn.wait(10) == -signal.SIGKILL
+
+
+def test_a_cancelled_block_keeps_its_permission_until_it_has_ended(client, machine):
+    """M3, T4: a block of Python cannot be killed, so what it holds is given to no other before it is over."""
+    with this_machine.lease(cpu=4, name="block") as block:
+        assert machine.run("cancel", block.id).code == 0
+        until(lambda: block.lost, "the block hearing of it")
+        time.sleep(GRACE_S + 0.5)
+        assert free(client) == 0
+        assert "asked to end" in block.why()
+    until(lambda: free(client) == 4, "the permission coming back")
+
+
+LEAVES = """
+import os, subprocess, time
+from whywait import machine
+with machine.lease(cpu=4) as lease:
+    child = subprocess.Popen(["sleep", "1000"], env={**os.environ, **lease.environment})
+    print(child.pid, flush=True)
+    time.sleep(1000)
+"""
+
+
+def test_what_a_killed_block_has_started_in_its_name_is_killed(client, machine):
+    """M3: programs with the environment of the lease run under its permission."""
+    block = subprocess.Popen([sys.executable, "-c", LEAVES], env=machine.environment, stdout=subprocess.PIPE)
+    child = int(block.stdout.readline())
+    block.kill()
+    block.wait()
+    block.stdout.close()
+    until(lambda: free(client) == 4, "the permission coming back")
+    assert not Path(f"/proc/{child}/exe").exists()
 
 
 def test_leases_are_listed_with_the_jobs(client, machine):

@@ -82,6 +82,7 @@ class Lease(Known):
         self._execution: EngineTask | None = None
         self._lock = threading.Lock()
         self._is_over = False  # the client has ended, one way or another
+        self._is_gone = False  # without saying so
         self._told: object = ()  # the reason that the client knows
         self._watch: ClientWatch | None = None  # while it is granted; those of parts have none
 
@@ -132,9 +133,13 @@ class Lease(Known):
         return None if self._watch is None else self._watch.usage
 
     def asked(self, wish: Wish) -> None:
-        """Pass a wish on to the client; a kill does not depend on it."""
+        """Pass a wish on to the client; the kill of a command does not depend on it.
+
+        A block of Python shares its process with what is none of the service's business, so that is not killed: the
+        permission stays taken until the block has ended.
+        """
         self._tell({"wish": wish})
-        if wish == "kill":
+        if wish == "kill" and self.command is not None:
             with self._lock:
                 self._is_over = True
             self._finish((Outcome.ERROR, Cause.WORKER_LOST, False), kill=True)
@@ -181,6 +186,7 @@ class Lease(Known):
             return  # the client of the whole is gone, and what used this part may still run: it ends with the whole
         if not self._end():
             return
+        self._is_gone = True
         if self.is_granted:
             self._finish((Outcome.ERROR, Cause.WORKER_LOST, False), kill=True)
         else:
@@ -228,19 +234,19 @@ class Lease(Known):
             self._report(permission, outcome)
 
     def _outlast(self, permission: Permission, outcome: Ended, kill: bool) -> None:  # noqa: FBT001 - of a thread
-        if kill:
-            permission.end(0.0)
         while left := self._left(permission):
             if kill:
                 for process in left:
                     with suppress(OSError):
                         os.kill(process, signal.SIGKILL)
             time.sleep(LOOK_S if kill else REST_S)
+        if kill:
+            permission.end(0.0)  # last: a block inside ends with its process
         self._report(permission, outcome)
 
     def _left(self, permission: Permission) -> list[int]:
         """Return the processes that run under the permission; a block of Python is over when its client says so."""
-        return permission.bearers() if self.command else []
+        return permission.bearers() if self.command or self._is_gone else []
 
     def _report(self, permission: Permission, outcome: Ended) -> None:
         with self._lock:
