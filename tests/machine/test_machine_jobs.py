@@ -42,6 +42,30 @@ def test_the_log_has_a_header_all_output_and_a_trailer(machine):
     assert stat.S_IMODE(Path(machine.home.log_of(job.number)).stat().st_mode) == 0o600
 
 
+def test_output_without_a_last_newline_keeps_its_line(machine):
+    """M2: what the service says begins on a line of its own."""
+    job = machine.ended(machine.add("printf", "no end of line"))
+    _, output, end = machine.log(job).splitlines()
+    assert output == "no end of line"
+    assert end.startswith("whywait: ")
+
+
+def test_the_log_of_a_job_that_was_lost_says_so(machine):
+    """M5: the former life has a trailer too."""
+    job = machine.running(machine.add("sh", "-c", "printf begun; exec sleep 1000", retry=1))
+    log = Path(machine.home.log_of(job.number))
+    until(lambda: log.exists() and log.read_text().count("begun") == 2, "the header and the output")
+    machine.close()
+    machine.up()
+    again = machine.running(machine.service.jobs.find(job.id))
+    until(lambda: log.read_text().count("begun") == 4, "those of the next attempt")
+    _, output, killed, lost, head, _ = machine.log(again).splitlines()
+    assert output == "begun"
+    assert "killed by SIGTERM after" in killed  # a service that is killed itself has no time for this line
+    assert lost.endswith("lost, because the service has ended")
+    assert head.endswith("(attempt 2)")
+
+
 def test_what_a_job_used_is_kept_and_told(machine):
     """M2, M7: the peak of its memory, in its row and at the end of its log, after a restart too."""
     job = machine.ended(machine.add(sys.executable, "-c", "data = bytearray(80_000_000); data[::4096] = data[::4096]"))

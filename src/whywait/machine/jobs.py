@@ -33,6 +33,7 @@ from whywait.kernel.model import Submission
 from whywait.kernel.state import Cause, Outcome, TaskState
 from whywait.machine.home import Home
 from whywait.machine.inside import Permission
+from whywait.machine.logs import say_lost
 from whywait.machine.store import Job, Store, Ticket
 from whywait.runtime.authority import DEFAULT_SCOPE, Authority, core_of
 from whywait.runtime.execution import Execution
@@ -210,8 +211,11 @@ class Jobs:
 
     # Looking
 
-    def find(self, ref: str) -> Job:
-        """Return a job by its number, its name, or scope/name; raise UnknownTask with the nearest if there is none."""
+    def find(self, ref: str, others: Iterable[str] = ()) -> Job:
+        """Return a job by its number, its name, or scope/name.
+
+        If there is none, raise UnknownTask with the nearest id, which may be one of the ``others``.
+        """
         if ref.isdigit() and int(ref) in self.by_number:
             return self.by_number[int(ref)]
         scope, _, name = ref.rpartition("/")
@@ -222,7 +226,7 @@ class Jobs:
             raise UnknownTask(f"id {ref!r} is ambiguous: write one of {', '.join(job.full_id for job in found)}")
         from difflib import get_close_matches
 
-        known = [job.id for job in list(self.by_number.values())]
+        known = [*(job.id for job in list(self.by_number.values())), *others]
         near = get_close_matches(ref, known, 1) if len(known) <= NEAR else []
         raise UnknownTask(f"no job has the id {ref!r}; {f'did you mean {near[0]}?' if near else 'see: whywait ls'}")
 
@@ -302,6 +306,7 @@ class Jobs:
     def _again(self, job: Job, environment: Mapping[str, str]) -> Submission | None:
         """Return what the kernel takes for a job that a former service has left; None if that has ended it."""
         if job.state == "running":
+            say_lost(self._home.log_of(job.number))
             if job.attempt > _retries(job):
                 self._end(job, Outcome.ERROR, Cause.WORKER_LOST)
                 return None

@@ -18,7 +18,7 @@ class LogFile:
 
     def __init__(self, path: str, command: Sequence[str], attempt: int) -> None:
         """Open the log and write the header of an attempt."""
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._began = time.monotonic()
         again = f" (attempt {attempt})" if attempt > 1 else ""
         self.say(f"{_time_of_day()}: {shlex.join(command)}{again}")
@@ -30,7 +30,7 @@ class LogFile:
     def say(self, text: str) -> None:
         """Add a line of the service's own."""
         with suppress(OSError):
-            os.write(self._fd, f"whywait: {text}\n".encode(errors="backslashreplace"))
+            _add_line(self._fd, text)
 
     def close(self, how: str, peak: int | None) -> None:
         """Write the trailer and close the file."""
@@ -38,6 +38,23 @@ class LogFile:
         memory = f", peak memory {format_size(peak)}" if peak is not None else ""
         self.say(f"{_time_of_day()}: {how} after {took}{memory}")
         os.close(self._fd)
+
+
+def say_lost(path: str) -> None:
+    """Write the trailer of an attempt that has ended with its service."""
+    with suppress(OSError):  # the disk is full, or there is no log
+        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            _add_line(fd, f"{_time_of_day()}: lost, because the service has ended")
+        finally:
+            os.close(fd)
+
+
+def _add_line(fd: int, text: str) -> None:
+    """Add a line, after the end of one that the command has left open."""
+    size = os.fstat(fd).st_size
+    start = "\n" if size and os.pread(fd, 1, size - 1) != b"\n" else ""
+    os.write(fd, f"{start}whywait: {text}\n".encode(errors="backslashreplace"))
 
 
 def _time_of_day() -> str:
