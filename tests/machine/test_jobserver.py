@@ -78,6 +78,7 @@ def test_make_uses_what_is_free_and_the_next_command_gets_what_it_gives_back(mac
     assert other.wait(60) == 0
     waits = machine.start("do", "--cpu", "1", "--", "touch", "got", cwd=folder, stderr=subprocess.PIPE)
     assert b"waits: cpu: needs 1, 0 of 4 free, held by make" in waits.stderr.readline()
+    assert machine.run("ls").out.count("(one more job of make-") == CPU - 1
     (folder / f"end-{running(folder)[0].removeprefix('running-')}").touch()
     finish(folder, client)
     assert waits.wait(60) == 0

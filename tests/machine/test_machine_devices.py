@@ -46,3 +46,15 @@ def test_what_no_unit_could_ever_satisfy_is_refused(machine, asked, reason):
     done = machine.run("do", *asked, "--", "true")
     assert done.code == 2
     assert reason in done.err
+
+
+def test_the_status_has_a_line_for_each_unit(machine):
+    """N5, M7: how much of it is taken, and by what."""
+    with in_home(machine), this_machine.lease(vram="5GB", devices={"rig": 1}, name="block") as lease:
+        lines = machine.run("status").out.splitlines()
+    assert [line for line in lines if line.startswith(("gpu", "rig"))] == [
+        "gpu 0: 0 B of 24.0 GB taken",
+        f"gpu 1: 5.0 GB of 12.0 GB taken by {lease.id} 5.0 GB",
+        f"rig left: taken by {lease.id}",
+        "rig right: free",
+    ]

@@ -98,6 +98,25 @@ def test_what_a_service_says_before_it_listens_is_not_lost(machine):
     assert re.fullmatch(r"whywait: .*jobs\.db is no store of jobs, or is broken.*\n", refused.err)
 
 
+def test_a_service_that_cannot_write_its_log_still_says_why_it_did_not_start(machine):
+    """M1: as on a full disk."""
+    limited = ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *machine.command("up", "--detach")]
+    refused = subprocess.run(limited, env=machine.environment, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert re.fullmatch(r"whywait: .*jobs\.db cannot be .*\n", refused.stderr)
+
+
+def test_a_home_that_is_a_file_is_no_folder(machine):
+    """M1: and is left as it is."""
+    machine.home.write_text("mine")
+    for args in (("up", "--detach"), ("add", "--", "true"), ("ls",)):
+        refused = machine.run(*args)
+        assert refused.code == 2
+        assert refused.err == f"whywait: {machine.home} is no folder; choose another one by WHYWAIT_HOME\n"
+    assert machine.home.read_text() == "mine"
+    machine.home.unlink()
+
+
 def test_down_waits_for_what_runs_and_keeps_what_waits(machine, tmp_path):
     """M5: with --now it does not wait."""
     machine.up("--slots", "1")
@@ -282,6 +301,7 @@ def test_a_running_job_with_attempts_left_has_its_next_one_after_a_kill(machine,
         (["up", "--cpu", "0"], "--cpu '0'"),
         (["up", "--slots", "few"], "--slots 'few'"),
         (["up", "--ram", "much"], "much"),
+        (["up", "--gpus", "big,small"], '--gpus: 0: "big" is not a size'),
         (["up", "--keep", "-1"], "--keep"),
         (["up", "--keep-for", "ever"], "ever"),
     ],
@@ -301,10 +321,27 @@ def wrong_machine(tmp_path_factory):
         yield machine
 
 
-@pytest.mark.parametrize("verb", ["ls", "status", "down"])
+def test_what_is_no_job_has_no_log_and_no_end_to_wait_for(wrong_machine):
+    """M2: said in a line; a slip in its id is told the nearest."""
+    runs = wrong_machine.start("do", "--name", "bench", "--", "sleep", "1000")
+    until(lambda: jobs_of(wrong_machine), "the command")
+    (name,) = (row["id"] for row in jobs_of(wrong_machine))
+    for verb in ("log", "wait", "retry", "forget"):
+        refused = wrong_machine.run(verb, name)
+        assert refused.code == 2
+        assert refused.err.startswith(f"whywait: {name} is no job: ")
+    for verb in ("log", "why", "cancel"):
+        refused = wrong_machine.run(verb, name.replace("bench", "bnech"))
+        assert refused.code == 2
+        assert refused.err.endswith(f"; did you mean {name}?\n")
+    assert wrong_machine.run("cancel", name).code == 0
+    assert runs.wait(60) == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("verb", ["ls", "status", "down", "why 1", "cancel 1"])
 def test_without_a_service_it_says_how_to_start_one(machine, verb):
     """M1: for the verbs that do not start one."""
-    done = machine.run(verb)
+    done = machine.run(*verb.split())
     assert done.code == 2
     assert f"no service runs in {machine.home}; start it with: whywait up --detach" in done.err
 

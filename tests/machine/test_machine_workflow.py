@@ -65,6 +65,16 @@ retry = { times = 2, on_exit = [137] }
 """
 
 
+def test_jobs_of_one_name_are_listed_as_the_other_verbs_take_them(machine, tmp_path):
+    """M8, X5: with the scope, if the same file was submitted twice."""
+    (tmp_path / "twice.toml").write_text('name = "twice"\n[task.only]\nrun = "true"\n')
+    for _ in range(2):
+        assert machine.run("run", tmp_path / "twice.toml", "--machine").code == 0
+    names = [line.split()[0] for line in machine.run("ls").out.splitlines() if "only " in line]
+    assert names == ["twice/only", "twice-2/only"]
+    assert [machine.run("wait", name).code for name in names] == [0, 0]
+
+
 def test_exit_codes_and_signals_decide_about_retries_and_are_told(machine, tmp_path):
     """U3, M8: retry = {times, on_exit, grow} of a file holds on the machine too; `ls --json` has code and signal."""
     (tmp_path / "again.toml").write_text(RETRIES)

@@ -23,6 +23,7 @@ from whywait.kernel.limits import MEMORY, Demand, unit_order
 DEVICE: Final = "device"  # the kind of gate that a door is
 _MUST_BE_BYTES: Final = 1_000_000
 _GB: Final = 1_000_000_000
+_MB: Final = 1_000_000
 WHOLE: Final = 0  # the form of asking for whole units; any other form is on how many units a share is asked for
 
 
@@ -190,13 +191,13 @@ class Devices:
         large = [unit for unit in there if unit.size >= share]
         if units <= len(large):
             return None
-        wanted = f"{_memory(share)} {self.memory} on {units} {self.name}" if share else f"{units} {self.name}"
+        wanted = f"{in_bytes(share)} {self.memory} on {units} {self.name}" if share else f"{units} {self.name}"
         if not there:
             return f"{wanted} and there is none"
         if units > len(there):
             names = ", ".join(unit.name for unit in there)
             return f"{wanted} and there {'is' if len(there) == 1 else 'are'} {len(there)} ({names})"
-        sizes = ", ".join(f"{unit.name} has {_memory(unit.size) or 'no known memory'}" for unit in there)
+        sizes = ", ".join(f"{unit.name} has {in_bytes(unit.size) or 'no known memory'}" for unit in there)
         return f"{wanted} and {f'only {len(large)}' if large else 'none'} has so much ({sizes})"
 
     def ask(self, units: int, share: int) -> Ask:
@@ -318,6 +319,8 @@ def asks_of(kinds: Iterable[Devices], demand: Demand) -> tuple[Ask, ...]:
     return tuple(devices.ask(*asked) for devices, asked in wanted if asked is not None)
 
 
-def _memory(amount: int) -> int | str:
-    """Return memory as people say it, if it is so much that it must be bytes."""
-    return amount if amount < _MUST_BE_BYTES else f"{amount / _GB:g} GB"
+def in_bytes(amount: int) -> int | str:
+    """Return an amount as people say it, if it is so much that it must be bytes."""
+    if amount < _MUST_BE_BYTES:
+        return amount
+    return f"{amount / _GB:g} GB" if amount >= _GB else f"{amount / _MB:g} MB"

@@ -25,6 +25,7 @@ from whywait.errors import (
 )
 from whywait.kernel import ending, graph
 from whywait.kernel.base import Base
+from whywait.kernel.devices import in_bytes
 from whywait.kernel.events import Details, Kind
 from whywait.kernel.ids import GENERATED_ID_PREFIX, LONGEST_ID
 from whywait.kernel.limits import HIGHEST, LOWEST, Demand, Policy, Priority
@@ -319,9 +320,10 @@ def check_demand(pool: Pool, demand: Demand, what: str) -> None:
                     check="demand feasible",
                     cause=Cause.INFEASIBLE,
                 )
-        elif gate.can_never_pass(amount):
+        elif gate.limit is not None and gate.can_never_pass(amount):
+            limit = in_bytes(gate.limit)
             raise Infeasible(
-                f"{what} demands {amount} {name} and the limit is {gate.limit}: it could never start",
+                f"{what} demands {in_bytes(amount)} {name} and the limit is {limit}: it could never start",
                 check="demand feasible",
                 cause=Cause.INFEASIBLE,
             )

@@ -24,6 +24,10 @@ _OK: Final = 200
 _NOT_FOUND: Final = 404
 _UNRESERVED: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 VERSION_HEADER: Final = b"x-whywait-version"
+NO_JOB: Final = (
+    "{} is no job: what runs under `whywait do` or in a block of Python has no log here, "
+    "and cannot be waited for, retried or forgotten"
+)
 LEASE_VARIABLE: Final = "WHYWAIT_LEASE"  # what runs under a lease finds the lease by it
 
 

@@ -16,7 +16,8 @@ from starlette.types import Receive, Scope, Send
 from whywait.devtools.answers import Json, Problem, read_query
 from whywait.devtools.app import ExtraRoute, Handler
 from whywait.devtools.routes import NOTHING
-from whywait.errors import ConfigError, StaleRef, UnknownTask, WhywaitError
+from whywait.errors import ConfigError, MachineError, StaleRef, UnknownTask, WhywaitError
+from whywait.machine.client import NO_JOB
 from whywait.machine.jobs import LiveJob
 from whywait.machine.leases import Lease
 from whywait.machine.listing import FAILED, Reasons, job_row, lease_row, picture, rows, why_of
@@ -92,7 +93,7 @@ class Handlers:
 
     async def wait(self, request: Request) -> Response:
         """Answer when a job has ended."""
-        job = self._service.jobs.find(request.path_params["id"])
+        job = self._find_job(request)
         ended: asyncio.Future[None] = self._loop.create_future()
         self._service.jobs.when_ended(job, lambda _: self._loop.call_soon_threadsafe(_set, ended))
         await ended
@@ -100,7 +101,7 @@ class Handlers:
 
     async def log(self, request: Request) -> Response:
         """Give the log of a job from an offset on."""
-        job = self._service.jobs.find(request.path_params["id"])
+        job = self._find_job(request)
         offset = read_query(request, SPECS["log"].params)["offset"] or 0
         return Response(
             await asyncio.to_thread(_read, self._service.home.log_of(job.number), offset), media_type="text/plain"
@@ -121,7 +122,7 @@ class Handlers:
     async def retry(self, request: Request) -> Response:
         """Accept an ended job once more, under a new id."""
         self._service.refuse_if_draining()
-        job = self._service.jobs.find(request.path_params["id"])
+        job = self._find_job(request)
         return Json({"jobs": [await self._again(job)]})
 
     async def retry_failed(self, _: Request) -> Response:
@@ -132,7 +133,7 @@ class Handlers:
 
     async def forget(self, request: Request) -> Response:
         """Keep an ended job no longer."""
-        job = self._service.jobs.find(request.path_params["id"])
+        job = self._find_job(request)
         await self._written(self._service.jobs.forget([job]))
         return Json({"jobs": [job.id]})
 
@@ -243,7 +244,15 @@ class Handlers:
 
     def _find(self, request: Request) -> Job | Lease:
         ref = request.path_params["id"]
-        return self._service.leases.find(ref) or self._service.jobs.find(ref)
+        leases = self._service.leases
+        return leases.find(ref) or self._service.jobs.find(ref, [lease.id for lease in leases.all()])
+
+    def _find_job(self, request: Request) -> Job:
+        """Return a job, for what can be done with jobs only."""
+        found = self._find(request)
+        if isinstance(found, Lease):
+            raise MachineError(NO_JOB.format(found.id))
+        return found
 
     async def _written(self, ticket: Ticket) -> None:
         """Wait until a change is on the disk."""

@@ -6,6 +6,7 @@ Loaded by every ``whywait add``: it needs ``os`` and nothing else.
 from __future__ import annotations
 
 import os
+import stat
 
 from whywait.errors import MachineError
 
@@ -44,9 +45,11 @@ class Home:
         except FileNotFoundError:
             return False
         except NotADirectoryError:
-            raise MachineError(f"{self.path} is no folder; choose another one by {VARIABLE}") from None
+            raise self._no_folder() from None
         except PermissionError:
             raise self._foreign("it cannot be entered") from None
+        if not stat.S_ISDIR(found.st_mode):
+            raise self._no_folder()
         if found.st_uid != os.getuid():
             raise self._foreign(f"it belongs to user {found.st_uid}, and you are user {os.getuid()}")
         if found.st_mode & _OTHERS:
@@ -109,6 +112,9 @@ class Home:
             return self.socket, -1
         folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         return f"/proc/self/fd/{folder}/{os.path.basename(self.socket)}", folder
+
+    def _no_folder(self) -> MachineError:
+        return MachineError(f"{self.path} is no folder; choose another one by {VARIABLE}")
 
     def _foreign(self, why: str) -> MachineError:
         return MachineError(f"{self.path} is another user's: {why}; choose a folder of your own by {VARIABLE}")

@@ -14,13 +14,14 @@ from whywait.errors import MachineError
 from whywait.machine.home import Home
 
 LOOK_S: Final = 0.02
+READY: Final = b"ready"  # what the service tells who started it; anything else is why it did not start
 PATIENCE_S: Final = 20.0  # with a service that begins or ends at this moment
 
 
 def ensure_service(home: Home, runs: Callable[[], bool], say: Callable[[str], object] | None = None) -> None:
     """See that a service ``runs``: of many clients that find none at once, one starts it."""
     home.make()
-    with open(home.start_lock, "wb") as turn:
+    with open(home.start_lock, "wb", opener=_private) as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         deadline = time.monotonic() + PATIENCE_S
         while not runs():
@@ -56,11 +57,21 @@ def start_service(home: Home, options: Sequence[str]) -> int:
         os.close(tells)
     with os.fdopen(listens, "rb") as pipe:
         told = pipe.read()
-    if not told:
+    if told != READY:
         process.wait()
-        with open(home.service_log, "rb") as output:
-            output.seek(began)
-            said = output.read().decode(errors="replace").strip().removeprefix("whywait: ")
-        raise MachineError(said or f"the service could not be started; see {home.service_log}")
+        raise MachineError(told.decode(errors="replace") or _said(home, began))
     process.returncode = 0  # it goes on without us: no warning when this object goes
     return process.pid
+
+
+def _said(home: Home, began: int) -> str:
+    """Return what a service that did not start has left in its log, which has had ``began`` bytes before."""
+    with open(home.service_log, "rb") as output:
+        output.seek(began)
+        said = output.read().decode(errors="replace").strip().removeprefix("whywait: ")
+    return said or f"the service could not be started; see {home.service_log}"
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that only its user can read."""
+    return os.open(path, flags, 0o600)

@@ -8,7 +8,8 @@ import shutil
 import sys
 import time
 
-from whywait.machine.client import Machine, NoService, quoted
+from whywait.errors import MachineError
+from whywait.machine.client import NO_JOB, Machine, NoService, quoted
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def _look(machine: Machine, ref: str) -> tuple[str, bool]:
         if not ref.isdigit() or not os.path.exists(path := machine.home.log_of(int(ref))):
             raise
         return path, True
+    if job["log"] is None:
+        raise MachineError(NO_JOB.format(job["id"]))
     return job["log"], job["outcome"] is not None
 
 

@@ -36,7 +36,8 @@ def run(options: argparse.Namespace) -> int:
             sys.stdout.write(answer.text() + "\n")
         return 0
     found = machine.ask("GET", f"/machine/status?most={MOST if options.all else SHOWN}")
-    rows = [HEAD, *(_row(task) for kind in KINDS for task in found[kind])]
+    listed = [task for kind in KINDS for task in found[kind]]
+    rows = [HEAD, *((name, *_row(task)) for name, task in zip(_names(listed), listed, strict=True))]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD) - 1)]
     for row in rows:
         cells = [text.ljust(width) for text, width in zip(row[:-1], widths, strict=True)]
@@ -48,7 +49,16 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _names(tasks: list[dict[str, Any]]) -> list[str]:
+    """Return what each is called by the other verbs: the id, with its scope if another has the same id."""
+    of_id: dict[str, set[str]] = {}
+    for task in tasks:
+        of_id.setdefault(task["id"], set()).add(task["scope"])
+    return [task["id"] if len(of_id[task["id"]]) == 1 else f"{task['scope']}/{task['id']}" for task in tasks]
+
+
 def _row(task: dict[str, Any]) -> tuple[str, ...]:
+    """Return all but the name."""
     from whywait.cli.machine.words import command_line, since
 
     outcome, ran_s = task["outcome"], task["ran_s"]
@@ -61,9 +71,9 @@ def _row(task: dict[str, Any]) -> tuple[str, ...]:
             if code and task["cause"] == "exit_code"
             else task["cause"] or ""
         )
-        return task["id"], outcome, since(ran_s) if ran_s is not None else "", command_line(task), how
+        return outcome, since(ran_s) if ran_s is not None else "", command_line(task), how
     if ran_s is not None:
         state = {"PAUSED": "stopped", "DISPOSING": "ending"}.get(task["state"], "running")
-        return task["id"], state, since(ran_s), command_line(task), ""
+        return state, since(ran_s), command_line(task), ""
     state = "paused" if task["state"] == "PAUSED" else "waiting"
-    return task["id"], state, since(task["waited_s"]), command_line(task), task["why"] or ""
+    return state, since(task["waited_s"]), command_line(task), task["why"] or ""

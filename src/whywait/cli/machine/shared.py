@@ -24,8 +24,14 @@ def run_shared(verb: str, args: list[str]) -> int | None:
     path = f"/machine/jobs/{quoted(ids[0])}"
     try:
         answer = machine.ask("GET", path) if verb == "why" else machine.ask("POST", f"{path}/{verb}", {})
-    except NoService:
-        return None
+    except NoService as none:
+        from whywait.devtools.beacon import living
+
+        if living():
+            return None
+        raise NoService(
+            f"{none}; no served run was found either: start it with --devtools, or give its address"
+        ) from None
     except Unknown:
         from whywait.devtools.beacon import living
 

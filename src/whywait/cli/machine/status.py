@@ -56,6 +56,7 @@ def _text(status: dict[str, Any]) -> str:
     lines = [f"whywait {status['version']}, process {status['pid']}, up {since(time.time() - status['began'])}{ends}"]
     lines += [f"home {status['home']}", _gate(status["slots"])]
     lines += [_gate(gate) for gate in status["budget"] if gate["limit"] is not None]
+    lines += [_unit(unit) for unit in status["devices"][:SHOWN]]
     for name in ("running", "waiting"):
         total = status[f"{name}_total"]
         lines.append(f"{name}: {total or 'nothing'}")
@@ -73,9 +74,25 @@ def _gate(gate: dict[str, Any]) -> str:
     name, limit = gate["name"], gate["limit"]
     if limit is None:
         return f"{name}: no limit"
-    holders = gate.get("holders", ())
-    told = [f"{each['id']} {amount(name, each['amount'])}" for each in holders[:NAMED]]
+    return f"{name}: {amount(name, limit - gate['free'])} of {amount(name, limit)} taken{_by(gate, name)}"
+
+
+def _unit(unit: dict[str, Any]) -> str:
+    """Return one device in a line: how much of its memory is taken, or whether it is."""
+    from whywait.cli.machine.words import amount
+
+    size, used = unit["size"], unit["used"]
+    taken = f"{amount('vram', used)} of {amount('vram', size)} taken" if size else "taken" if used else "free"
+    gone = "" if unit["present"] else "gone, "
+    return f"{unit['kind']} {unit['name']}: {gone}{taken}{_by(unit, 'vram' if size else None)}"
+
+
+def _by(found: dict[str, Any], name: str | None) -> str:
+    """Return what holds a resource or a device, with the amounts if it has a name for them."""
+    from whywait.cli.machine.words import amount
+
+    holders = found.get("holders", ())
+    told = [f"{each['id']} {amount(name, each['amount'])}" if name else each["id"] for each in holders[:NAMED]]
     if len(holders) > NAMED:
         told.append("others")
-    taken = f"{name}: {amount(name, limit - gate['free'])} of {amount(name, limit)} taken"
-    return f"{taken} by {', '.join(told)}" if told else taken
+    return f" by {', '.join(told)}" if told else ""

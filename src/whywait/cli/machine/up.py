@@ -7,7 +7,7 @@ import os
 import sys
 
 from whywait.cli.machine.demands import resources_of, say
-from whywait.errors import ConfigError, MachineError
+from whywait.errors import ConfigError, MachineError, WhywaitError
 from whywait.machine.home import Home
 
 TYPE_CHECKING = False  # see the package itself
@@ -94,15 +94,21 @@ def _serve(home: Home, ready_fd: int | None, keep: dict[str, Any], limits: dict[
         ) from None
     from whywait.machine.keep import Keep
     from whywait.machine.service import Service
+    from whywait.machine.starting import READY
 
     def ready() -> None:
         if ready_fd is not None:
-            os.write(ready_fd, b"ready")
+            os.write(ready_fd, READY)
             os.close(ready_fd)
         else:
             say(f"the service of this machine runs in {home.path}; Ctrl-C ends it")
 
-    service = Service(home, Keep(**keep), **limits)
+    try:
+        service = Service(home, Keep(**keep), **limits)
+    except WhywaitError as error:
+        if ready_fd is not None:
+            os.write(ready_fd, str(error).encode())  # on a full disk the log says nothing
+        raise
     try:
         Server(service, ready).run()
     finally:
@@ -149,7 +155,10 @@ def _gpus(text: str | None) -> dict[str, int]:
         return {}
     from whywait.support.devices import parse_gpus
 
-    return parse_gpus(int(text) if text.isdigit() else text.split(","))
+    try:
+        return parse_gpus(int(text) if text.isdigit() else text.split(","))
+    except ConfigError as error:
+        raise ConfigError(f"--gpus: {error}") from None
 
 
 def _size(option: str, text: str) -> int:

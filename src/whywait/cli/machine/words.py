@@ -27,7 +27,10 @@ def amount(name: str, value: int) -> str:
 
 def command_line(task: dict[str, Any]) -> str:
     """Return the command of a job in one line that is not too long."""
-    text = shlex.join(task["command"]) if task["command"] else "(a block of Python)"
+    if task["command"]:
+        text = shlex.join(task["command"])
+    else:
+        text = f"(one more job of {task['part_of']})" if task["part_of"] else "(a block of Python)"
     text = "".join(each if each.isprintable() else "?" for each in text)
     return text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."
 
