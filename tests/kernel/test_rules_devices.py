@@ -183,6 +183,26 @@ HYPERQUEUE = {
         [{"gpu": 3}, {"gpu": 1}],
         ["gpu 0,1,2", None],
     ),
+    "a list with gaps: values are names, not positions": (
+        {"gpu": {"1": 0, "3": 0, "7": 0}},
+        [{"gpu": 2}, {"gpu": 1}],
+        ["gpu 1,3", "gpu 7"],
+    ),
+    "four quarters fill one before another is begun": (
+        {"gpu": {"0": 10_000, "1": 10_000}},
+        [{"vram": 2_500}] * 5,
+        ["gpu 0", "gpu 0", "gpu 0", "gpu 0", "gpu 1"],
+    ),
+    "a whole one is none of which a part is given away": (
+        {"gpu": {"0": 10_000, "1": 10_000}},
+        [{"vram": 2_500}, {"gpu": 1}, {"gpu": 1}, {"vram": 7_500}],
+        ["gpu 0", "gpu 1", None, "gpu 0"],
+    ),
+    "one that asks for too many now is passed over": (
+        {"gpu": {"0": 0, "1": 0}},
+        [{"gpu": 1}, {"gpu": 2}, {"gpu": 1}],
+        ["gpu 0", None, "gpu 1"],
+    ),
     "two kinds at once": (
         {"gpu": {"0": 0, "1": 0}, "fpga": {"x": 0}},
         [{"gpu": 1, "fpga": 1}, {"gpu": 1, "fpga": 1}, {"gpu": 1}],
