@@ -17,7 +17,7 @@ _URL: Final = "The address of the run, or the file that was started; not needed 
 
 WHY_HELP: Final = """Say why a task waits, what it does, or what it has waited for.
 
-It asks a run that was started with --devtools, or by whywait serve or demo.
+It asks the service of this machine (whywait up) first, then runs with --devtools, or of whywait serve or demo.
 
 \b
   whywait run flow.toml --devtools       # in one terminal
@@ -70,7 +70,9 @@ def acting(verb: str) -> Any:  # noqa: ANN401 - a command for typer
     return act
 
 
-_ASKED: Final = "It asks a run that was started with --devtools, or by whywait serve or demo."
+_ASKED: Final = (
+    "It asks the service of this machine (whywait up) first, then runs with --devtools, or of whywait serve or demo."
+)
 
 
 def _help(text: str, example: str) -> str:
