@@ -195,6 +195,28 @@ def test_a_lease_can_be_cancelled_paused_and_resumed_like_any_task(client, machi
     assert request.receive(30) == {"ended": {"outcome": "aborted", "cause": "cancelled"}}
 
 
+def test_many_leases_can_be_paused_at_the_same_moment(client, machine):
+    """X1: more than the service has threads; none is cancelled because another one is waited for."""
+    count = 40
+    requests = [ask(client, cpu=0, slot=False) for _ in range(count)]
+    for request in requests:
+        granted(request)
+    told = []
+
+    def pause(name):
+        told.append(client.ask("POST", f"/machine/jobs/{name}/pause", {})["state"])
+
+    pausing = [threading.Thread(target=pause, args=(request.id,)) for request in requests]
+    for thread in pausing:
+        thread.start()
+    for request in requests:
+        assert request.receive(30) == {"wish": "pause"}
+        request.parked()
+    for thread in pausing:
+        thread.join()
+    assert told == ["PAUSED"] * count
+
+
 def test_a_client_that_does_not_heed_an_abort_loses_its_permission(client, machine):
     """M3: after the grace, what runs under it is killed."""
     request = ask(client, timeout=0.1)

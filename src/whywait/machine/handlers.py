@@ -109,15 +109,17 @@ class Handlers:
 
     async def cancel(self, request: Request) -> Response:
         """End a job that waits, ask one that runs to end."""
-        return await self._act(request, "cancelled", lambda handle: handle.cancel(), ended_is_fine=True)
+        return await self._act(
+            request, "cancelled", lambda handle: asyncio.to_thread(handle.cancel), ended_is_fine=True
+        )
 
     async def pause(self, request: Request) -> Response:
-        """Keep a job from starting, or stop it."""
-        return await self._act(request, "paused", lambda handle: handle.pause(), ended_is_fine=True)
+        """Keep a job from starting, or stop it; no thread waits, of which there are few, and others have news."""
+        return await self._act(request, "paused", lambda handle: handle.pause_async(), ended_is_fine=True)
 
     async def resume(self, request: Request) -> Response:
         """Bring a paused job back."""
-        return await self._act(request, "resumed", lambda handle: handle.resume(), ended_is_fine=False)
+        return await self._act(request, "resumed", lambda handle: asyncio.to_thread(handle.resume), ended_is_fine=False)
 
     async def retry(self, request: Request) -> Response:
         """Accept an ended job once more, under a new id."""
@@ -181,9 +183,8 @@ class Handlers:
         return _LeaseAnswer(lease, outbox)
 
     async def parked(self, request: Request) -> Response:
-        """Take the news that the command of a client has stopped."""
-        lease = self._service.leases.get(request.path_params["id"])
-        await asyncio.to_thread(lease.parked)
+        """Take the news that the command of a client has stopped; at once, as a pause has little time."""
+        self._service.leases.get(request.path_params["id"]).parked()
         return Json({})
 
     async def ended(self, request: Request) -> Response:
@@ -230,7 +231,9 @@ class Handlers:
         self._service.jobs.note(job, retried_as=accepted["number"])
         return {**accepted, "of": job.id}
 
-    async def _act(self, request: Request, done: str, act: Callable[[Any], object], *, ended_is_fine: bool) -> Response:
+    async def _act(
+        self, request: Request, done: str, act: Callable[[Any], Awaitable[object]], *, ended_is_fine: bool
+    ) -> Response:
         found = self._find(request)
         try:
             handle = found.handle if isinstance(found, Lease) else self._service.jobs.handle(found)
@@ -239,7 +242,7 @@ class Handlers:
             if not ended_is_fine:
                 raise
             return Json({"done": NOTHING, "id": found.id, "state": found.outcome})
-        await asyncio.to_thread(act, handle)
+        await act(handle)
         return Json({"done": done, "id": found.id, "state": handle.outcome or handle.state})
 
     def _find(self, request: Request) -> Job | Lease:
