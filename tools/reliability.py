@@ -31,7 +31,7 @@ FIGURES_INTRO = """\
 
 ## The newest Pythons
 
-`make test` runs under the Python of the virtual environment, `make test-python VERSION=3.14` (3.15, 3.13t) under others.
+`make test` runs under the Python of `.venv`, `make test-python VERSION=3.14` (3.15, 3.13t) under others.
 Whole runs of 2026-11-17, on two cores that were busy otherwise, and then those files again in which a test had failed,
 after what was found was mended:
 
