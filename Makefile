@@ -16,7 +16,7 @@ INPUTS ?= 10000
 PACKAGES_3.14 := --editable '.[dev]'
 PACKAGES_3.15 := --editable '.[dev]'
 # Packages with compiled parts have no wheel for a free-threaded Python yet: what runs there is what threads matter to.
-PACKAGES_3.13t := --editable '.[cli,process]' 'hypothesis<6.150' pytest pytest-timeout pytest-xdist
+PACKAGES_3.13t := --editable '.[process]' pyyaml rich 'hypothesis<6.150' pytest pytest-timeout pytest-xdist
 TESTS_3.13t := tests/kernel tests/runtime tests/engines tests/task tests/simulation tests/support
 
 .DEFAULT_GOAL := help
