@@ -16,7 +16,7 @@ INPUTS ?= 10000
 PACKAGES_3.14 := --editable '.[dev]'
 PACKAGES_3.15 := --editable '.[dev]'
 # Packages with compiled parts have no wheel for a free-threaded Python yet: what runs there is what threads matter to.
-PACKAGES_3.13t := --editable '.[process]' pyyaml 'hypothesis<6.150' pytest pytest-timeout
+PACKAGES_3.13t := --editable '.[process]' pyyaml rich 'hypothesis<6.150' pytest pytest-timeout pytest-xdist
 TESTS_3.13t := tests/kernel tests/runtime tests/engines tests/task tests/simulation tests/support
 
 .DEFAULT_GOAL := help
@@ -36,10 +36,10 @@ quick: lint ## lint, then the tests of rules, kernel, executor and engines witho
 test: lint ## lint, then run all tests but those of the DevTools page and of Ray, PARALLEL=3 files at once
 	$(BIN)/python -m pytest -n $(PARALLEL) --dist loadfile
 
-test-python: ## run the tests under VERSION=3.14, 3.15 or 3.13t (free-threaded), in a Debian tree made for them; root only
+test-python: ## run the tests under VERSION=3.14, 3.15 or 3.13t (free-threaded), PARALLEL=3 files at once, in a Debian tree made for them; root only
 	tools/with_python.sh $(VERSION) python3 -m venv .venv-$(VERSION)
 	tools/with_python.sh $(VERSION) .venv-$(VERSION)/bin/python -m pip install -qq $(PACKAGES_$(VERSION))
-	tools/with_python.sh $(VERSION) .venv-$(VERSION)/bin/python -m pytest $(TESTS_$(VERSION))
+	tools/with_python.sh $(VERSION) .venv-$(VERSION)/bin/python -m pytest -n $(PARALLEL) --dist loadfile $(TESTS_$(VERSION))
 
 test-browser: $(STAMP) ## run the tests of the DevTools page in Chromium, which is installed if need be
 	tools/install_browser.sh

@@ -68,5 +68,7 @@ if [ "$version" = 3.13t ] && [ ! -x "$tree$python" ]; then
     ' >"$tree.build.log" 2>&1 || { tail -n 20 "$tree.build.log" >&2; exit 1; }
 fi
 
-ln -sf "$python" "$tree/usr/local/bin/python3"
-inside "$@"
+# A folder for each version: a virtual environment keeps the name that it was made by, and has to mean the same for ever.
+mkdir -p "$tree/opt/python3-is/$version"
+ln -sf "$python" "$tree/opt/python3-is/$version/python3"
+PATH=/opt/python3-is/$version:$PATH inside "$@"

@@ -241,12 +241,21 @@ def test_a_request_that_is_not_needed_any_more_is_withdrawn(jobserver):
     assert not supply.is_asked
 
 
-def test_flags_of_make_are_kept_and_those_of_another_jobserver_are_not(jobserver):
-    """M9: a command inside another make uses this jobserver and no other."""
-    environment = {"MAKEFLAGS": "k -j9 --jobserver-auth=7,8", "CARGO_MAKEFLAGS": "-j --jobserver-auth=7,8", "A": "b"}
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", " {}"),
+        ("k -j9 --jobserver-auth=7,8", "k -j9 --jobserver-auth=7,8 {}"),
+        (" -- VERSION=3.14", " {} -- VERSION=3.14"),
+        ("k -- A=1 B=2\\ 3", "k {} -- A=1 B=2\\ 3"),
+    ],
+)
+def test_flags_of_make_are_kept_and_those_of_another_jobserver_are_not(jobserver, before, after):
+    """M9: a command inside another make uses this jobserver and no other; variables stay behind all flags."""
+    environment = {"MAKEFLAGS": before, "CARGO_MAKEFLAGS": "-j --jobserver-auth=7,8", "A": "b"}
     jobserver.add_to(environment)
     reads, writes = jobserver.inherited
-    assert environment == {"A": "b", "MAKEFLAGS": f"k -j9 --jobserver-auth=7,8 -j6 --jobserver-auth={reads},{writes}"}
+    assert environment == {"A": "b", "MAKEFLAGS": after.format(f"-j6 --jobserver-auth={reads},{writes}")}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from machines import Machine, in_home, machine_in
-from patience import until
+from patience import PATIENCE_S, until
 from whywait.machine import client as clients
 from whywait.machine.client import Machine as Client
 from whywait.machine.home import Home
@@ -120,11 +120,13 @@ def test_a_home_that_is_a_file_is_no_folder(machine):
 def test_down_waits_for_what_runs_and_keeps_what_waits(machine, tmp_path):
     """M5: with --now it does not wait."""
     machine.up("--slots", "1")
-    machine.add("--", "sh", "-c", f"sleep 0.5; echo done > {tmp_path}/n")
+    machine.add("--", "sh", "-c", f"while ! test -e {tmp_path}/go; do sleep 0.05; done; echo done > {tmp_path}/n")
     machine.add("--", "sleep", "60")
-    done = machine.run("down")
-    assert (done.code, (tmp_path / "n").read_text()) == (0, "done\n")
-    assert "the service ends with the last of 1 that runs; to end them: --now" in done.err
+    with machine.start("down", stderr=subprocess.PIPE) as down:
+        assert b"the service ends with the last of 1 that runs; to end them: --now" in down.stderr.readline()
+        (tmp_path / "go").touch()  # not before: the next job would start
+        assert down.wait(PATIENCE_S) == 0
+    assert (tmp_path / "n").read_text() == "done\n"
     machine.up("--slots", "1")
     first, second = jobs_of(machine)
     assert (first["outcome"], second["outcome"]) == ("success", None)
@@ -458,12 +460,13 @@ def test_the_page_is_served_on_a_port_with_a_token_and_cannot_add_jobs(machine):
     url = machine.run("status", "--open", env={"BROWSER": "true"}).out.strip()
     base, _, token = url.partition("#token=")
     headers = {"Authorization": f"Bearer {token}"}
-    tasks = json.load(urlopen(Request(f"{base}api/tasks", headers=headers)))["tasks"]
+    with urlopen(Request(f"{base}api/tasks", headers=headers)) as answer:
+        tasks = json.load(answer)["tasks"]
     assert [(task["id"], task["outcome"]) for task in tasks] == [("1", "success")]
-    with pytest.raises(HTTPError, match="401"):
-        urlopen(f"{base}api/tasks")
-    with pytest.raises(HTTPError, match="404"):
-        urlopen(Request(f"{base}machine/jobs", data=b"{}", headers=headers))
+    for code, request in (401, f"{base}api/tasks"), (404, Request(f"{base}machine/jobs", data=b"{}", headers=headers)):
+        with pytest.raises(HTTPError, match=str(code)) as refused:
+            urlopen(request)
+        refused.value.close()  # the error is the answer, which is a file
     assert machine.run("status", "--open", env={"BROWSER": "true"}).out.strip() == url
 
 

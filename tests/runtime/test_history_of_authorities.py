@@ -209,6 +209,7 @@ def test_a_file_that_is_lost_costs_the_history_only(file, caplog):
     assert len([record for record in caplog.records if "is not written" in record.getMessage()]) == 1
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")  # since 3.12: it is not advised
 def test_a_fork_does_not_write_into_it(file):
     """U5: what a copy of the program does is not told twice."""
     with Authority(history=file) as authority:

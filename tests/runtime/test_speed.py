@@ -10,7 +10,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 
-from cost import OPTIONS, TRACED, bytecodes, bytecodes_of_more  # noqa: E402 - it is found through the line above
+from cost import OPTIONS, TRACED, bytecodes, bytecodes_of_more
 
 # A twentieth more than docs/decisions.md tells for CPython 3.11; others divide the same work into other bytecodes.
 MOST = {

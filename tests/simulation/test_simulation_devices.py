@@ -122,6 +122,7 @@ def test_limits_that_were_resized_are_resized_again(tmp_path):
 
 def test_the_program_compares_cards(recorded):
     """N1: --gpus and --resource of `whywait simulate`, side by side and as JSON."""
+    pytest.importorskip("typer", reason="the command line needs it")
     done = whywait("simulate", recorded, "--gpus", "24GB,24GB", "--gpus", "24GB,24GB,12GB", "--resource", "licence=9")
     assert done.code == 0, done.err
     assert "2 x 24 GB" in done.out
@@ -144,6 +145,7 @@ def test_the_program_compares_cards(recorded):
 )
 def test_the_program_says_what_is_wrong(recorded, options, told):
     """N1, B3: exit code 2, the value, and what is allowed."""
+    pytest.importorskip("typer", reason="the command line needs it")
     done = whywait("simulate", recorded, *options)
     assert done.code == 2
     assert told in done.err

@@ -238,6 +238,7 @@ def state_of(pid):
     return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")  # since 3.12: pytest has threads
 @pytest.mark.usefixtures("way")
 def test_a_fork_of_the_program_does_not_end_its_trees(sleeps):
     """O5: a copy of the program that ends is not the program."""

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary, ref
 
 from whywait.engines.base import NEVER_RAN, EngineTask
 from whywait.engines.loop import LoopEngine
+from whywait.support.locks import SafeLock
 from whywait.support.notebooks import callers_loop
 
 
@@ -25,7 +26,7 @@ class AsyncioEngine(LoopEngine):
         super().__init__()
         self._own: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._lock = threading.RLock()  # a finaliser may submit while the loop is made
+        self._lock = SafeLock()  # a finaliser may submit while the loop is made
         self._is_making = self._is_closing = False
         self._engines: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopEngine] = WeakKeyDictionary()
         self._home: LoopEngine | None = None  # of the loop of an `async with`

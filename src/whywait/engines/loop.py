@@ -33,6 +33,7 @@ from weakref import ref
 
 from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine, EngineTask
 from whywait.errors import WhywaitError
+from whywait.kernel.model import Task
 from whywait.kernel.state import Cause, Outcome
 from whywait.support.coroutines import begun, close, is_cancelled, primed
 from whywait.support.waiters import call_on
@@ -104,7 +105,7 @@ class LoopEngine(Engine):
         """Cancel the asyncio task."""
         loop = self.loop()
         if loop is not None:
-            call_on(loop, self._cancel, execution)
+            call_on(loop, self._cancel, execution, execution.task)
 
     def kill(self, execution: EngineTask) -> None:
         """Cancel again, in case the body has swallowed it; if the loop does not run, close the coroutine."""
@@ -148,9 +149,10 @@ class LoopEngine(Engine):
         if execution in self._tasks:
             self.kill(execution)
 
-    def _cancel(self, execution: EngineTask) -> None:
+    def _cancel(self, execution: EngineTask, attempt: Task) -> None:
+        """Cancel an attempt; it may have ended, and the next one begun, before the loop came to this."""
         task = self._tasks.get(execution)
-        if task is not None:
+        if task is not None and execution.task is attempt:
             task.cancel()
 
     def _close(self, execution: EngineTask, task: asyncio.Task[None]) -> None:

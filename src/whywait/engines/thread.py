@@ -33,6 +33,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine, EngineTask, Runtime
 from whywait.errors import TaskAborted
+from whywait.support.locks import SafeLock
 from whywait.support.raised import cut_traceback, traceback_of
 from whywait.support.threads import lasting_thread
 from whywait.support.usage import Usage
@@ -74,7 +75,7 @@ class ThreadEngine(Engine):
         self._sleeping: deque[None] = deque()
         self._threads: set[EngineThread] = set()
         self._closed = False
-        self._guard = threading.Lock()
+        self._guard = SafeLock()
         self._interruptible: set[EngineTask] = set()  # their bodies may be interrupted right now
 
     @property

@@ -12,7 +12,6 @@ request that comes with the token opens a scope whose budget is what the permiss
 
 from __future__ import annotations
 
-import threading
 from typing import Final
 
 from whywait.errors import DisposeIncomplete, Infeasible, MachineError
@@ -26,6 +25,7 @@ from whywait.observe.explain import amount_in_words
 from whywait.runtime.scope import Scope, open_of, open_scope
 from whywait.runtime.services import CoreServices
 from whywait.support.devices import environment_of
+from whywait.support.locks import SafeLock
 from whywait.support.logger import log
 from whywait.trees.system import marked, told_in_environment
 
@@ -46,7 +46,7 @@ class Permission:
         self._devices: Assigned = task.devices
         self._core = core
         self._around = scope
-        self._lock = threading.Lock()
+        self._lock = SafeLock()
         self._inner: Scope | None = None
         self._has_ended = False
 

@@ -92,8 +92,10 @@ class Jobserver:
         auth = f"fifo:{self._path}" if self._style == "fifo" else ",".join(map(str, self._ends))
         for name in _VARIABLES:
             environment.pop(name, None)
-        before = environment.get("MAKEFLAGS", "")
-        environment["MAKEFLAGS"] = f"{before} -j{self._most + 1} --jobserver-auth={auth}"
+        # What make was told of variables stands behind `--`; a flag behind that would be a target.
+        before, dashes, variables = f" {environment.get('MAKEFLAGS', '')} ".partition(" -- ")
+        flags = f"{before[1:].rstrip(' ')} -j{self._most + 1} --jobserver-auth={auth}"
+        environment["MAKEFLAGS"] = f"{flags}{dashes}{variables}".rstrip(" ")
 
     def look(self, supply: Supply) -> None:
         """See what was taken and put back since the last time, and ask for more or give back."""

@@ -49,6 +49,7 @@ from whywait.runtime.authority import DEFAULT_SCOPE
 from whywait.runtime.handle import Handle
 from whywait.runtime.scope import Scope
 from whywait.support.known import Known
+from whywait.support.locks import SafeLock
 from whywait.support.usage import Usage, exit_facts
 from whywait.trees.system import stat_of
 
@@ -80,7 +81,7 @@ class Lease(Known):
         self._leases = leases
         self._tell = tell
         self._execution: EngineTask | None = None
-        self._lock = threading.Lock()
+        self._lock = SafeLock()
         self._is_over = False  # the client has ended, one way or another
         self._is_gone = False  # without saying so
         self._told: object = ()  # the reason that the client knows

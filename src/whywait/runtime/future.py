@@ -29,11 +29,12 @@ from whywait.kernel.state import Cause, Outcome
 from whywait.runtime.blocking import Blocking
 from whywait.runtime.execution import Execution
 from whywait.runtime.handle import Handle
+from whywait.support.locks import SafeLock
 
 T = TypeVar("T")
 log = logging.getLogger("concurrent.futures")  # where users of futures look for what their callbacks raise
 
-_attaching: Final = RLock()  # held, shortly, to leave a note; never by the thread that ends a task
+_attaching: Final = SafeLock()  # held, shortly, to leave a note; never by the thread that ends a task
 _LOCK: Final = type(Lock())
 
 

@@ -27,7 +27,7 @@ from whywait.kernel.model import Task
 from whywait.kernel.state import Outcome
 from whywait.runtime.execution import Execution
 from whywait.runtime.work import Work
-from whywait.support.locks import TRIES, LeftBehind
+from whywait.support.locks import TRIES, LeftBehind, SafeLock
 from whywait.support.logger import Log
 from whywait.support.raised import loggable
 
@@ -47,13 +47,13 @@ class Mending(ABC):
 
     def __init__(self) -> None:
         """Begin with a free lock and nothing to mend."""
-        self._lock = threading.RLock()
+        self._lock = SafeLock()
         self.begun: Work | Execution | None = None  # None: no command is in the midst of its changes
         self.ending: Task | None = None  # of a report that was broken off: the attempt that has ended
         self.ended_as: Ended = SUCCEEDED  # and how
         self.decided: Decision | None = None  # and what dispatch had decided so far
         self.left: deque[Left] = deque()
-        self._mending = threading.RLock()
+        self._mending = SafeLock()
         self._is_mended = False  # a thread sees to what is left
 
     @property

@@ -29,6 +29,7 @@ from typing import Any
 
 from whywait.errors import WhywaitError
 from whywait.support.lazy import asyncio
+from whywait.support.locks import SafeLock
 from whywait.support.notebooks import callers_loop
 
 
@@ -73,7 +74,7 @@ class Waiters:
 
     def __init__(self) -> None:
         """Start without waiters."""
-        self.lock = threading.Lock()
+        self.lock = SafeLock()
         self._bells: deque[Callable[[], object]] = deque()
 
     def ring(self) -> None:

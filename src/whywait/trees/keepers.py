@@ -10,12 +10,12 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from whywait.support.forks import own
+from whywait.support.locks import SafeLock
 from whywait.trees import cgroups
 from whywait.trees.system import send_signal, started_at
 from whywait.trees.wire import ADOPT, CALL, HANDSHAKE, LOST, PART_SIZE, RETIRE, has_message, packed
@@ -168,7 +168,7 @@ class Keepers:
 
     def __init__(self) -> None:
         """Begin without a process."""
-        self._lock = threading.Lock()  # guards all that follows
+        self._lock = SafeLock()  # guards all that follows
         self.keeper: KeeperProcess | None = None
         self._retired: list[KeeperProcess] = []
         self._idle: list[Line] = []  # to guards of the keeper that have nothing to guard; the last was used last
@@ -239,7 +239,7 @@ class Keepers:
             if keeper is not None:
                 keeper.let_go()
         self._drop_idle()
-        self._lock = threading.Lock()
+        self._lock = SafeLock()
         self.keeper, self._retired, self._trees, self._is_dismissed = None, [], set(), False
 
     def _usable(self) -> KeeperProcess:

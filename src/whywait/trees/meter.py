@@ -14,6 +14,7 @@ from time import thread_time
 from typing import Final, Protocol
 
 from whywait.support.forks import own
+from whywait.support.locks import SafeLock
 from whywait.support.logger import log
 from whywait.support.threads import lasting_thread
 from whywait.trees.system import descendants, stat_of
@@ -118,7 +119,7 @@ class Meter:
 
     def __init__(self) -> None:
         """Begin without a thread."""
-        self._lock = threading.Lock()
+        self._lock = SafeLock()
         self._watches: list[Watch] = []
         self._thread: threading.Thread | None = None
         self._bell = threading.Event()

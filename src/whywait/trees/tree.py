@@ -9,7 +9,6 @@ import errno
 import os
 import select
 import signal
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from time import monotonic
@@ -17,6 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from whywait.support.forks import own
+from whywait.support.locks import SafeLock
 from whywait.support.usage import Usage
 from whywait.trees.keepers import keepers
 from whywait.trees.meter import Watch, meter
@@ -78,7 +78,7 @@ class ProcessTree:
         self._watch = Watch(self)
         self._is_closed = False
         self._refused: tuple[int, str] | None = None
-        self._lock = threading.Lock()
+        self._lock = SafeLock()
         with ExitStack() as opened:
             placed = dict(files or ())
             for number in {0, 1, 2} - placed.keys():

@@ -25,6 +25,7 @@ from whywait.runtime.execution import Execution
 from whywait.runtime.handle import Handle, execution_of
 from whywait.runtime.scope import Scope, open_of
 from whywait.runtime.submission import Call, prepare
+from whywait.support.locks import SafeLock
 from whywait.workflow.bodies import make_body
 from whywait.workflow.format import AWAY
 from whywait.workflow.learned import with_learned
@@ -75,7 +76,7 @@ class Run:
         self._periodics: list[tuple[PeriodicSpec, Callable[..., Any], Sink]] = []
         self._scopes: dict[str | None, Scope] = {}
         self._left = 0
-        self._lock = threading.Lock()
+        self._lock = SafeLock()
         self._over = threading.Event()
         self._disposing: threading.Thread | None = None
 

@@ -230,7 +230,9 @@ def test_an_iteration_that_ignores_its_timeout_does_not_hold_up_leaving(make, bo
     """O5, O6, R5: it is killed after its grace where the engine can do that; otherwise leaving raises, and names it."""
     if not promises.ends_deaf:
         monkeypatch.setattr("whywait.runtime.leaving.KILL_S", 0.2)
-    scope = make(grace=0.1).scope("s")
+    authority = make(grace=0.1)
+    authority.submit(body.value, 1).result(PATIENCE_S)  # what it takes to start a process is no part of the timeout
+    scope = authority.scope("s")
 
     def leave():
         with scope:

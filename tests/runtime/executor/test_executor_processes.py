@@ -53,7 +53,8 @@ def test_as_many_as_there_are_processors(monkeypatch):
     """E1: by default as many as a process pool of the standard library has."""
     for name in ("WHYWAIT_SCHEDULER", "WHYWAIT_SLOTS"):
         monkeypatch.delenv(name, raising=False)
-    with ProcessPoolExecutor() as theirs:
+    forks = multiprocessing.get_context("fork")  # other ways leave a process behind to the end of the program
+    with ProcessPoolExecutor(mp_context=forks) as theirs:
         assert Executor(engine="process")._max_workers == theirs._max_workers
 
 

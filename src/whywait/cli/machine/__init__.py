@@ -6,6 +6,7 @@ They do without typer and rich, which take longer to load than the rest of ``why
 from __future__ import annotations
 
 import argparse
+import sys
 from importlib import import_module
 
 from whywait.errors import ConfigError
@@ -40,9 +41,21 @@ def run_verb(verb: str, args: list[str]) -> int:
     return code
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Writes help: `-s, --long VALUE`, as Python does since 3.13, so that all versions print the same."""
+
+    if sys.version_info < (3, 13):
+
+        def _format_action_invocation(self, action: argparse.Action) -> str:
+            if not action.option_strings or action.nargs == 0:
+                return super()._format_action_invocation(action)
+            value = self._format_args(action, self._get_default_metavar_for_optional(action))
+            return f"{', '.join(action.option_strings)} {value}"
+
+
 def _formatter(prog: str) -> argparse.HelpFormatter:
     """Return what writes help; told its width, it does not load `shutil` to find that out for every option."""
-    return argparse.RawDescriptionHelpFormatter(prog, width=WIDTH)
+    return _Formatter(prog, width=WIDTH)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -14,7 +14,6 @@ import re
 import select
 import shlex
 import signal
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import KW_ONLY, dataclass
@@ -27,6 +26,7 @@ from whywait.errors import CommandFailed, ConfigError, TaskFailed, WhywaitError
 from whywait.kernel.state import Cause, Outcome
 from whywait.support.devices import environment_of
 from whywait.support.known import Known
+from whywait.support.locks import SafeLock
 from whywait.support.usage import exit_facts, signal_name
 from whywait.trees.tree import ProcessTree, StartFailed, dismiss_keeper
 
@@ -150,7 +150,7 @@ class _Running:
         self.tree = tree
         self.tails = {fd: _Tail(command.limit) for fd in outputs}
         self._on_output = command.on_output
-        self._lock = threading.Lock()
+        self._lock = SafeLock()
         self._is_terminated = False
         self._is_stopped = False
 

@@ -28,6 +28,7 @@ class Crew:
         self._upkeep = upkeep
         self._when_free = when_free
         self.processes: set[ChildProcess] = set()
+        self._making: deque[None] = deque()  # one for each that is being started: several threads of the pump may do so
         self.grace_s = 0.0  # how long one that has resources to close may take to its end
         self._idle: defaultdict[Assigned, deque[ChildProcess]] = defaultdict(deque)  # by the units they are bound to
 
@@ -41,9 +42,21 @@ class Crew:
                 setup = self._upkeep.pack(FIRST_GIVEN_FD)
             except BaseException as error:
                 raise CannotSetUp(error) from error
-            process = ChildProcess(devices, *setup)
-            self.processes.add(process)
+            self._making.append(None)
+            try:
+                process = ChildProcess(devices, *setup)
+                self.processes.add(process)
+            finally:
+                self._making.pop()
             return process
+
+    def has_any(self) -> bool:
+        """Return whether there is a process, or one is being started."""
+        return bool(self._making or self.processes)  # in this order: it is one of the processes before it is made
+
+    def has_idle(self, devices: Assigned) -> bool:
+        """Return whether :meth:`find` would find a process."""
+        return bool(self._idle.get(devices))
 
     def let_idle(self, process: ChildProcess) -> None:
         """Keep a process for the tasks to come."""

@@ -281,10 +281,18 @@ class ProcessEngine(Engine):
         return sent
 
     def _without_process(self, execution: EngineTask, error: Exception) -> Ended | None:
-        """Let a task wait for a process that is there, since the system gives no other; else it fails."""
-        if isinstance(error, OSError) and error.errno in SHORTAGES and self._crew.processes:
+        """Let a task wait for a process that is there, since the system gives no other; else it fails.
+
+        It waits before it is looked whether there is one: other threads start processes, or fail to, at the same time.
+        """
+        if isinstance(error, OSError) and error.errno in SHORTAGES:
             self._waiting[execution] = error.strerror or str(error)
-            return None
+            if self._crew.has_idle(execution.task.devices):  # since it was looked for
+                self._try_again(execution)
+                return None
+            if self._crew.has_any() or self._waiting.pop(execution, None) is None:
+                return None
+            self._try_next()  # what waited for a process that was being started, and never came
         return failed(execution, f"no worker process could be started: {error}", error, Cause.WORKER_LOST)
 
     def _pack(self, execution: EngineTask) -> Parcel:

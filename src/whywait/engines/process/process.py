@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import termios
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -35,6 +34,7 @@ from whywait.engines.process.wishes import NOTHING, Wish, wish_line, wish_of
 from whywait.kernel.devices import Assigned
 from whywait.support.devices import environment_of
 from whywait.support.forks import own
+from whywait.support.locks import SafeLock
 from whywait.support.usage import Facts, Usage, exit_facts, signal_name
 from whywait.task.running import RunningTask
 from whywait.trees.tree import GROUP, ProcessTree
@@ -63,7 +63,7 @@ class ChildProcess:
     def __init__(self, devices: Assigned = (), setup: bytes = b"", fds: Sequence[int] = ()) -> None:
         """Start it; ``setup`` is sent before its first task, ``fds`` are what that needs from FIRST_GIVEN_FD on."""
         self.devices = devices  # the units that it is bound to, for life
-        self._lock = threading.Lock()  # guards what tell and kill touch
+        self._lock = SafeLock()  # guards what tell and kill touch
         self.execution: Any = None  # the task that it runs
         self._told: Wish = NOTHING
         self._number = 0  # of the task
