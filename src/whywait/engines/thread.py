@@ -12,7 +12,8 @@ finaliser could meet:
 3. A thread without a task for a while ends if it can take an entry from ``_sleeping``; if there is none, something was
    just promised to a sleeping thread, and it looks again.
 4. A thread that ends by an exception (there was no memory) takes the entry that stands for it out of ``_sleeping``. If
-   there is none, a task was promised to it, and is promised anew.
+   there is none, a task was promised to it, and is promised anew. If there was not even memory to call ``report``, it
+   does so when there is.
 
 The kernel's slots bound the number of threads.
 """
@@ -32,10 +33,10 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, TypeVar
 
 from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine, EngineTask, Runtime
-from whywait.errors import TaskAborted
+from whywait.errors import InvalidTransition, TaskAborted
 from whywait.support.locks import SafeLock
 from whywait.support.raised import cut_traceback, traceback_of
-from whywait.support.threads import lasting_thread
+from whywait.support.threads import PAUSES_S, lasting_thread
 from whywait.support.usage import Usage
 from whywait.task.inside import finish_parts
 from whywait.task.running import in_thread
@@ -49,12 +50,13 @@ _OURS: Final = ("whywait", "whywait.engines", "whywait.runtime")
 class EngineThread:
     """One thread of an engine, and the task that it runs."""
 
-    __slots__ = ("execution", "has_entry", "thread")
+    __slots__ = ("execution", "has_entry", "outcome", "thread")
 
     def __init__(self) -> None:
         """Have no task yet."""
         self.execution: EngineTask | None = None
         self.has_entry = False  # one of `_sleeping` stands for it
+        self.outcome: Ended | None = None  # of the task, if its report was broken off
         self.thread: threading.Thread
 
 
@@ -204,7 +206,11 @@ class ThreadEngine(Engine):
                         outcome = finish_parts(execution, outcome)
             except BaseException as error:  # noqa: BLE001 - no memory to do even that: the task has ended all the same
                 execution.error, outcome = error, NEVER_RAN
-            execution = report(execution, outcome, engine)
+            try:
+                execution = report(execution, outcome, engine)
+            except BaseException:
+                runner.outcome = outcome
+                raise
             if execution is None:  # now nothing of the task is left here
                 runner.execution = None
                 empty = Context()
@@ -243,6 +249,8 @@ class ThreadEngine(Engine):
         try:
             self.work(runner)
         except BaseException:
+            if runner.execution is not None and runner.outcome is not None:
+                self._report_again(runner.execution, runner.outcome)
             if runner.has_entry:
                 self._leave_sleeping()
             elif not self._queue.empty():  # this thread may have been promised a task
@@ -251,6 +259,23 @@ class ThreadEngine(Engine):
         finally:
             self._threads.discard(runner)
             self.name_is_free(runner.thread.name)
+
+    def _report_again(self, execution: EngineTask, outcome: Ended) -> None:
+        """Report an end, in case there was no memory to begin with that; what has begun is mended by the core.
+
+        Of a task that may be retried the next attempt may run already, so that is left as it is.
+        """
+        if outcome is not SUCCEEDED and execution.task.policy.retry is not None:
+            return
+        for pause_s in PAUSES_S:
+            try:
+                sleep(pause_s)
+                self.runtime.report(execution, outcome)
+            except MemoryError:
+                continue
+            except InvalidTransition:  # it has been reported
+                pass
+            return
 
     def _leave_sleeping(self) -> None:
         """Have one thread less that sleeps; what was promised to it is promised to another one."""

@@ -18,7 +18,6 @@ from _thread import start_new_thread
 from abc import ABC, abstractmethod
 from collections import deque
 from time import monotonic_ns, sleep
-from typing import Final
 
 from whywait.engines.base import SUCCEEDED, Ended
 from whywait.kernel.base import Decision
@@ -30,8 +29,7 @@ from whywait.runtime.work import Work
 from whywait.support.locks import TRIES, LeftBehind, SafeLock
 from whywait.support.logger import Log
 from whywait.support.raised import loggable
-
-_PAUSES_S: Final = (0.0, 0.01, 0.1, 1.0)  # between attempts at mending: memory may come back
+from whywait.support.threads import PAUSES_S
 
 # What is left of a report: the execution that has ended, the one that was to go on in its place, and all that starts.
 Reported = tuple[Execution, Execution | None, Work | None, Decision]
@@ -85,7 +83,7 @@ class Mending(ABC):
             return
         is_noted = False
         failure: BaseException | None = None
-        for pause_s in _PAUSES_S:
+        for pause_s in PAUSES_S:
             try:
                 sleep(pause_s)
                 if not is_noted:

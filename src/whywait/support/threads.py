@@ -6,7 +6,10 @@ import sys
 import threading
 from collections.abc import Callable
 from contextvars import Context
-from typing import Any
+from typing import Any, Final
+
+# Between attempts at what must be done, and for which there was no memory: it may come back, at once or in a while.
+PAUSES_S: Final = (*(0.0,) * 40, 0.01, 0.1, 1.0)
 
 
 def lasting_thread(target: Callable[..., object], name: str, args: tuple[Any, ...] = ()) -> threading.Thread:
