@@ -42,10 +42,10 @@ Whole runs of 2026-11-17, three files at once on two cores:
 The one that failed took three processes for running at once that a busy machine had started one after another; it
 waits for them now. Those skipped need node, cargo or the tests of CPython itself, which the Debian tree does not have.
 
-Of 3.13t, without the global interpreter lock, the tests of kernel, runtime, engines, tasks, simulation and support are run:
-some packages are missing there. A run of 2026-11-17 on a crowded machine was ended after 18 tests had failed, most of
-them by time; one, an end that meets a cancel at every line, waited for a lock. So 3.13t is **not** among the Pythons that
-whywait says it supports.
+Of 3.13t, without the global interpreter lock, the tests of kernel, runtime, engines, tasks, simulation and support are
+run: some packages are missing there. A run of 2026-11-17 on a crowded machine was ended after 18 tests had failed, most
+of them by time; one, an end that meets a cancel at every line, waited for a lock. So 3.13t is **not** among the Pythons
+that whywait says it supports.
 
 ## Figures of the last long runs
 
