@@ -88,8 +88,9 @@ def test_a_program_that_is_killed_with_its_helpers_leaves_a_cgroup_to_the_next()
         pytest.skip("this system lets the tests make no cgroup")
     program = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE)
     *pids, group = program.stdout.readline().split()
-    for pid in (program.pid, *map(int, pids)):
-        os.kill(pid, signal.SIGKILL)
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # all at once: none of them sees the end of another
+        for pid in (program.pid, *map(int, pids)):
+            os.kill(pid, number)
     program.wait()
     program.stdout.close()
     until(lambda: not Path(os.fsdecode(group), "cgroup.procs").read_text(), "the end of all")
