@@ -133,7 +133,7 @@ def test_a_service_that_is_killed_with_all_its_helpers_leaves_nothing_to_the_nex
     assert len(helpers) == 2
     for each in (pid, *helpers):
         os.kill(each, signal.SIGSTOP)
-    for each in (pid, *helpers):
+    for each in (*reversed(helpers), pid):  # the end of a parent would let the system continue them
         os.kill(each, signal.SIGKILL)
     until(lambda: all((stat_of(each) or [b"Z"])[0] == b"Z" for each in (pid, *helpers)), "their end")
     assert all(stat_of(each) for each in processes)

@@ -88,9 +88,11 @@ def test_a_program_that_is_killed_with_its_helpers_leaves_a_cgroup_to_the_next()
         pytest.skip("this system lets the tests make no cgroup")
     program = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE)
     *pids, group = program.stdout.readline().split()
-    for number in (signal.SIGSTOP, signal.SIGKILL):  # all at once: none of them sees the end of another
-        for pid in (program.pid, *map(int, pids)):
-            os.kill(pid, number)
+    family = (program.pid, *map(int, pids))
+    for pid in family:  # none of them sees the end of another
+        os.kill(pid, signal.SIGSTOP)
+    for pid in reversed(family):  # the end of a parent would let the system continue them
+        os.kill(pid, signal.SIGKILL)
     program.wait()
     program.stdout.close()
     until(lambda: not Path(os.fsdecode(group), "cgroup.procs").read_text(), "the end of all")

@@ -286,9 +286,9 @@ def test_a_guard_and_its_keeper_that_are_killed_at_once(sleeps):
     """O5: the program ends the tree itself, also what has left group, session, environment and parent."""
     with ProcessTree(flee(sleeps)) as tree:
         until(lambda: len(sleeps.alive()) == FLED, "the sleeps")
-        os.kill(tree.guard, signal.SIGSTOP)  # it does not see the end of its keeper
-        os.kill(keepers.keeper.pid, signal.SIGKILL)
+        os.kill(keepers.keeper.pid, signal.SIGSTOP)  # it does not see the end of its guard
         os.kill(tree.guard, signal.SIGKILL)
+        os.kill(keepers.keeper.pid, signal.SIGKILL)
         assert tree.wait_all(PATIENCE_S)
         assert tree.is_lost
         assert sleeps.alive() == []
