@@ -12,7 +12,7 @@ The protocol, over HTTP on the Unix socket of the home (``client.LeaseRequest`` 
    requests from inside are served out of this lease.
 5. ``{"wish": "abort" | "kill" | "pause" | "resume"}`` comes while it runs. The client ends, kills, stops or continues
    its command. It answers a pause with ``POST /machine/leases/ID/parked``. If its user continues the command by other
-   means, it sends ``POST /machine/jobs/ID/resume``, as anybody may.
+   means, it sends ``POST /machine/jobs/ID/resume``, as any client may.
 6. The client sends ``POST /machine/leases/ID/ended`` with ``{"exit_code": n, "peak_ram": bytes or null, "cpu_s":
    seconds or null}`` when its command has ended; the latter as far as the system told the client. The permission is
    given back when no process with the mark of the lease is left either.

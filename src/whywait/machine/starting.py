@@ -14,7 +14,7 @@ from whywait.errors import MachineError
 from whywait.machine.home import Home
 
 LOOK_S: Final = 0.02
-READY: Final = b"ready"  # what the service tells who started it; anything else is why it did not start
+READY: Final = b"ready"  # what the service tells the process that started it; anything else is why it did not start
 PATIENCE_S: Final = 20.0  # with a service that begins or ends at this moment
 
 
