@@ -51,7 +51,7 @@ class EngineTask(EndingTask, Protocol):
     context: Context | None  # the context variables of the submitter; None: those of the thread
     value: Any  # to be set by the engine before it reports success
     error: BaseException | None  # kept by :meth:`failed`
-    facts: Facts | None  # to be told with the end: what was used, the exit code; set before the report
+    facts: Facts  # to be told with the end: what was used, the exit code; set before the report
     usage_now: Callable[[], Usage] | None  # gives what was used so far, while the body runs
 
     @property

@@ -175,7 +175,9 @@ class ThreadEngine(Engine):
         in_thread.runner = runner
         empty = Context()  # for bodies that were submitted with no variable set, as long as none of them leaves one set
         execution = self._sleep(runner)
-        while execution is not None:
+        while True:  # in this form: Python 3.11 makes code fast that jumps back without a condition
+            if execution is None:
+                return
             runner.execution = execution
             try:
                 if execution.attention and execution.aborted:

@@ -144,8 +144,9 @@ class Base:
     ) -> int:
         """Emit an event of a task; return its seq."""
         self.seq = seq = self.seq + 1
-        if self.emit is not None:
-            self.emit((seq, now, kind, task.scope.key, task.number, task.name, cause, details))
+        emit = self.emit  # a local is called faster
+        if emit is not None:
+            emit((seq, now, kind, task.scope.key, task.number, task.name, cause, details))
         return seq
 
     def tell_of(

@@ -93,7 +93,7 @@ def end_running(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed
                 pause(k, now, new)
             return new
     finish(k, now, task, outcome)
-    if not task.plain:
+    if task.successors is not None or not task.plain:
         _tell_dependents(k, now, task, seq)
     if scope.state == _DISPOSING_SCOPE:
         _finish_disposal(k, now, scope, seq)
@@ -172,10 +172,10 @@ def _retry(k: Base, now: int, task: Task, retry: Retry, led_by: int) -> Task:
     k.stats.retried += 1
     delay_ns = retry.delay_ns(task.attempt, k.jitter() if retry.jitter else 0.0) if retry.backoff else 0
     if delay_ns:
+        new.plain = False
         new.held_by = Wait.BACKOFF
         new.unmet = 1
         new.wait_timer = k.timers.add(now + delay_ns, BACKOFF, new)
-        new.plain = False
     else:
         waiting.become_ready(k, now, new)
     details: Details = (("of", task.number), ("attempt", new.attempt), ("state", new.state))
@@ -269,7 +269,7 @@ def end_pending(
 def end_with_dependents(k: Base, now: int, task: Task, outcome: Outcome, cause: str, led_by: int | None = None) -> None:
     """End a pending task and the tasks that depend on it."""
     seq = end_pending(k, now, task, outcome, cause, led_by=led_by)
-    if not task.plain:
+    if task.successors is not None or not task.plain:
         take_down(k, now, [task], task.label, seq)
 
 
@@ -413,7 +413,7 @@ def _end_tasks(k: Base, now: int, scope: Scope, running: Sequence[Task], led_by:
             ask_abort(k, now, task, Outcome.ABORTED, Cause.SCOPE_DISPOSED, led_by)
     others, cause = [], Cause.SCOPE_DISPOSED
     for task in list(scope.tasks.values()):
-        if not task.plain:
+        if task.successors is not None or not task.plain:
             others.append(task)
         if task.state == _READY or task.pending:
             end_pending(k, now, task, _ABORTED, cause, None, led_by, True)  # noqa: FBT003 - the hot path

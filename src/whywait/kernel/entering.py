@@ -29,7 +29,7 @@ from whywait.kernel.devices import in_bytes
 from whywait.kernel.events import Details, Kind
 from whywait.kernel.ids import GENERATED_ID_PREFIX, LONGEST_ID
 from whywait.kernel.limits import HIGHEST, LOWEST, Demand, Policy, Priority
-from whywait.kernel.model import Lane, Scope, Submission, Task, name_splits, rank_of
+from whywait.kernel.model import Scope, Submission, Task, name_splits, rank_of, task_for
 from whywait.kernel.pool import Pool
 from whywait.kernel.state import BARRED_SCOPE_STATES, OPEN_SCOPE_STATES, Cause, Outcome, TaskState
 from whywait.kernel.waiting import become_ready, lane_of, take_in
@@ -100,8 +100,10 @@ def submit(
             _refused(k, now, scope, name, error)
             raise
         lane = lane_of(k, now, scope, (rank_of(priority, slot=slot), demand))
-    task = job if isinstance(job, Task) else Task(job)
-    let_in(k, now, task, lane, name, policy)
+    task = job if isinstance(job, Task) else task_for(job)
+    take_in(k, now, task, lane, policy)
+    if name is not None or scope.limited:
+        register(task, name)
     if found is NO_DEPENDENCIES:
         become_ready(k, now, task)
         k.trigger = k.tell(now, _SUBMITTED, task, task.called, lane.details)
@@ -123,8 +125,10 @@ def submit_many(k: Base, now: int, requests: Sequence[Submission]) -> list[Task]
         raise
     tasks = []
     for scope, name, priority, demand, _, _, policy, slot, job in requests:
-        task = job if isinstance(job, Task) else Task(job)
-        let_in(k, now, task, lane_of(k, now, scope, (rank_of(priority, slot=slot), demand)), name, policy)
+        task = job if isinstance(job, Task) else task_for(job)
+        lane = lane_of(k, now, scope, (rank_of(priority, slot=slot), demand))
+        take_in(k, now, task, lane, policy)
+        register(task, name)
         tasks.append(task)
     by_name = {(task.scope, task.name): task for task in tasks if task.name is not None}
     for task, dependencies in zip(tasks, found, strict=True):
@@ -154,10 +158,9 @@ def remember(_: Base, now: int, scope: Scope, name: str, outcome: str | None) ->
 # Effects
 
 
-def let_in(k: Base, now: int, task: Task, lane: Lane, name: str | None, policy: Policy | None) -> None:
-    """Take in a task that passed all checks, under its name if the user gave one."""
-    scope = lane.scope
-    take_in(k, now, task, lane, scope.policy if policy is None else policy)
+def register(task: Task, name: str | None) -> None:
+    """Let a task that was taken in be known by its name, if the user gave one, and count it where that is limited."""
+    scope = task.scope
     if name is not None:
         task.name = name
         scope.ids[name] = task
@@ -338,30 +341,35 @@ def _find_dependencies(
     batch: Batch | None,
 ) -> Dependencies:
     found = Dependencies([], [])
-    for given, tasks, end_suffices in ((after, found.after, False), (after_ended, found.after_ended, True)):
-        if not given:
-            continue
-        mates: list[tuple[Scope, str]] = []
-        for dependency in given if len(given) == 1 else dict.fromkeys(given):
-            if isinstance(dependency, Task):
-                tasks.append(dependency)
-                continue
-            where, other = _split(k, dependency, scope, batch)
-            if batch is not None and where is not None and (where, other) in batch:
-                mates.append((where, other))
-                continue
-            known = where.known(other) if where else None
-            if known is None:
-                raise _unknown(name, dependency, where or scope, batch)
-            if isinstance(known, Task):
-                tasks.append(known)
-            elif known is not Outcome.SUCCESS and not end_suffices:
-                found.failed = found.failed or other
-        if end_suffices:
-            found.batch_after_ended = mates
-        else:
-            found.batch_after = mates
+    if after:
+        found.batch_after, found.failed = _find(k, scope, name, after, batch, found.after)
+    if after_ended:
+        found.batch_after_ended, _ = _find(k, scope, name, after_ended, batch, found.after_ended)
     return found
+
+
+def _find(
+    k: Base, scope: Scope, name: str | None, given: Sequence[Task | str], batch: Batch | None, tasks: list[Task]
+) -> tuple[list[tuple[Scope, str]], str | None]:
+    """Add dependencies that are tasks to ``tasks``; return those in the batch, and the first that has failed."""
+    mates: list[tuple[Scope, str]] = []
+    failed = None
+    for dependency in given if len(given) == 1 else dict.fromkeys(given):
+        if isinstance(dependency, Task):
+            tasks.append(dependency)
+            continue
+        where, other = _split(k, dependency, scope, batch)
+        if batch is not None and where is not None and (where, other) in batch:
+            mates.append((where, other))
+            continue
+        known = where.known(other) if where else None
+        if known is None:
+            raise _unknown(name, dependency, where or scope, batch)
+        if isinstance(known, Task):
+            tasks.append(known)
+        elif known is not Outcome.SUCCESS:
+            failed = failed or other
+    return mates, failed
 
 
 def _split(k: Base, name: str, scope: Scope, batch: Batch | None) -> tuple[Scope | None, str]:

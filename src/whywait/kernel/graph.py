@@ -26,7 +26,6 @@ def link(task: Task, after: Iterable[Task], after_ended: Iterable[Task]) -> Task
             if latest.successors is not None and latest.successors[-1] is task:
                 continue  # it awaits two attempts of one task
             latest.successors = _with(latest.successors, task)
-            latest.plain = False
             task.after = _with(task.after, dependency)
             task.unmet += 1
         elif latest.outcome is not Outcome.SUCCESS and failed is None:
@@ -34,8 +33,8 @@ def link(task: Task, after: Iterable[Task], after_ended: Iterable[Task]) -> Task
     for dependency in after_ended:
         latest = dependency.latest()
         if latest.outcome is None:
+            latest.plain = task.plain = False
             latest.ended_successors = _with(latest.ended_successors, task)
-            latest.plain = False
             task.after_ended = _with(task.after_ended, dependency)
             task.unmet += 1
     return failed
@@ -45,7 +44,6 @@ def hand_over(old: Task, new: Task) -> None:
     """Let a retry inherit the successors of the old attempt."""
     if old.successors is not None:
         new.successors, old.successors = old.successors, None
-        new.plain = False
     if old.ended_successors is not None:
         new.ended_successors, old.ended_successors = old.ended_successors, None
         new.plain = False
@@ -90,7 +88,7 @@ def down_from(task: Task) -> Iterator[Task]:
 def numbers(dependencies: Iterable[Task]) -> tuple[int, ...]:
     """Return the numbers of the newest attempts, each once."""
     found = [dependency.latest().number for dependency in dependencies]
-    return tuple(found if len(found) == 1 else dict.fromkeys(found))
+    return (found[0],) if len(found) == 1 else tuple(dict.fromkeys(found))
 
 
 def ancestors(tasks: Iterable[Task]) -> dict[int, Task]:

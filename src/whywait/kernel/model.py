@@ -90,7 +90,7 @@ class Task:
     successors: list[Task] | None  # tasks that await this one's success
     unmet: int  # how many things keep a QUEUED task from READY
     started_seq: int  # seq of the TASK_STARTED event
-    plain: bool  # no timer, timeout, successor, periodic, in a plain lane: the hot path asks only this
+    plain: bool  # no timer, timeout, periodic, task that awaits any end, in a plain lane: the hot path asks only this
 
     called: str | None = None  # the name of its function, as its owner told it
     devices: Assigned = ()  # the units that it got when it started
@@ -120,14 +120,10 @@ class Task:
     overdrawn_since: int = 0
     is_overdrawn: bool = False  # it has used more than it had asked for, and that was told
 
-    def __init__(self, job: Any = None) -> None:  # noqa: ANN401 - opaque
-        """Make a task that no kernel has taken in yet."""
-        self.job = job
-
     def another(self) -> Task:
         """Return a new task for the next attempt at the same job."""
         job, self.job = self.job, None
-        return Task(job)
+        return task_for(job)
 
     @property
     def id(self) -> str:
@@ -219,6 +215,13 @@ class Task:
     def __repr__(self) -> str:
         """Show id, scope and state."""
         return f"<Task {self.scope.key}/{self.label} {self.outcome or self.state}>"
+
+
+def task_for(job: Any) -> Task:  # noqa: ANN401 - opaque
+    """Return a task that no kernel has taken in yet."""
+    task = Task()
+    task.job = job
+    return task
 
 
 class Lane(Fifo):

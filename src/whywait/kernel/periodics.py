@@ -10,7 +10,7 @@ from whywait.kernel import ending, entering, waiting
 from whywait.kernel.base import Base, Skip
 from whywait.kernel.events import Kind
 from whywait.kernel.ids import LONGEST_ID
-from whywait.kernel.model import Scope, Submission, Task, name_splits, rank_of
+from whywait.kernel.model import Scope, Submission, Task, name_splits, rank_of, task_for
 from whywait.kernel.periodic import Periodic
 from whywait.kernel.state import OPEN_SCOPE_STATES, Cause, ScopeState, Wait
 from whywait.kernel.timers import TICK
@@ -131,10 +131,11 @@ def _trigger(k: Base, now: int, periodic: Periodic, *, missed: int) -> None:
     periodic.streak = 0
     seq = k.tell_of(now, Kind.PERIODIC_TICK, scope, periodic.name, None, (("missed", missed),))
     entering.displace(k, now, victims)
-    task = Task(periodic.job) if periodic.make_task is None else periodic.make_task()
+    task = task_for(periodic.job) if periodic.make_task is None else periodic.make_task()
     rank = rank_of(periodic.priority, slot=periodic.slot)
     lane = waiting.lane_of(k, now, scope, (rank, periodic.demand))
-    entering.let_in(k, now, task, lane, None, periodic.policy)
+    waiting.take_in(k, now, task, lane, periodic.policy)
+    entering.register(task, None)
     task.name = f"{periodic.name}#{task.number}"
     task.periodic = periodic
     task.plain = False

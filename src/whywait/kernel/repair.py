@@ -83,7 +83,8 @@ def _rebuild(k: Base, now: int, living: list[Task], holders: list[Task]) -> None
     for task in (*(task for task in ready if task.entry), *(task for task in ready if not task.entry)):
         _enter_again(k, now, task)
     for task in living:
-        task.plain = task.plain and task.wait_timer is None and task.successors is None
+        special = (task.wait_timer, task.held_by, task.after_ended, task.ended_successors)
+        task.plain = task.plain and all(each is None for each in special)
     ceiling = k.levels.ceiling
     ceiling.change(now, k.holding.bit_length() - 1, held=False)
 

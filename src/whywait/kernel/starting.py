@@ -91,20 +91,20 @@ def closed_gate(k: Base, lane: Lane) -> Gate | None:
 
 def _fill(k: Base, now: int, started: list[Task]) -> None:  # noqa: C901, PLR0912 - in one piece for speed
     """Start tasks in order until the slots are taken, or the rest is held back, and none goes beside any more."""
-    slots, running, levels = k.slots, k.running, k.levels
-    heap, beside, counts_holders = levels.heap, levels.beside, k.counts_holders
+    slots, levels = k.slots, k.levels
+    beside, counts_holders = levels.beside, k.counts_holders
     holds_back: Lane | None = None
     while True:
         if slots.free > 0 and holds_back is None:
             lane = levels.alone
             if lane is None:
-                lane = levels.first(now, len(running) == k.slotless, heap)
+                lane = levels.first(now, k.no_slot_held, levels.heap)
             elif not lane.front:
                 lane = None
             if beside:
-                lane = levels.earlier(now, lane, levels.first(now, len(running) == k.slotless, beside))
+                lane = levels.earlier(now, lane, levels.first(now, k.no_slot_held, beside))
         elif beside:
-            lane = levels.first(now, len(running) == k.slotless, beside)
+            lane = levels.first(now, k.no_slot_held, beside)
         else:
             break
         if lane is None:

@@ -21,6 +21,8 @@ _SWEEP_EMPTY_LANES: Final = 256  # more than there are priorities: those of one 
 # Globals are found faster than attributes of a class, before Python 3.12.
 _QUEUED: Final = TaskState.QUEUED
 _READY: Final = TaskState.READY
+_DEPENDENCY: Final = Wait.DEPENDENCY
+_TURNED_READY: Final = Kind.TASK_READY
 _BY_ID: Final = attrgetter("id", "number")
 _BY_NUMBER: Final = attrgetter("number")
 
@@ -28,9 +30,11 @@ _BY_NUMBER: Final = attrgetter("number")
 # Into the kernel, and into READY
 
 
-def take_in(k: Base, now: int, task: Task, lane: Lane, policy: Policy) -> None:
-    """Give a task its number and register it in its scope; it is QUEUED until something more is done."""
+def take_in(k: Base, now: int, task: Task, lane: Lane, policy: Policy | None) -> None:
+    """Give a task its number and put it into its scope, QUEUED; the policy is that of the scope if none is given."""
     scope, stats = lane.scope, k.stats
+    if policy is None:
+        policy = scope.policy
     stats.numbered = number = stats.numbered + 1
     task.number = number
     task.scope = scope
@@ -99,20 +103,21 @@ def wake(k: Base, now: int, tasks: list[Task], cause: int | None) -> None:
     if len(tasks) > 1:
         tasks.sort(key=_BY_ID if k.order.ties == "id" else _BY_NUMBER)
     for task in tasks:
-        if task.state == TaskState.QUEUED:  # a paused one follows when it is resumed
+        if task.state == _QUEUED:  # a paused one follows when it is resumed
             charge_queued(now, task)
             leave_queue(task)
             become_ready(k, now, task)
-            k.trigger = k.tell(now, Kind.TASK_READY, task, cause)
+            k.trigger = k.tell(now, _TURNED_READY, task, cause)
 
 
 def leave_queue(task: Task) -> None:
     """Forget what has kept a task QUEUED."""
     task.after = None
-    if task.after_ended is not None:
-        task.after_ended = None
-    if task.held_by is not None:
-        task.held_by = None
+    if not task.plain:
+        if task.after_ended is not None:
+            task.after_ended = None
+        if task.held_by is not None:
+            task.held_by = None
 
 
 def limit_wait(k: Base, now: int, task: Task) -> None:
@@ -221,7 +226,7 @@ def forget_entry(task: Task, level: Level) -> None:
 def charge_queued(now: int, task: Task) -> None:
     """Charge the stay in QUEUED that ends now."""
     if now != task.since:
-        task.add_wait(task.held_by or Wait.DEPENDENCY, now - task.since)
+        task.add_wait(_DEPENDENCY if task.plain else task.held_by or _DEPENDENCY, now - task.since)
 
 
 def ready_wait_of(k: Base, now: int, task: Task) -> dict[str, int]:

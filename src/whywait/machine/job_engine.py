@@ -59,7 +59,7 @@ class JobEngine(CommandEngine):
             raise
         finally:
             execution.fn = live
-            facts = dict(execution.facts or ())
+            facts = dict(execution.facts)
             log.close(_how(facts), facts.get("peak_ram"))
             permission.end()
             self._permissions.remove(permission)

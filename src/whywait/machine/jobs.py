@@ -37,7 +37,7 @@ from whywait.machine.logs import say_lost
 from whywait.machine.store import Job, Store, Ticket
 from whywait.runtime.authority import DEFAULT_SCOPE, Authority, core_of
 from whywait.runtime.execution import Execution
-from whywait.runtime.handle import Handle
+from whywait.runtime.handle import Handle, handle_of
 from whywait.runtime.remember import learned_ram
 from whywait.runtime.scope import Scope, open_of
 from whywait.runtime.submission import prepare
@@ -325,12 +325,12 @@ class Jobs:
         """Return what the kernel takes for a job; with ``check`` refuse what the budget could never meet."""
         job = live.job
         body: Any = live  # the engine takes no function
-        execution = Execution(self._core, body, (), Context(), self.engine)
+        execution = Execution().of(self._core, body, (), Context(), self.engine)
         record = open_of(self.scope(job.scope)).record
         asked = prepare(self._core, record, execution, self._task_options(job))
         if check:
             check_demand(record.kernel_scope.pool, asked[3], f"job {job.id}")
-        live.handle = Handle(execution)
+        live.handle = handle_of(execution)
         return Submission(*asked, execution)
 
     def _end(self, job: Job, outcome: str, cause: str) -> None:

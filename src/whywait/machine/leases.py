@@ -259,7 +259,7 @@ class Lease(Known):
             permission.end()
             if self._watch is not None:
                 self._watch.end()
-                execution.facts = (*(execution.facts or ()), *self._watch.usage.facts())
+                execution.facts = (*execution.facts, *self._watch.usage.facts())
                 execution.usage_now = None
             self._leases.engine.ended(execution, outcome)
 

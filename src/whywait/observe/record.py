@@ -21,7 +21,7 @@ from whywait.kernel.events import Event, Kind, RawEvent
 from whywait.kernel.ids import LONGEST_ID, function_shown
 from whywait.kernel.kernel import COMMANDS, Kernel
 from whywait.kernel.limits import HIGHEST, LOWEST, Budget, Limits, Policy, Retry
-from whywait.kernel.model import Scope, Submission, Task
+from whywait.kernel.model import Scope, Submission, Task, task_for
 from whywait.kernel.order import Aging, Order, Strict
 from whywait.kernel.periodic import Periodic
 from whywait.kernel.state import Outcome
@@ -298,7 +298,7 @@ def _task_calling(function: Any) -> Task:  # noqa: ANN401 - checked here
     """Return a task that is to be submitted, of which the name of its function is known."""
     if not isinstance(function, str):
         raise TypeError(function)
-    task = Task()
+    task = task_for(None)
     task.called = function
     return task
 

@@ -56,11 +56,6 @@ class Blocking:
         if self._here is not None:
             self._here.core.blocks(self._here, self)
 
-    @property
-    def is_told(self) -> bool:
-        """Whether the kernel knows of it: the caller runs in a task."""
-        return self._here is not None
-
     def look_again(self) -> None:
         """Tell of another task if the one that was told of has ended."""
         if self._here is not None and (self.on is None or self.on.done):

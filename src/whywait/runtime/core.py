@@ -167,7 +167,7 @@ class Core(Watching):
             raise
         return result
 
-    def admit(  # noqa: C901, PLR0912 - in one piece for speed, and to release the lock where it was taken
+    def admit(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed, and to release the lock where it was taken
         self,
         execution: Execution,
         scope: KernelScope,
@@ -180,7 +180,8 @@ class Core(Watching):
         slot: bool = True,  # noqa: FBT001, FBT002 - the hot path
     ) -> None:
         """Submit a task; a refusal raises and leaves nothing behind."""
-        lock, work, begun = self._lock, None, None
+        lock, stage = self._lock, 0  # 1: it has begun, 2: it is decided
+        decision = work = None
         if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
             self._refuse_inside()
         try:
@@ -188,12 +189,13 @@ class Core(Watching):
                 wait_for(lock)
             if self.begun is not None:
                 self.repair()
-            self.begun = begun = execution
+            self.begun, stage = execution, 1
             now = monotonic_ns()
             try:
-                self._submit(now, scope, name, priority, demand, after, after_ended, policy, slot, execution)
+                submit = self._submit  # a local is called faster than an attribute
+                submit(now, scope, name, priority, demand, after, after_ended, policy, slot, execution)
             except REFUSALS:
-                self.begun = begun = None
+                self.begun, stage = None, 0
                 raise
             if (
                 self._slots.free > 0
@@ -201,14 +203,29 @@ class Core(Watching):
                 or self.kernel.settled
                 or ((self._timers.heap or self._expiries.heap) and self._is_sooner())
             ):
-                self.begun = deciding = Work(None, (execution,))
-                self.decide(now, deciding)
-                work = deciding
-            self.begun = None
+                decision = Decision()
+                self.begun = (execution, decision)
+                dispatch = self._dispatch
+                dispatch(now, decision)
+                if (
+                    decision.settled
+                    or decision.requests
+                    or ((self._timers.heap or self._expiries.heap) and self._is_sooner())
+                ):
+                    work = Work(decision)
+                    self._take_in(work)
+            self.begun, stage = None, 2
             lock.release()
             if work is not None:
                 self.carry_out(work)
-            elif self.journal.undelivered:
+                return
+            if decision:
+                if len(decision) == 1 and decision[0] is execution:
+                    execution.engine.start_all(decision)  # type: ignore[arg-type] # a list of it alone
+                else:
+                    work = Work(decision)
+                    self._start_bodies(work)
+            if self.journal.undelivered:
                 self.journal.deliver()
         except BaseException:
             is_held = True
@@ -219,13 +236,16 @@ class Core(Watching):
                     is_held = False
                 except BaseException:  # noqa: BLE001, S110 - the first one is raised
                     pass
-            if begun is None:
+            if stage == 0:
                 self._tell_events()
                 raise
+            left: Left = None
+            if stage == 2:  # noqa: PLR2004 - as above
+                left = work or (None if decision is None else (execution, decision))
             try:
-                start_new_thread(self.mend, (work,))
+                start_new_thread(self.mend, (left,))
             except (RuntimeError, MemoryError):
-                self.left.append(work)
+                self.left.append(left)
             raise
 
     def report(  # noqa: C901, PLR0912, PLR0915 - in one piece, as above
@@ -252,17 +272,15 @@ class Core(Watching):
             try:
                 now = monotonic_ns()
                 how, cause, retryable = outcome
-                if execution.facts is None:
-                    retried = self._ended(now, task, how, cause, retryable)
-                else:
-                    retried = self._ended(now, task, how, cause, retryable, execution.facts)
+                end, dispatch = self._ended, self._dispatch  # as above
+                retried = end(now, task, how, cause, retryable, execution.facts)
                 if retried is None:
                     if outcome is not SUCCEEDED:
                         self.note_failure(execution)
                     execution.done = True
                 else:
                     execution.retried(retried)
-                self._dispatch(now, decision)
+                dispatch(now, decision)
                 if (
                     decision.settled
                     or decision.requests
@@ -281,20 +299,18 @@ class Core(Watching):
             self.begun, stage = None, 2
             lock.release()
             if decision:
-                may_go_on = (
+                if (
                     later is not None
                     or retried is not None
                     or not execution.callbacks  # one may be slow
                     or (engine is not None and engine.has_quick_callbacks)
-                )
-                others = work is not None
-                for new in decision:
-                    job: Execution = new.job if new.__class__ is Task else new  # type: ignore[assignment] # a retry, or itself
-                    if may_go_on and go_on is None and job.engine is engine:
-                        go_on = job
-                    else:
-                        others = True
-                if others:
+                ):
+                    for new in decision:
+                        job: Execution = new.job if new.__class__ is Task else new  # type: ignore[assignment] # a retry, or itself
+                        if job.engine is engine:
+                            go_on = job
+                            break
+                if go_on is None or work is not None or len(decision) > 1:
                     work = work or Work(decision)
                     work.goes_on = go_on
                     self._start_bodies(work)
@@ -340,9 +356,8 @@ class Core(Watching):
         """Let go of a body whose task has its final outcome, and tell its waiters and callbacks."""
         execution.fn = execution.context = execution.kwargs = None
         execution.args = ()
-        if execution.attention or (execution.outcome is not _SUCCESS and execution.started_seq):
-            end_parts(execution)
-            execution.signal = None
+        if execution.attention or execution.outcome is not _SUCCESS:
+            self._wind_up(execution)
         if execution.waiters is not None:
             for waiter in tuple(execution.waiters):  # a waiter that times out removes its lock
                 try:  # noqa: SIM105 - in a third of the time
@@ -350,13 +365,19 @@ class Core(Watching):
                 except RuntimeError:  # it was released when this was broken off
                     pass
             execution.waiters = None
-        if execution.outcome is not _SUCCESS and execution.error is not None and execution.task.periodic is not None:
+        if execution.callbacks is not None:
+            execution.run_callbacks()
+
+    def _wind_up(self, execution: Execution) -> None:
+        """End what is left of a task beside its body, and log an error that no handle tells."""
+        if execution.attention or execution.started_seq:
+            end_parts(execution)
+            execution.signal = None
+        if execution.error is not None and execution.task.periodic is not None:
             told = shown_error(execution.error)
             self.log.error(
                 "task %s of a periodic failed: %s", execution.label, told, exc_info=loggable(execution.error)
             )
-        if execution.callbacks is not None:
-            execution.run_callbacks()
 
     def parked(self, execution: Execution) -> None:
         """Report that a body has parked at a checkpoint."""

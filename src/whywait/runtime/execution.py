@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from whywait.engines.base import Ended, Engine, Runtime
 from whywait.errors import CommandFailed, TaskAborted, TaskDropped, TaskFailed, TaskTimeout
 from whywait.kernel.devices import Assigned
 from whywait.kernel.limits import MEASURED, Retry
-from whywait.kernel.model import Ref, Task
+from whywait.kernel.model import Ref, Task, task_for
 from whywait.kernel.state import Cause, Outcome
 from whywait.runtime.blocking import Blocking
 from whywait.runtime.lazy import Lazy
@@ -94,6 +94,7 @@ class Execution(Task):
         "core",
         "done",
         "engine",
+        "facts",
         "fn",
         "kwargs",
         "value",
@@ -111,6 +112,7 @@ class Execution(Task):
     waiters: list[Waiter] | None  # released at the end
     value: Any
 
+    facts: Facts  # what the engine tells with the end of the present attempt
     attention: bool  # an abort or a pause is asked for, or the task has parts
     kwargs: dict[str, Any] | None  # None: the arguments are as they were given
 
@@ -121,15 +123,17 @@ class Execution(Task):
     signal: AbortSignal | None = None
     retry_task: Task | None = None  # the present attempt, if it is not the first
     attempts: Sequence[Task] = ()  # earlier ones
-    facts: Facts | None = None  # what the engine tells with the end of the present attempt
     usage_now: Callable[[], Usage] | None = None  # gives what was used so far, while the body runs
     inside: Inside  # set with the first stream, handler or worker only
     unseen: Unseen  # set with a final error only
 
-    def __init__(
+    def of(
         self, core: Owner, fn: Callable[..., Any], args: tuple[Any, ...], context: Context | None, engine: Engine
-    ) -> None:
-        """Make what is to be submitted."""
+    ) -> Self:
+        """Become the execution of a call that is to be submitted; return itself.
+
+        It is no ``__init__``, which takes twice the time before Python 3.13.
+        """
         self.core = core
         self.fn = fn
         try:
@@ -141,6 +145,8 @@ class Execution(Task):
         self.engine = engine
         self.attention = self.done = False
         self.kwargs = self.callbacks = self.waiters = None
+        self.facts = ()
+        return self
 
     # As the kernel sees it
 
@@ -151,7 +157,7 @@ class Execution(Task):
 
     def another(self) -> Task:
         """Return a new task for the next attempt."""
-        return Task(self)
+        return task_for(self)
 
     @property
     def task(self) -> Task:
@@ -259,8 +265,8 @@ class Execution(Task):
         self.attention = False
         if hasattr(self, "inside"):
             self.inside.parts = None
-        if self.facts is not None or self.usage_now is not None:
-            self.facts = self.usage_now = None
+        if self.facts or self.usage_now is not None:
+            self.facts, self.usage_now = (), None
 
     def failure(self) -> BaseException:
         """Return the error that a handle raises for a task without a result."""

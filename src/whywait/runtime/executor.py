@@ -117,7 +117,7 @@ class Executor(ThreadPoolExecutor):
         if pool.refusal is not None:
             pool.refuse()
         context = None if self._has_own_context else copy_context()
-        execution = FutureExecution(self._core, fn, args, context, self._engine)
+        execution = FutureExecution().of(self._core, fn, args, context, self._engine)
         if kwargs:
             execution.kwargs = kwargs
         future: TaskFuture[T] = TaskFuture(execution)

@@ -162,6 +162,10 @@ class TaskFuture(Handle[T], Future[T]):
     _waiters: list[Any] = _Watched()  # type: ignore[assignment]
     is_shown: bool | None = None  # whether the end of the task may be seen; None: nothing watches, it may
 
+    def __init__(self, execution: FutureExecution) -> None:
+        """Made by an executor only."""
+        self._execution = execution
+
     # What users of a future call
 
     def cancel(self) -> bool:  # type: ignore[override] # a handle asks a running body to end; a future does not

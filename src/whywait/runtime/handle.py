@@ -17,6 +17,7 @@ from whywait.support.elsewhere import Elsewhere, fetched
 from whywait.support.lazy import asyncio
 from whywait.support.usage import Usage
 from whywait.support.waiters import Awaited, call_on, refuse_on_loop
+from whywait.task.running import task_here
 from whywait.task.streams import DEFAULT, Reader
 
 if TYPE_CHECKING:
@@ -36,9 +37,7 @@ class Handle(Generic[T]):
 
     __slots__ = ("__weakref__", "_execution")
 
-    def __init__(self, execution: Execution) -> None:
-        """Made by ``submit`` only."""
-        self._execution = execution
+    _execution: Execution
 
     # What it is
 
@@ -80,7 +79,7 @@ class Handle(Generic[T]):
         None if nothing was measured: the task has not started, was very short, or shares the process of the program.
         """
         execution = self._execution
-        if execution.facts is not None:
+        if execution.facts:
             return Usage.of(dict(execution.facts))
         usage_now = execution.usage_now
         return None if usage_now is None else usage_now()
@@ -88,12 +87,12 @@ class Handle(Generic[T]):
     @property
     def exit_code(self) -> int | None:
         """The exit code of a command that has ended, as a shell has it: 128 and its number if a signal ended it."""
-        return dict(self._execution.facts or ()).get("exit_code")
+        return dict(self._execution.facts).get("exit_code")
 
     @property
     def exit_signal(self) -> str | None:
         """The name of the signal that ended a command, if one did."""
-        return dict(self._execution.facts or ()).get("exit_signal")
+        return dict(self._execution.facts).get("exit_signal")
 
     @property
     def priority(self) -> int:
@@ -170,12 +169,11 @@ class Handle(Generic[T]):
         if not execution.done:
             waiter = Awaited()
             if execution.add_waiter(waiter):
-                blocking = Blocking((execution,))
                 try:
-                    if blocking.is_told:
-                        yield from blocking.over(waiter.future).__await__()
-                    else:
+                    if task_here() is None:
                         yield from waiter.future
+                    else:  # it is told that the body waits
+                        yield from Blocking((execution,)).over(waiter.future).__await__()
                 except BaseException as error:
                     execution.remove_waiter(waiter)
                     if execution.cancel_with_awaiter and isinstance(error, asyncio.CancelledError):
@@ -277,4 +275,13 @@ class _OnLoop:
     __hash__ = None  # type: ignore[assignment] # compared only
 
 
-execution_of: Final[Callable[[Handle[Any]], Execution]] = attrgetter("_execution")  # for the runtime only
+# For the runtime only
+
+execution_of: Final[Callable[[Handle[Any]], Execution]] = attrgetter("_execution")
+
+
+def handle_of(execution: Execution) -> Handle[Any]:
+    """Return a handle of a task."""
+    handle: Handle[Any] = Handle()
+    handle._execution = execution  # noqa: SLF001 - made here only; an ``__init__`` takes twice the time before Python 3.13
+    return handle

@@ -34,7 +34,8 @@ from whywait.support.threads import PAUSES_S
 # What is left of a report: the execution that has ended, the one that was to go on in its place, and all that starts.
 Reported = tuple[Execution, Execution | None, Work | None, Decision]
 Unreported = tuple[Execution, Task, Ended]  # a report that has not even begun
-Left = Work | Reported | Unreported | None
+Admitted = tuple[Execution, Decision]  # what was submitted, and all that starts: it, maybe, and nothing else
+Left = Work | Reported | Unreported | Admitted | None
 
 
 class Mending(ABC):
@@ -46,7 +47,7 @@ class Mending(ABC):
     def __init__(self) -> None:
         """Begin with a free lock and nothing to mend."""
         self._lock = SafeLock()
-        self.begun: Work | Execution | None = None  # None: no command is in the midst of its changes
+        self.begun: Work | Execution | Admitted | None = None  # None: no command is in the midst of its changes
         self.ending: Task | None = None  # of a report that was broken off: the attempt that has ended
         self.ended_as: Ended = SUCCEEDED  # and how
         self.decided: Decision | None = None  # and what dispatch had decided so far
@@ -116,10 +117,14 @@ class Mending(ABC):
             finally:
                 self._is_mended = False
 
-    def _work_of(self, left: Work | Reported | Unreported) -> Work:
+    def _work_of(self, left: Work | Reported | Unreported | Admitted) -> Work:
         """Return what is left to be carried out as work, the same however often it is asked for."""
         if isinstance(left, Work):
             return left
+        if len(left) == 2:  # noqa: PLR2004 - an Admitted
+            admitted = Work(left[1])
+            admitted.offered = {left[0].engine: 1}  # it may have been taken over, and not yet been promised to anything
+            return admitted
         if len(left) == 3:  # noqa: PLR2004 - an Unreported
             with self._lock:
                 self.begun, self.ending, self.ended_as = left  # as if it had been broken off at its very beginning
@@ -171,7 +176,9 @@ class Mending(ABC):
     def _begun_work(self) -> Work:
         """Return what the command that was broken off had come to, the same however often it is asked for."""
         begun = self.begun
-        if not isinstance(begun, Work):
+        if isinstance(begun, tuple):
+            self.begun = begun = Work(begun[1], begun[:1])
+        elif not isinstance(begun, Work):
             work = Work(self.decided)
             if self.ending is not None:
                 work.reported, work.ending, work.ended_as = begun, self.ending, self.ended_as
@@ -186,8 +193,7 @@ class Mending(ABC):
         execution = work.reported
         assert execution is not None, "it came with the task"
         if task.outcome is None:
-            facts = () if execution.facts is None else (execution.facts,)
-            self.kernel.ended(now, task, *work.ended_as, *facts)
+            self.kernel.ended(now, task, *work.ended_as, execution.facts)
         if task.retried_as is not None:
             if execution.task is task:
                 execution.retried(task.retried_as)

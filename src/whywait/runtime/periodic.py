@@ -113,7 +113,7 @@ def _iteration(prototype: Execution, name: str | None) -> Iteration:
     """Return the task that the kernel makes of a tick."""
     assert prototype.context is not None, "it was copied from the caller"
     context = prototype.context.copy()  # iterations may overlap, and do not see what others set there
-    iteration = Iteration(prototype.core, prototype.fn, prototype.args, context, prototype.engine)
+    iteration = Iteration().of(prototype.core, prototype.fn, prototype.args, context, prototype.engine)
     iteration.periodic_id = name
     if prototype.kwargs is not None:
         iteration.kwargs = prototype.kwargs

@@ -12,14 +12,14 @@ from whywait.engines.base import Engine
 from whywait.engines.registry import EngineName
 from whywait.errors import ConfigError, DisposeIncomplete, UnknownScope
 from whywait.kernel.durations import Seconds, in_seconds
-from whywait.kernel.limits import Budget, Limits, OnError, Overflow, Retry, WhenBlocked, WhenBusy
+from whywait.kernel.limits import Budget, Limits, OnError, Overflow, Priority, Retry, WhenBlocked, WhenBusy
 from whywait.kernel.model import Submission
 from whywait.kernel.state import OPEN_SCOPE_STATES, ScopeState
 from whywait.runtime.blocking import Blocking
 from whywait.runtime.chunks import map_calls
 from whywait.runtime.core import ScopeRecord
 from whywait.runtime.execution import Execution
-from whywait.runtime.handle import Handle
+from whywait.runtime.handle import Handle, handle_of
 from whywait.runtime.lazy import Lazy
 from whywait.runtime.leaving import LOOK_S, Leaving, kill_s
 from whywait.runtime.periodic import Periodic, PeriodicOptions, add_periodic
@@ -259,14 +259,17 @@ class Submitter:
         except AttributeError:
             plain = False
         engine = (scope.record.plain_engine if plain else None) or scope.engine_for(fn, options)
-        execution = Execution(core, fn, args, copy_context() or EMPTY, engine)
-        if options:
-            core.admit(execution, *prepare(core, scope.record, execution, options))
+        execution = Execution().of(core, fn, args, copy_context() or EMPTY, engine)
+        if options:  # by position, and without a star: the fast way of a call
+            asked = prepare(core, scope.record, execution, options)
+            kernel_scope, name, priority, demand, after, after_ended, policy, slot = asked
+            core.admit(execution, kernel_scope, name, priority, demand, after, after_ended, policy, slot)
         elif args:
-            core.admit(execution, scope.kernel_scope, after=await_handles(core, scope.record, execution))
+            after = await_handles(core, scope.record, execution)
+            core.admit(execution, scope.kernel_scope, None, Priority.NORMAL, (), after)
         else:
             core.admit(execution, scope.kernel_scope)
-        return Handle(execution)
+        return handle_of(execution)
 
     def submit_many(self, calls: Iterable[Call | Callable[..., Any]]) -> list[Handle[Any]]:
         """Submit a batch, all or nothing: all are taken in before any starts, so priority decides which go first.
@@ -282,14 +285,14 @@ class Submitter:
             options = options or {}
             try:
                 scope = self._open if where is None else self._open_for(where)
-                execution = Execution(core, fn, args, copy_context() or EMPTY, scope.engine_for(fn, options))
+                execution = Execution().of(core, fn, args, copy_context() or EMPTY, scope.engine_for(fn, options))
                 requests.append(Submission(*prepare(core, scope.record, execution, {**options}), execution))
             except (ConfigError, TypeError, UnknownScope) as error:
                 name = options.get("id") or f"number {index} of the batch"
                 raise ConfigError(f"task {name}: {error}") from None
             executions.append(execution)
         core.command(lambda now: core.kernel.submit_many(now, requests), executions)
-        return [Handle(execution) for execution in executions]
+        return [handle_of(execution) for execution in executions]
 
     def _open_for(self, where: Any) -> OpenScope:  # noqa: ANN401 - checked here
         """Return the scope to which a call of a batch goes."""
@@ -374,7 +377,7 @@ class Scope(Submitter):
         The keywords are those of :class:`PeriodicOptions`; the function's own go into ``kwargs``.
         """
         scope = self._open
-        prototype = Execution(scope.core, fn, args, copy_context(), scope.engine_for(fn, options))
+        prototype = Execution().of(scope.core, fn, args, copy_context(), scope.engine_for(fn, options))
         return add_periodic(scope.core, scope.record, prototype, every, id, options)
 
     def scope(self, key: str, **options: Unpack[ScopeOptions]) -> Scope:

@@ -15,7 +15,7 @@ from whywait.kernel.model import Ref, Task
 from whywait.kernel.model import Scope as KernelScope
 from whywait.runtime.core import ScopeRecord
 from whywait.runtime.execution import Execution
-from whywait.runtime.handle import Handle, execution_of
+from whywait.runtime.handle import Handle, execution_of, handle_of
 from whywait.runtime.lazy import Lazy, check_use
 from whywait.runtime.remember import history_name, learned_ram
 from whywait.runtime.services import CoreServices
@@ -62,7 +62,7 @@ class Call(NamedTuple):
 
 _OPTIONS: Final = TaskOptions.__annotations__.keys()
 _OF_POLICY: Final = frozenset(("timeout", "retry", "max_wait"))
-_OF_ONE_TASK: Final = frozenset(("id", "kwargs", "after", "after_ended", "cancel_with_awaiter"))
+_OF_ONE_TASK: Final = frozenset(("id", "kwargs", "after_ended", "cancel_with_awaiter"))  # and `after`
 _MOST_TERMS: Final = 1_000  # combinations of options that a scope remembers
 
 
@@ -96,20 +96,10 @@ def prepare(
     that were taken already.
     """
     name = kwargs = None
-    after: Any = ()
+    after: Any = options.pop("after") if "after" in options else ()
     after_ended: Any = ()
     if not _OF_ONE_TASK.isdisjoint(options):
-        pop: Callable[..., Any] = options.pop
-        name, kwargs = pop("id", None), pop("kwargs", None)
-        after, after_ended = pop("after", ()), pop("after_ended", ())
-        if pop("cancel_with_awaiter", False):
-            execution.cancel_with_awaiter = True
-        if name is not None and name.__class__ is not str:
-            raise ConfigError(f"task id {name!r} is not allowed: use a string")
-        if kwargs is not None:
-            if not isinstance(kwargs, Mapping):
-                raise ConfigError(f"kwargs {kwargs!r} is not allowed: use a dict of the function's keyword arguments")
-            execution.kwargs = dict(kwargs)
+        name, kwargs, after_ended = _take_own(execution, options)
     priority, demand, policy, engine, slot = _NO_OPTIONS
     if options:
         values = options.values()
@@ -125,8 +115,23 @@ def prepare(
     ended = tuple([_task(core, dependency) for dependency in each_dependency(after_ended)]) if after_ended else ()
     awaited: Sequence[Task | str] = await_handles(core, record, execution, ended) if execution.args or kwargs else ()
     if after:
-        awaited = (*(_task(core, dependency) for dependency in each_dependency(after)), *awaited)
+        awaited = [*[_task(core, dependency) for dependency in each_dependency(after)], *awaited]
     return record.kernel_scope, name, priority, demand, awaited, ended, policy, slot
+
+
+def _take_own(execution: Execution, options: TaskOptions) -> tuple[str | None, Mapping[str, Any] | None, Any]:
+    """Take what only one task can have out of its options; return its name, kwargs, and what it awaits the end of."""
+    pop: Callable[..., Any] = options.pop
+    name, kwargs, after_ended = pop("id", None), pop("kwargs", None), pop("after_ended", ())
+    if pop("cancel_with_awaiter", False):
+        execution.cancel_with_awaiter = True
+    if name is not None and name.__class__ is not str:
+        raise ConfigError(f"task id {name!r} is not allowed: use a string")
+    if kwargs is not None:
+        if not isinstance(kwargs, Mapping):
+            raise ConfigError(f"kwargs {kwargs!r} is not allowed: use a dict of the function's keyword arguments")
+        execution.kwargs = dict(kwargs)
+    return name, kwargs, after_ended
 
 
 def _learn(core: CoreServices, execution: Execution, name: str | None, options: TaskOptions) -> bool:
@@ -263,5 +268,5 @@ def _task(core: CoreServices, dependency: Any) -> Task | str:  # noqa: ANN401 - 
 def _own(core: CoreServices, execution: Execution) -> Execution:
     """Return an execution of this authority; refuse that of another."""
     if execution.core is not core:
-        raise ForeignRef(f"{Handle(execution)!r} belongs to another authority: it cannot be awaited here")
+        raise ForeignRef(f"{handle_of(execution)!r} belongs to another authority: it cannot be awaited here")
     return execution

@@ -22,7 +22,7 @@ from whywait.kernel.order import Aging, Order, Strict
 from whywait.kernel.state import Outcome
 from whywait.runtime.authority import DEFAULT_SCOPE, Authority, core_of
 from whywait.runtime.execution import Execution
-from whywait.runtime.handle import Handle, execution_of
+from whywait.runtime.handle import Handle, execution_of, handle_of
 from whywait.runtime.scope import Scope, open_of
 from whywait.runtime.submission import Call, prepare
 from whywait.support.locks import SafeLock
@@ -204,7 +204,7 @@ class Run:
             scope = open_of(self._scopes[spec.scope])
             with into(sink):
                 engine = scope.engine_for(call.fn, call.options or {})
-                execution = Execution(core, call.fn, call.args, copy_context(), engine)
+                execution = Execution().of(core, call.fn, call.args, copy_context(), engine)
             terms = prepare(core, scope.record, execution, {**(call.options or {})})
             prepared.append((spec, execution, Submission(*terms, execution)))
         ended: dict[str, str] = {}  # tasks that never got in -> the task that was refused first
@@ -227,7 +227,7 @@ class Run:
                     ended[spec.id] = spec.id
                     self.refusals[spec.id] = error
                 else:
-                    self.handles[spec.id] = Handle(execution)
+                    self.handles[spec.id] = handle_of(execution)
 
         core.command(act)
         for ident, root in ended.items():
