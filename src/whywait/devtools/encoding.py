@@ -52,7 +52,7 @@ def event_json(event: RawEvent) -> str:
         text += f',"name":{quote(name)}'
     if cause is not None:
         text += f',"cause":{cause}'
-    if not details:
+    if not details and kind != Kind.TASK_FINISHED:
         return text + "}"
     if kind == Kind.TASK_STARTED and not isinstance(details, Started):
         waits = encode(details) if isinstance(details, dict) else f"{{{quote(details[0])}:{details[1]}}}"

@@ -80,7 +80,7 @@ def end_running(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed
     task.state = _DISPOSED  # from any state that holds a slot, as the table says
     task.since = now
     if outcome is _SUCCESS:
-        k.trigger = seq = k.tell(now, _FINISHED, task, led_by, (*SUCCESS_DETAILS, *facts) if facts else SUCCESS_DETAILS)
+        k.trigger = seq = k.tell(now, _FINISHED, task, led_by, (*SUCCESS_DETAILS, *facts) if facts else None)
     else:
         task.cause = cause
         kind = Kind.TASK_CANCELLED if outcome is Outcome.ABORTED else _FINISHED

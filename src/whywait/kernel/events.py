@@ -145,7 +145,7 @@ def details_of(raw: RawEvent) -> Details | None:
     """Return the details of a raw event, spelled out: the kinds that come with most tasks are written in short."""
     kind, details = raw[2], raw[7]
     if details is None:
-        return None
+        return SUCCESS_DETAILS if kind == Kind.TASK_FINISHED else None
     if kind == Kind.TASK_STARTED:
         start = details if isinstance(details, Started) else Started(details)
         told: Details = () if start.waits is None else (("waits", spelled_out(start.waits)),)
@@ -181,6 +181,6 @@ def submitted_details(state: str, priority: int, demand: tuple[tuple[str, int], 
 
 _MAPPINGS: Final = ("demand", "devices", "units")  # details that are pairs here and objects in JSON
 
-SUCCESS_DETAILS: Final = (("outcome", Outcome.SUCCESS),)
+SUCCESS_DETAILS: Final[Details] = (("outcome", Outcome.SUCCESS),)  # of a TASK_FINISHED; in short None
 
 _OUTCOMES: dict[tuple[str, str | None], Details] = {(Outcome.SUCCESS, None): SUCCESS_DETAILS}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 from whywait.kernel.devices import Assigned
-from whywait.kernel.events import SUCCESS_DETAILS, Event, Kind, RawEvent, Started, details_of, spelled_out
+from whywait.kernel.events import Event, Kind, RawEvent, Started, details_of, spelled_out
 from whywait.kernel.ids import generated_id, label_of
 from whywait.kernel.limits import Demand, Priority
 from whywait.kernel.state import Outcome, TaskState, Wait
@@ -271,7 +271,7 @@ def _placed(attempt: Attempt, event: RawEvent) -> None:
 def _over(attempt: Attempt, event: RawEvent) -> None:
     attempt.state, attempt.ended_ns = TaskState.DISPOSED, event[1]
     attempt.outcome, attempt.cause = ENDS[event[2]], None
-    if event[7] is not SUCCESS_DETAILS:
+    if event[7] is not None:  # else it is a success
         details = _details(event)
         attempt.outcome = details.get("outcome", attempt.outcome)
         attempt.cause, attempt.root = details.get("cause"), details.get("root")

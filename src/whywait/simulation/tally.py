@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from whywait.errors import QueueFull, Rejected
 from whywait.kernel.devices import Assigned
-from whywait.kernel.events import Kind, RawEvent
+from whywait.kernel.events import SUCCESS_DETAILS, Kind, RawEvent, details_of
 from whywait.kernel.kernel import Kernel
 from whywait.kernel.limits import Demand
 from whywait.kernel.model import Task
@@ -75,9 +75,8 @@ class Tally:
         if kind == _STARTED:
             self._add((self.ms, "start", event[5]))
         elif kind == _FINISHED and not self._asked:
-            name, details = event[5], event[7]
+            name, details = event[5], event[7] or SUCCESS_DETAILS
             assert name is not None, "a simulated task has a name"
-            assert details is not None, "an end has an outcome"
             self._add((self.ms, "finish", name))
             outcome = details[0][1]
             self.final[name] = outcome
@@ -87,7 +86,7 @@ class Tally:
             handler = _HANDLERS.get(kind)
             if handler is not None:
                 assert event[5] is not None, "simulated tasks and periodics have names"
-                handler(self, event[4] or 0, event[5], dict(event[7] or ()))
+                handler(self, event[4] or 0, event[5], dict(details_of(event) or ()))
 
     def _on_tick(self, _number: int, _name: str, _details: Details) -> None:
         self.iterations += 1
