@@ -215,7 +215,9 @@ class LoopEngine(Engine):
         self._tasks.pop(execution, None)
         go_on = self.runtime.report(execution, outcome, self)
         if go_on is not None:
-            self._begin(asyncio.get_running_loop(), go_on)
+            loop = self.loop()
+            assert loop is not None, "it runs this very task"
+            self._begin(loop, go_on)
 
     def _cancelled(self, execution: EngineTask, outcome: Ended) -> Ended:
         """Return how a body has ended that raised a CancelledError: as it says, unless its task was cancelled."""

@@ -9,7 +9,7 @@ from typing import Final
 from whywait.errors import InvalidTransition
 from whywait.kernel import graph, lending, waiting
 from whywait.kernel.base import Base
-from whywait.kernel.events import SUCCESS_DETAILS, Details, Kind, outcome_details, spelled_out
+from whywait.kernel.events import SUCCESS_DETAILS, Details, Kind, outcome_details
 from whywait.kernel.limits import MEASURED, Demand, Retry
 from whywait.kernel.model import Lane, Scope, Task
 from whywait.kernel.periodic import Periodic
@@ -252,13 +252,12 @@ def end_pending(
     if root is not None:
         task.root = root
         details = (*details, ("root", root))
-    if task.waited:
-        waits = spelled_out(task.waited)
-        for each in waits:
-            k.stats.unstarted_ns[each] += waits[each]
-        details = (*details, ("waits", waits))
-    if task.starved_ns:
-        details = (*details, ("starved_ns", task.starved_ns))
+    waited = task.waited
+    if waited:
+        k.stats.count_unstarted(waited)
+        details = (*details, ("waits", waited))
+        if k.counts_holders and task.starved_ns:
+            details = (*details, ("starved_ns", task.starved_ns))
     kind = Kind.TASK_DROPPED if outcome is _REJECTED else _CANCELLED
     seq = k.tell(now, kind, task, led_by, details)
     k.settled.append(task)

@@ -154,6 +154,8 @@ def details_of(raw: RawEvent) -> Details | None:
         return (*told, ("starved_ns", start.starved_ns)) if start.starved_ns else told
     if kind == Kind.TASK_SUBMITTED and raw[5] is None and (function := function_shown(raw[6])) is not None:
         return (*details, ("function", function))
+    if kind in _UNSTARTED and any(name == "waits" for name, _ in details):
+        return tuple((name, spelled_out(value) if name == "waits" else value) for name, value in details)
     return details  # type: ignore[no-any-return] # not in short
 
 
@@ -178,6 +180,8 @@ def submitted_details(state: str, priority: int, demand: tuple[tuple[str, int], 
         details = (*details, ("demand", demand))
     return details if slot else (*details, ("slot", False))
 
+
+_UNSTARTED: Final = (Kind.TASK_CANCELLED, Kind.TASK_DROPPED)  # their waits are told as the task has them
 
 _MAPPINGS: Final = ("demand", "devices", "units")  # details that are pairs here and objects in JSON
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import Any, Final
 
+from whywait.kernel.events import Waits
 from whywait.kernel.state import Outcome
 
 RECENT: Final = 10_000
@@ -46,6 +47,14 @@ class Stats:
         for cause, ns in waits.items() if waits else ():
             self.wait_ns[cause] += ns
         self.recent_waits_ns.append(sum(waits.values()) if waits else 0)
+
+    def count_unstarted(self, waits: Waits) -> None:
+        """Count how the wait of a task that ends without a start divides."""
+        if isinstance(waits, tuple):  # the common case
+            self.unstarted_ns[waits[0]] += waits[1]
+        else:
+            for cause, ns in waits.items():
+                self.unstarted_ns[cause] += ns
 
     def waited_for_ns(self) -> dict[str, int]:
         """Return how long tasks that wait no more have waited in all, by cause."""
