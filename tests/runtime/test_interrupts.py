@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import threading
+import time
 
 import pytest
 
@@ -10,6 +11,7 @@ from interrupts import Interrupt, at_every_place
 from patience import PATIENCE_S
 from whywait import Authority, current
 from whywait.kernel import invariants
+from whywait.runtime.handle import execution_of
 
 
 def check_all_goes_on(authority, where):
@@ -122,15 +124,22 @@ def test_waiting_for_a_result():
     """T3: an interrupted wait ends the waiting only; others who wait are woken."""
 
     def attempt(place):
-        gate = threading.Event()
+        gate, is_over = threading.Event(), threading.Event()
         with Authority(slots=1) as authority:
             handle = authority.submit(gate.wait, PATIENCE_S)
             results = []
             other = threading.Thread(target=lambda: results.append(handle.result(PATIENCE_S)))
             other.start()
-            threading.Timer(0.002, gate.set).start()
+
+            def open_gate():
+                while not is_over.is_set() and len(execution_of(handle).waiters or ()) < 2:
+                    time.sleep(0.0005)
+                gate.set()
+
+            threading.Thread(target=open_gate).start()
             with Interrupt(place) as interrupt:
                 handle.result(PATIENCE_S)
+            is_over.set()
             other.join(PATIENCE_S)
             assert results == [True], interrupt.where
             check_all_goes_on(authority, interrupt.where)

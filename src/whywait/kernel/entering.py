@@ -99,7 +99,8 @@ def submit(
         except (Rejected, ConfigError) as error:
             _refused(k, now, scope, name, error)
             raise
-        lane = lane_of(k, now, scope, (rank_of(priority, slot=slot), demand))
+        if lane is None or not slot:
+            lane = lane_of(k, now, scope, (rank_of(priority, slot=slot), demand))
     task = job if isinstance(job, Task) else task_for(job)
     take_in(k, now, task, lane, policy)
     if name is not None or scope.limited:

@@ -1,9 +1,9 @@
 """A first-in-first-out queue that also removes from the middle, finds and counts, all by entry number.
 
-The first few items stand in ``front``, turned round, so that the next one is popped from the end of a short list. The
-others stand in ``rest``, in order: an item in the middle is found there by bisection on its entry number, so that
-removing one and telling its position stay fast at a million items. Whenever ``front`` is used up it gets the next block
-of ``rest``; as long as there is an item at all, ``front`` has one.
+The first items stand in ``front``, turned round, so that the next one is popped from the end of a short list. If there
+are more than a few, the others stand in ``rest``, in order: an item in the middle is found there by bisection on its
+entry number, so that removing one and telling its position stay fast at a million items. Whenever ``front`` is used up
+it gets the next block of ``rest``; as long as there is an item at all, ``front`` has one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Final
 
 _BLOCK: Final = 256
 _TRIM: Final = 64
+_SHORT: Final = 16  # so few items are moved on faster than a block is taken from ``rest``
 _entry = attrgetter("entry")
 _since = attrgetter("since")
 
@@ -54,11 +55,12 @@ class Fifo:
 
     def append(self, item: Any) -> bool:  # noqa: ANN401 - an item
         """Add an item at the back; return whether it is the only one."""
-        if self.front:
-            self.rest.append(item)
+        rest, front = self.rest, self.front
+        if rest or len(front) >= _SHORT:
+            rest.append(item)
             return False
-        self.front.append(item)
-        return True
+        front.insert(0, item)
+        return len(front) == 1
 
     def shift(self) -> Any:  # noqa: ANN401 - an item
         """Remove and return the item at the front."""

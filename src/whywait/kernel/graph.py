@@ -20,16 +20,24 @@ _SLACK: Final = 64
 def link(task: Task, after: Iterable[Task], after_ended: Iterable[Task]) -> Task | None:
     """Add the edges of a new task; return the first dependency that has already failed, if any."""
     failed = None
+    awaited: list[Task] = []
+    task.after = awaited
     for dependency in after:
-        latest = dependency.latest()
+        latest = dependency if dependency.outcome is None else dependency.latest()
         if latest.outcome is None:
-            if latest.successors is not None and latest.successors[-1] is task:
+            successors = latest.successors
+            if successors is None:
+                latest.successors = [task]
+            elif successors[-1] is task:
                 continue  # it awaits two attempts of one task
-            latest.successors = _with(latest.successors, task)
-            task.after = _with(task.after, dependency)
-            task.unmet += 1
+            else:
+                successors.append(task)
+            awaited.append(dependency)
         elif latest.outcome is not Outcome.SUCCESS and failed is None:
             failed = latest
+    task.unmet = len(awaited)
+    if not awaited:
+        task.after = None
     for dependency in after_ended:
         latest = dependency.latest()
         if latest.outcome is None:
@@ -87,7 +95,7 @@ def down_from(task: Task) -> Iterator[Task]:
 
 def numbers(dependencies: Iterable[Task]) -> tuple[int, ...]:
     """Return the numbers of the newest attempts, each once."""
-    found = [dependency.latest().number for dependency in dependencies]
+    found = [each.number if each.outcome is None else each.latest().number for each in dependencies]
     return (found[0],) if len(found) == 1 else tuple(dict.fromkeys(found))
 
 

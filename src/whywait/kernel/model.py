@@ -209,8 +209,9 @@ class Task:
         if self.waited is None:
             self.waited = (cause, ns)
             return
-        waits = self.waited = self.waits
+        waits = self.waits
         waits[cause] = waits.get(cause, 0) + ns
+        self.waited = waits
 
     def __repr__(self) -> str:
         """Show id, scope and state."""

@@ -194,9 +194,12 @@ def charge(k: Base, now: int, task: Task, lane: Lane) -> None:
         levels.update(level)
     segment = level.segment
     epoch = lane.epoch
-    if task.segment is segment and task.epoch is epoch and task.waited is None:
-        # The common case: nothing has changed since it entered, and it waited for one cause all the time.
-        task.waited = (segment.mode if epoch.gate is None else epoch.gate.name, waited)
+    if task.segment is segment and task.epoch is epoch:  # nothing has changed since it entered: one cause all the time
+        cause = segment.mode if epoch.gate is None else epoch.gate.name
+        if task.waited is None:
+            task.waited = (cause, waited)
+        else:
+            task.add_wait(cause, waited)
         if segment.higher:
             k.starvation.note(task, task.starved_ns + waited)
     else:

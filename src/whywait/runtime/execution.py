@@ -27,7 +27,7 @@ from whywait.runtime.lazy import Lazy
 from whywait.support.elsewhere import Elsewhere, Fetchable, fetched
 from whywait.support.known import short_name
 from whywait.support.logger import Log
-from whywait.support.nested import Nest
+from whywait.support.nested import PLAIN, Nest
 from whywait.support.raised import is_one_of, loggable, shown_error, traceback_of
 from whywait.support.units import format_size
 from whywait.support.usage import Facts, Usage, exit_facts
@@ -213,7 +213,7 @@ class Execution(Task):
 
     def resolved_args(self) -> list[Any]:
         """Return the arguments by position, handles among them replaced by results."""
-        return [self._resolved(arg) for arg in self.args]
+        return [arg if arg.__class__ in PLAIN else self._resolved(arg) for arg in self.args]
 
     def kept_arguments(self) -> list[Any]:
         """Return all arguments, handles among them replaced by their results wherever those are kept."""
@@ -223,7 +223,8 @@ class Execution(Task):
     def _resolved(self, value: Any) -> Any:  # noqa: ANN401 - any argument
         """Return an argument as the body gets it: results in the place of handles, what is lent in that of lazies."""
         if isinstance(value, Execution):
-            return fetched(value.value)
+            result = value.value
+            return result if result.__class__ in PLAIN else fetched(result)
         if isinstance(value, Lazy):
             return self.engine.lend(value)
         return value.filled(self._resolved) if isinstance(value, Nest) else value

@@ -21,7 +21,7 @@ from whywait.runtime.remember import history_name, learned_ram
 from whywait.runtime.services import CoreServices
 from whywait.runtime.settings import UNSET, Size, Unset, as_retry, optional_ns, size
 from whywait.support.learned import as_learned
-from whywait.support.nested import nest_of
+from whywait.support.nested import PLAIN, nest_of
 
 
 class BodyOptions(TypedDict, total=False):
@@ -185,7 +185,15 @@ def await_handles(
     """
     args, kwargs = execution.args, execution.kwargs
     found: list[Execution | Lazy[Any]] = []
-    kept = tuple([_kept(value, found, ended) for value in args])
+    kept = []
+    for value in args:
+        if value.__class__ in PLAIN:
+            kept.append(value)
+        elif value.__class__ is Handle:
+            kept.append(execution_of(value))
+            found.append(kept[-1])
+        else:
+            kept.append(_kept(value, found, ended))
     kept_kwargs = {key: _kept(value, found, ended) for key, value in kwargs.items()} if kwargs else {}
     if not found:
         return ()
@@ -194,8 +202,10 @@ def await_handles(
         if isinstance(each, Lazy):
             check_use(each, record.kernel_scope, execution.engine)
         else:
-            awaited.append(_own(core, each).task)
-    execution.args, execution.kwargs = kept, kept_kwargs
+            if each.core is not core:
+                raise _foreign(each)
+            awaited.append(each if each.outcome is None else each.task)
+    execution.args, execution.kwargs = tuple(kept), kept_kwargs
     return awaited
 
 
@@ -257,7 +267,10 @@ def each_dependency(dependencies: Any) -> Iterable[Any]:  # noqa: ANN401 - check
 def _task(core: CoreServices, dependency: Any) -> Task | str:  # noqa: ANN401 - checked here
     """Turn a handle, a ref or an id into what the kernel takes."""
     if isinstance(dependency, Handle):
-        return _own(core, execution_of(dependency)).task
+        execution = execution_of(dependency)
+        if execution.core is not core:
+            raise _foreign(execution)
+        return execution.task
     if isinstance(dependency, str):
         return dependency
     if isinstance(dependency, Ref):
@@ -265,8 +278,5 @@ def _task(core: CoreServices, dependency: Any) -> Task | str:  # noqa: ANN401 - 
     raise UnknownTask(f"a dependency is a handle, a ref or an id, not {dependency!r}")
 
 
-def _own(core: CoreServices, execution: Execution) -> Execution:
-    """Return an execution of this authority; refuse that of another."""
-    if execution.core is not core:
-        raise ForeignRef(f"{handle_of(execution)!r} belongs to another authority: it cannot be awaited here")
-    return execution
+def _foreign(execution: Execution) -> ForeignRef:
+    return ForeignRef(f"{handle_of(execution)!r} belongs to another authority: it cannot be awaited here")

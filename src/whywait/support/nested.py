@@ -16,7 +16,7 @@ from typing import Any, Final
 DEPTH: Final = 5  # containers around a thing
 MOST: Final = 10_000
 
-_PLAIN: Final = frozenset((int, str, float, bytes, bool, type(None)))  # most arguments: nothing is inside them
+PLAIN: Final = frozenset((int, str, float, bytes, bool, type(None)))  # most arguments: nothing is inside them
 _SEQUENCES: Final = frozenset((list, tuple, set, frozenset))
 
 
@@ -59,7 +59,7 @@ def nest_of(value: Any, kinds: Kinds, keep: Callable[[Any], Any], kept_kinds: Ki
 
 def replaced(value: Any, kinds: Kinds, replace: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - any value
     """Return a value, or a copy of it, in which each thing of ``kinds`` is replaced."""
-    return value if value.__class__ in _PLAIN else _Walk(kinds, replace).walk(value, DEPTH)
+    return value if value.__class__ in PLAIN else _Walk(kinds, replace).walk(value, DEPTH)
 
 
 class _Walk:
@@ -76,7 +76,7 @@ class _Walk:
         if isinstance(value, self.kinds):
             return self.replace(value)
         new = None
-        if not depth or cls in _PLAIN:
+        if not depth or cls in PLAIN:
             return value
         if cls in _SEQUENCES:
             new = self._each(value, depth, cls)
@@ -92,7 +92,7 @@ class _Walk:
         """Return what is made of the values with things inside them replaced; None: there are none."""
         looked_at = list(islice(values, self.left))
         self.left -= len(looked_at)
-        if _PLAIN.issuperset(map(type, looked_at)):
+        if PLAIN.issuperset(map(type, looked_at)):
             return None
         after = [self.walk(value, depth - 1) for value in looked_at]
         if all(map(is_, after, looked_at)):
