@@ -58,7 +58,7 @@ TASKS = """if True:
         start(seconds)
         time.sleep(1000)
     def hire(seconds):
-        current().spawn(start_and_stay, seconds, process=True)
+        current().spawn(start_and_stay, seconds, process=True).result()
     names = sys.argv[1:]
     with Authority(slots=4) as authority:
         authority.submit(start, names[0], engine="process").result()
