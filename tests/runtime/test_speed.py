@@ -14,13 +14,13 @@ from cost import OPTIONS, TRACED, bytecodes, bytecodes_of_more
 
 # A twentieth more than docs/decisions.md tells for CPython 3.11; others divide the same work into other bytecodes.
 MOST = {
-    "submit": 510,
-    "start and end": 860,
-    "submit with options": 600,
-    "start and end with options": 975,
+    "submit": 520,
+    "start and end": 855,
+    "submit with options": 630,
+    "start and end with options": 970,
     "cancel": 795,
     "end one of many with their scope": 395,
-    "step of a chain": 1215,
+    "step of a chain": 1130,
 }
 LEEWAY = 1.0 if sys.version_info < (3, 12) else 1.25
 

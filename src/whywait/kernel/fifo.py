@@ -55,12 +55,15 @@ class Fifo:
 
     def append(self, item: Any) -> bool:  # noqa: ANN401 - an item
         """Add an item at the back; return whether it is the only one."""
-        rest, front = self.rest, self.front
-        if rest or len(front) >= _SHORT:
-            rest.append(item)
-            return False
-        front.insert(0, item)
-        return len(front) == 1
+        front = self.front
+        if not front:
+            front.append(item)
+            return True
+        if self.rest or len(front) >= _SHORT:
+            self.rest.append(item)
+        else:
+            front.insert(0, item)
+        return False
 
     def shift(self) -> Any:  # noqa: ANN401 - an item
         """Remove and return the item at the front."""
