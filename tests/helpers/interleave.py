@@ -7,10 +7,10 @@ import sys
 import threading
 from typing import Any
 
+from patience import PATIENCE_S
 from whywait import Authority
 from whywait.kernel import invariants
 
-PATIENCE_S = 10.0
 OURS = "whywait"
 ENDS = ("TASK_FINISHED", "TASK_CANCELLED")
 
@@ -19,6 +19,8 @@ class Player:
     """A thread that can be held at the n-th line it runs of the project's code, counted from ``begin``.
 
     ``settled`` says that it has nothing more to do without the other: it is held, waits for the lock, or is through.
+    One that is forgotten goes on by itself. It does not raise: at a line that says ``try:``, where no exception comes
+    from but one of a tracer, no handler of its function would see it, and the lock would be held for ever.
     """
 
     def __init__(self, line: int) -> None:
@@ -28,6 +30,7 @@ class Player:
         self.where: str | None = None
         self.lock: Any = None
         self.has_lock = False  # where it is held
+        self.is_forgotten = False  # it was not told to go on
         self.settled = threading.Event()
         self._go = threading.Event()
 
@@ -61,7 +64,7 @@ class Player:
                     self.where = f"{frame.f_code.co_qualname}:{frame.f_lineno}"
                     self.has_lock = self.lock is not None and self.lock._is_owned()
                     self.settled.set()
-                    assert self._go.wait(PATIENCE_S), f"nobody lets it go on from {self.where}"
+                    self.is_forgotten = not self._go.wait(PATIENCE_S)
         return self.trace
 
     def _comes_to_taken_lock(self, frame: Any) -> bool:
@@ -142,6 +145,7 @@ def meet(engine, act, finish_line, act_line, *, comes_first, goes_on_first=None,
     finally:
         threading.settrace(None)
     held = (finisher.where, actor.where)
+    assert not (finisher.is_forgotten or actor.is_forgotten), held
     assert not thread.is_alive(), held
     assert ended == [handle.outcome], held
     assert len(ends) == 1, held
