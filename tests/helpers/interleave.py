@@ -145,7 +145,8 @@ def meet(engine, act, finish_line, act_line, *, comes_first, goes_on_first=None,
     finally:
         threading.settrace(None)
     held = (finisher.where, actor.where)
-    assert not (finisher.is_forgotten or actor.is_forgotten), held
+    assert not finisher.is_forgotten, held
+    assert not actor.is_forgotten, held
     assert not thread.is_alive(), held
     assert ended == [handle.outcome], held
     assert len(ends) == 1, held
