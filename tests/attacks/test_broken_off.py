@@ -172,13 +172,45 @@ def test_an_alarm_every_1300_microseconds_with_30000_waiting_tasks():
     assert WAITING + len(accepted) <= len(ran) <= WAITING + len(accepted) + broken
 
 
+@pytest.mark.parametrize("attempts", [1, 3])
 @pytest.mark.parametrize("missing", [1, 3, 30])
-def test_no_memory_at_each_allocation(missing):
+def test_no_memory_at_each_allocation(missing, attempts):
     """D1, T2: whichever allocation fails, and so many after it, in whatever thread, the task ends once or was never."""
     pytest.importorskip("_testcapi", reason="this Python cannot be told to be out of memory")
     ended = subprocess.run(
-        [sys.executable, str(NO_MEMORY), str(missing)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, str(NO_MEMORY), str(missing), str(attempts)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     failures = int(ended.stdout.split()[-1])
     assert failures > 30, "there was no lack of memory"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # threads without memory end
+@pytest.mark.parametrize("begins", [False, True])
+def test_no_memory_to_report_an_attempt(begins, monkeypatch):
+    """T2: each attempt ends, and none for another, whether its report could not begin or was broken off at its end."""
+    ran = []
+
+    def body():
+        ran.append(None)
+        if len(ran) < 3:
+            raise ValueError
+        return len(ran)
+
+    with Authority(slots=2) as authority:
+        report = authority._core.report
+
+        def without_memory(execution, outcome, engine):
+            if begins:
+                report(execution, outcome)
+            raise MemoryError
+
+        monkeypatch.setattr(authority._core, "report", without_memory)
+        assert authority.submit(body, retry=2).result(PATIENCE_S) == 3
+        check_whole(authority, begins)
+        assert authority.stats()["active"] == 0
+    assert len(ran) == 3

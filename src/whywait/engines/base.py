@@ -53,6 +53,7 @@ class EngineTask(EndingTask, Protocol):
     error: BaseException | None  # kept by :meth:`failed`
     facts: Facts  # to be told with the end: what was used, the exit code; set before the report
     usage_now: Callable[[], Usage] | None  # gives what was used so far, while the body runs
+    retry_task: Task | None  # the kernel's record of the present attempt, if it is not the first
 
     @property
     def task(self) -> Task:
@@ -135,6 +136,9 @@ class Runtime(Services, Protocol):
 
     def tell(self, execution: Any, /) -> None:  # noqa: ANN401 - an EngineTask
         """Tell the waiters and callbacks of an execution that its task has ended."""
+
+    def mend(self, left: tuple[Any, Any, Ended], /) -> None:
+        """Report that this attempt at an execution has ended, unless that is done; even with hardly any memory."""
 
     def loop_closed(self, engine: Engine, /) -> None:
         """End the pending tasks of an engine whose event loop has ended."""

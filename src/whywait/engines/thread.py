@@ -33,7 +33,8 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, TypeVar
 
 from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine, EngineTask, Runtime
-from whywait.errors import InvalidTransition, TaskAborted
+from whywait.errors import TaskAborted
+from whywait.kernel.model import Task
 from whywait.support.locks import SafeLock
 from whywait.support.raised import cut_traceback, traceback_of
 from whywait.support.threads import PAUSES_S, lasting_thread
@@ -50,11 +51,12 @@ _OURS: Final = ("whywait", "whywait.engines", "whywait.runtime")
 class EngineThread:
     """One thread of an engine, and the task that it runs."""
 
-    __slots__ = ("execution", "has_entry", "outcome", "thread")
+    __slots__ = ("execution", "has_entry", "outcome", "retry_task", "thread")
 
     def __init__(self) -> None:
         """Have no task yet."""
         self.execution: EngineTask | None = None
+        self.retry_task: Task | None = None  # the attempt at it, if it is not the first
         self.has_entry = False  # one of `_sleeping` stands for it
         self.outcome: Ended | None = None  # of the task, if its report was broken off
         self.thread: threading.Thread
@@ -178,7 +180,7 @@ class ThreadEngine(Engine):
         while True:  # in this form: Python 3.11 makes code fast that jumps back without a condition
             if execution is None:
                 return
-            runner.execution = execution
+            runner.execution, runner.retry_task = execution, execution.retry_task
             try:
                 if execution.attention and execution.aborted:
                     outcome = NEVER_RAN
@@ -214,7 +216,7 @@ class ThreadEngine(Engine):
                 runner.outcome = outcome
                 raise
             if execution is None:  # now nothing of the task is left here
-                runner.execution = None
+                runner.execution = runner.retry_task = None
                 empty = Context()
                 execution = self._next(runner)
 
@@ -252,7 +254,7 @@ class ThreadEngine(Engine):
             self.work(runner)
         except BaseException:
             if runner.execution is not None and runner.outcome is not None:
-                self._report_again(runner.execution, runner.outcome)
+                self._report_again(runner.execution, runner.retry_task, runner.outcome)
             if runner.has_entry:
                 self._leave_sleeping()
             elif not self._queue.empty():  # this thread may have been promised a task
@@ -262,21 +264,17 @@ class ThreadEngine(Engine):
             self._threads.discard(runner)
             self.name_is_free(runner.thread.name)
 
-    def _report_again(self, execution: EngineTask, outcome: Ended) -> None:
+    def _report_again(self, execution: EngineTask, retry_task: Task | None, outcome: Ended) -> None:
         """Report an end, in case there was no memory to begin with that; what has begun is mended by the core.
 
-        Of a task that may be retried the next attempt may run already, so that is left as it is.
+        The attempt is named: if its end has been reported after all, the next one may run already.
         """
-        if outcome is not SUCCEEDED and execution.task.policy.retry is not None:
-            return
         for pause_s in PAUSES_S:
             try:
                 sleep(pause_s)
-                self.runtime.report(execution, outcome)
+                self.runtime.mend((execution, retry_task or execution, outcome))
             except MemoryError:
                 continue
-            except InvalidTransition:  # it has been reported
-                pass
             return
 
     def _leave_sleeping(self) -> None:

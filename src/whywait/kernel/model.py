@@ -122,8 +122,7 @@ class Task:
 
     def another(self) -> Task:
         """Return a new task for the next attempt at the same job."""
-        job, self.job = self.job, None
-        return task_for(job)
+        return task_for(self.job)
 
     @property
     def id(self) -> str:

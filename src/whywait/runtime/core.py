@@ -334,10 +334,11 @@ class Core(Watching):
                     pass
             if stage != 3:  # noqa: PLR2004 - as above
                 left: Left = None
-                if stage == 2:  # noqa: PLR2004 - as above
-                    left = (execution, go_on, work, decision)
-                elif stage == 0:
-                    left = (execution, task, outcome)
+                while left is None and stage != 1:  # until there is memory: what was decided must not be lost
+                    try:  # noqa: SIM105 - `suppress` takes memory
+                        left = (execution, go_on, work, decision) if stage else (execution, task, outcome)
+                    except MemoryError:
+                        pass
                 try:
                     start_new_thread(self.mend, (left,))
                 except (RuntimeError, MemoryError):

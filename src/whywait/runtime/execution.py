@@ -20,7 +20,7 @@ from whywait.engines.base import Ended, Engine, Runtime
 from whywait.errors import CommandFailed, TaskAborted, TaskDropped, TaskFailed, TaskTimeout
 from whywait.kernel.devices import Assigned
 from whywait.kernel.limits import MEASURED, Retry
-from whywait.kernel.model import Ref, Task, task_for
+from whywait.kernel.model import Ref, Task
 from whywait.kernel.state import Cause, Outcome
 from whywait.runtime.blocking import Blocking
 from whywait.runtime.lazy import Lazy
@@ -97,6 +97,7 @@ class Execution(Task):
         "facts",
         "fn",
         "kwargs",
+        "retry_task",
         "value",
         "waiters",
     )
@@ -112,6 +113,7 @@ class Execution(Task):
     waiters: list[Waiter] | None  # released at the end
     value: Any
 
+    retry_task: Task | None  # the present attempt, if it is not the first
     facts: Facts  # what the engine tells with the end of the present attempt
     attention: bool  # an abort or a pause is asked for, or the task has parts
     kwargs: dict[str, Any] | None  # None: the arguments are as they were given
@@ -121,7 +123,6 @@ class Execution(Task):
     cancel_with_awaiter: bool = False
     error: BaseException | None = None
     signal: AbortSignal | None = None
-    retry_task: Task | None = None  # the present attempt, if it is not the first
     attempts: Sequence[Task] = ()  # earlier ones
     usage_now: Callable[[], Usage] | None = None  # gives what was used so far, while the body runs
     inside: Inside  # set with the first stream, handler or worker only
@@ -144,7 +145,7 @@ class Execution(Task):
         self.context = context
         self.engine = engine
         self.attention = self.done = False
-        self.kwargs = self.callbacks = self.waiters = None
+        self.kwargs = self.callbacks = self.waiters = self.retry_task = None
         self.facts = ()
         return self
 
@@ -154,10 +155,6 @@ class Execution(Task):
     def job(self) -> Execution:
         """The execution behind the kernel's task: itself."""
         return self
-
-    def another(self) -> Task:
-        """Return a new task for the next attempt."""
-        return task_for(self)
 
     @property
     def task(self) -> Task:
@@ -260,7 +257,10 @@ class Execution(Task):
 
     def retried(self, task: Task) -> None:
         """Follow the task to its next attempt."""
-        self.attempts = (*self.attempts, self.task)
+        before = self.retry_task
+        self.attempts = (*self.attempts, before or self)
+        if before is not None:
+            before.job = None  # it does not keep the execution alive
         self.retry_task = task
         self.error = self.signal = None
         self.attention = False

@@ -127,8 +127,9 @@ class Mending(ABC):
             return admitted
         if len(left) == 3:  # noqa: PLR2004 - an Unreported
             with self._lock:
-                self.begun, self.ending, self.ended_as = left  # as if it had been broken off at its very beginning
-                self.repair()
+                if left[1].outcome is None:  # else it has been reported meanwhile
+                    self.begun, self.ending, self.ended_as = left  # as if it had been broken off at its very beginning
+                    self.repair()
             return Work()
         ended, go_on, work, decision = left
         work = work or Work(decision)
