@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
 from whywait.errors import MachineError
+from whywait.support.locks import SafeLock
 from whywait.support.logger import log
 
 APPLICATION_ID: Final = 0x77687977  # "whyw"
@@ -108,7 +109,7 @@ class Ticket:
     """Says when a change is on the disk; ``failure`` is set if it never will be."""
 
     __slots__ = ("_callbacks", "_is_done", "_latch", "_store", "change", "failure", "is_new", "then")
-    _lock: ClassVar = threading.Lock()  # of all tickets: it is held for a moment only
+    _lock: ClassVar = SafeLock()  # of all tickets: it is held for a moment only
 
     def __init__(self, store: Store, change: Change, then: Callable[[], object] | None, *, is_new: bool) -> None:
         """Wait for the writer; ``then`` is called first when the change is on the disk."""
@@ -163,8 +164,9 @@ class Store:
         """Open the store, make it or bring it up to date; raise if it is broken or newer than this program."""
         self._path = path
         self._queue: deque[Ticket] = deque()
-        self._news = threading.Condition()
-        self._turn = threading.Lock()  # of the thread that writes
+        self._lock = SafeLock()  # taken itself, not the condition: see locks.py
+        self._news = threading.Condition(self._lock)
+        self._turn = SafeLock()  # of the thread that writes
         self._closing = False
         self._connection = self._open()
         self._thread = threading.Thread(target=self._write, name="whywait-store", daemon=True)
@@ -254,11 +256,11 @@ class Store:
 
     def together(self) -> AbstractContextManager[object]:
         """Return a block whose changes are written in one transaction."""
-        return self._news  # the writer cannot look into the queue meanwhile
+        return self._lock  # the writer cannot look into the queue meanwhile
 
     def close(self) -> None:
         """Write what is queued, unless the disk does not take it, and close the file."""
-        with self._news:
+        with self._lock:
             self._closing = True
             self._news.notify()
         self._thread.join()
@@ -280,7 +282,7 @@ class Store:
     ) -> Ticket:
         """Have a change written after all that were put before."""
         ticket = Ticket(self, change, then, is_new=is_new)
-        with self._news:
+        with self._lock:
             if not self._closing:
                 self._queue.append(ticket)
                 if not is_awaited:
@@ -291,7 +293,7 @@ class Store:
 
     def _write(self) -> None:
         while True:
-            with self._news:
+            with self._lock:
                 while not self._queue and not self._closing:
                     self._news.wait()
                 if not self._queue:
@@ -309,13 +311,13 @@ class Store:
 
     def _write_batch(self) -> str | None:
         """Write what is queued in one transaction; return what went wrong. In the turn of this thread."""
-        with self._news:
+        with self._lock:
             batch = list(self._queue)
             self._queue.clear()
         failure = self._commit(batch) if batch else None
         if failure is not None:
             log.error("%s", failure)
-            with self._news:  # what is new is refused, the rest is kept for another try
+            with self._lock:  # what is new is refused, the rest is kept for another try
                 self._queue.extendleft(reversed([ticket for ticket in batch if not ticket.is_new]))
                 self._news.notify()
         for ticket in batch:
@@ -325,7 +327,7 @@ class Store:
 
     def _gives_up(self, failure: str) -> bool:
         """Wait before another try; return whether there is none because the service ends."""
-        with self._news:
+        with self._lock:
             if self._queue:
                 self._news.wait_for(lambda: self._closing, AGAIN_AFTER_S)
             if not self._closing:

@@ -36,6 +36,7 @@ from whywait.engines.process.frames import (
     Reader,
     write_frame,
 )
+from whywait.support.locks import SafeLock
 from whywait.task.running import in_thread
 
 log = logging.getLogger("concurrent.futures")  # where users of executors look for what an initializer raises
@@ -46,7 +47,7 @@ class Link(ChildServices):
 
     def __init__(self, tasks: int, results: int, control: int) -> None:
         super().__init__()
-        self._writing = threading.Lock()
+        self._writing = SafeLock()
         self._reader = Reader(tasks)
         self._results = results
         self._control = control
@@ -180,7 +181,7 @@ class Link(ChildServices):
     def _let_go(self) -> None:
         """In a process that a body forked: keep nothing by which the parent could mistake it for the child."""
         self._forked = True
-        self.lock = threading.RLock()
+        self.lock = SafeLock()
         for fd in self._fds:
             os.close(fd)
 

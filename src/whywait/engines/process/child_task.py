@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import pickle
 import sys
-import threading
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
@@ -26,6 +25,7 @@ from whywait.kernel.ids import generated_id, label_of
 from whywait.kernel.model import Ref
 from whywait.kernel.state import Cause, TaskState
 from whywait.support.lazy import asyncio
+from whywait.support.locks import SafeLock
 from whywait.support.logger import log
 from whywait.support.raised import cut_traceback, traceback_of
 from whywait.task.inside import parts_if_any, parts_of
@@ -158,7 +158,7 @@ class ChildServices(ABC):
     """What a task in a child process asks its surroundings for; at most one task runs at a time."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = SafeLock()
         self.log = log
         self.execution: ChildTask | None = None  # the task that runs
         self._early: Wish | None = None  # came before its task

@@ -29,6 +29,7 @@ from io import FileIO
 from time import monotonic
 from typing import Any, Final, Protocol
 
+from whywait.support.locks import SafeLock
 from whywait.support.logger import log
 
 NAP_S: Final = 5.0  # the leader looks around that often; so a post that an exception cut short is not lost
@@ -98,7 +99,7 @@ class Pump:
         self.is_urgent = False  # what is in ``later`` shall not wait
         self._is_swift = False  # the last wait was short
         self._posted: deque[Any] = deque()
-        self._lock = threading.Lock()  # decides which thread leads
+        self._lock = SafeLock()  # decides which thread leads
         self._lead: _Lead | None = None
         self._understudy: threading.Thread | None = None
         self._watched: dict[int, Served] = {}  # belongs to the leader
@@ -160,19 +161,20 @@ class Pump:
             lead.thread.join(JOIN_S)
 
     def _start(self) -> None:
-        with self._lock:
-            if self._lead is not None or self._is_closed:
-                return
-            if self._wake_out is None:
-                reading, writing = os.pipe()
-                os.set_blocking(writing, False)
-                self._wake_out, self._wake_in = FileIO(reading), FileIO(writing, "w")
-            lead = self._lead = _Lead()
-            lead.thread = threading.Thread(target=self._be_leader, args=(lead,), name=self._name, daemon=True)
+        if self._lead is not None:
+            return
+        lead = _Lead()
+        lead.thread = threading.Thread(target=self._be_leader, args=(lead,), name=self._name, daemon=True)
         try:
+            with self._lock:  # a finaliser in its midst may start another leader: nothing is made after the look
+                if self._wake_out is None and not self._is_closed:
+                    self._open_pipe()
+                if self._lead is not None or self._is_closed:
+                    return
+                self._lead = lead
             lead.thread.start()  # without the lock: a finaliser in its first steps may want it
         except BaseException:
-            if not lead.thread.is_alive():  # the next post tries again
+            if self._lead is lead and not lead.thread.is_alive():  # the next post tries again
                 self._lead = None
             raise
         self._call_understudy()
@@ -182,6 +184,16 @@ class Pump:
         if self._wake_in is not None:
             with suppress(ValueError, OSError):  # it has ended this moment; what was woken often enough takes no more
                 self._wake_in.write(b"w")
+
+    def _open_pipe(self) -> None:
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        ends = FileIO(reading), FileIO(writing, "w")
+        if self._wake_out is None:
+            self._wake_out, self._wake_in = ends
+            return
+        for end in ends:
+            end.close()
 
     def _close_pipe(self) -> None:
         for end in (self._wake_in, self._wake_out):

@@ -24,6 +24,7 @@ from whywait.engines.process.frames import KIND_ERROR, KIND_VALUE, RESULT_NOT_PI
 from whywait.engines.process.pickling import dumps
 from whywait.engines.ray.switchboard import KIND_PLACED, KIND_SMALL
 from whywait.kernel.devices import Assigned
+from whywait.support.locks import SafeLock
 from whywait.task.running import in_thread
 
 # Kind, payload (a small result, a pickled one or the description of an error), how many messages the body sent up.
@@ -116,7 +117,7 @@ class RayServices(ChildServices):
         self._board: Any = None
         self._worker = ray.get_runtime_context().get_worker_id()
         self._beat = threading.Event()
-        self._sending = threading.Lock()
+        self._sending = SafeLock()
         self._listener: threading.Thread | None = None
         self._busy_s = 0.0  # when a body was last placed
         os.register_at_fork(after_in_child=self._let_go)
@@ -247,7 +248,7 @@ class RayServices(ChildServices):
     def _let_go(self) -> None:
         """In a process that a body forked: none of the threads is there."""
         self._forked = True
-        self.lock = threading.RLock()
+        self.lock = SafeLock()
 
 
 def _deaf_to_interrupts(services: RayServices) -> None:

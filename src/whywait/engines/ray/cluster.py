@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 
 from whywait.engines.ray.switchboard import Message, Switchboard
 from whywait.errors import ConfigError
+from whywait.support.locks import SafeLock
 from whywait.support.logger import log
 
 try:
@@ -72,7 +73,7 @@ class Cluster:
 
     def __init__(self, address: str | None, options: dict[str, Any]) -> None:
         self._followers: dict[int, Follower] = {}  # by the token of their authority
-        self._lock = threading.Lock()
+        self._lock = SafeLock()
         self._is_closed = threading.Event()
         self.is_ours = not ray.is_initialized()
         if self.is_ours:
@@ -229,7 +230,7 @@ def total(nodes: tuple[Node, ...]) -> dict[str, int]:
 
 
 _shared: Cluster | None = None
-_shared_lock = threading.Lock()
+_shared_lock = SafeLock()
 
 
 def join(token: int, follower: Follower, address: str | None, options: dict[str, Any]) -> Cluster:
