@@ -83,7 +83,7 @@ def echo(value):
 
 def write_pid(path):
     """Let the test know that the body runs, and where."""
-    part = Path(f"{path}.part")
+    part = Path(f"{path}.{os.getpid()}.part")  # bodies in several processes may write the same
     part.write_text(str(os.getpid()), encoding="utf-8")
     part.rename(path)
 

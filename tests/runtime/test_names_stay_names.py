@@ -64,11 +64,11 @@ def test_names_in_the_log_are_escaped(caplog):
         gate.running.wait(10)
         authority.submit(int, id=f"late{FORGED}", max_wait=0.01)
         until(lambda: "dropped" in caplog.text)
-        gate.open()
         authority.submit(boom, id=f"failed{FORGED}")
         authority.scope(f"s{FORGED}").submit(int, id=f"asleep{FORGED}").pause()
         with pytest.raises(WhywaitError):
             authority.submit(int, id=f"first{FORGED}")
+        gate.open()
         authority.get(f"asleep{FORGED}").resume()
     assert "nobody looked" in caplog.text
     assert_plain(record.getMessage() for record in caplog.records)

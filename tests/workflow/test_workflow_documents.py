@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+import yaml
 
 from whywait.errors import ConfigError
 from whywait.workflow.documents import read_document
@@ -148,13 +149,13 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_file_is_refused_within_a_second(write, name):
-    """What is wrong is told in one line, and it takes less than a second of work to find it."""
+    """What is wrong is told in one line, and it takes less than a second of work to find it; more in Python alone."""
     text, message = HOSTILE[name]
     file = write(name, text)
     began = time.process_time()
     with pytest.raises(ConfigError) as caught:
         read_document(file)
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < (1 if yaml.__with_libyaml__ else 5)
     assert message in str(caught.value)
     assert str(caught.value).startswith(file)
     assert len(str(caught.value)) < 400
