@@ -33,6 +33,7 @@ LEFT_OUT = {
         "test_shutdown_gh_132969_case_1": f"{INSIDE}it joins its manager thread",
         "test_shutdown_gh_132969_case_2": f"{INSIDE}it joins its manager thread",
         "test_killed_child": f"{ALONE}it kills one and wants the pool broken",
+        "test_broken_process_pool_traceback": f"{ALONE}it kills one and wants the pool broken",
         "test_error_at_task_unpickle": f"{ALONE}TaskFailed",
         "test_exit_at_task_unpickle": f"{ALONE}TaskFailed, with the SystemExit in its text",
         "test_exit_during_result_pickle_on_worker": "a result that exits while it is pickled gives a PicklingError",
@@ -40,7 +41,11 @@ LEFT_OUT = {
         "test_exit_during_result_unpickle_in_result_handler": f"{ALONE}TaskFailed, whose cause is the SystemExit",
     },
 }
-NEWER = {"test_shutdown_gh_132969_case_1", "test_shutdown_gh_132969_case_2"}  # not every release has them
+NEWER = {  # not every release has them
+    "test_shutdown_gh_132969_case_1",
+    "test_shutdown_gh_132969_case_2",
+    "test_broken_process_pool_traceback",
+}
 MODULES = {
     "thread": ("test_init", "test_wait", "test_as_completed", "test_shutdown", "test_thread_pool"),
     "process": ("test_init", "test_wait", "test_as_completed", "test_shutdown", "test_process_pool", "test_deadlock"),
