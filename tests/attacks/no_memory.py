@@ -11,6 +11,9 @@ from whywait.kernel import invariants
 
 PATIENCE_S = 10.0
 ALLOCATIONS = 250
+EXPECTED = (MemoryError, RuntimeError, SystemError, ValueError)  # the last: there was no memory for another attempt
+# How Python says it of a lock, and of the frame of a call.
+SAYS = {RuntimeError: "can't allocate lock", SystemError: "error return without exception set"}
 
 
 def body(ran, attempts):
@@ -22,19 +25,17 @@ def body(ran, attempts):
 
 def attempt(authority, first, missing, attempts):
     """Submit a task and wait for it while allocations fail; return whether one did."""
-    ran, handle = [], None
+    ran, handle, failed = [], None, None
     _testcapi.set_nomemory(first, first + missing)
     try:
         handle = authority.submit(body, ran, attempts, retry=attempts - 1)
         handle.result(PATIENCE_S)
-    except (MemoryError, RuntimeError, ValueError) as error:  # ValueError: there was no memory for another attempt
-        if type(error) is RuntimeError and "can't allocate lock" not in str(error):  # so Python says it of a lock
-            raise
-        failed = True
-    else:
-        failed = False
+    except EXPECTED as error:
+        failed = error
     finally:
         _testcapi.remove_mem_hooks()
+    if SAYS.get(type(failed), "") not in str(failed):
+        raise failed
     assert authority.submit(int).result(PATIENCE_S) == 0, first
     if handle is not None:
         handle.exception(PATIENCE_S)
@@ -47,7 +48,7 @@ def attempt(authority, first, missing, attempts):
     with authority._core.lock:
         invariants.check(authority._core.kernel, 1 << 62, rested=False)
     assert len(ran) <= attempts, first
-    return failed
+    return failed is not None
 
 
 start = threading.Thread.start

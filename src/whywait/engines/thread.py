@@ -37,7 +37,7 @@ from whywait.errors import TaskAborted
 from whywait.kernel.model import Task
 from whywait.support.locks import SafeLock
 from whywait.support.raised import cut_traceback, traceback_of
-from whywait.support.threads import PAUSES_S, lasting_thread
+from whywait.support.threads import NO_MEMORY, PAUSES_S, lasting_thread
 from whywait.support.usage import Usage
 from whywait.task.inside import finish_parts
 from whywait.task.running import in_thread
@@ -273,7 +273,7 @@ class ThreadEngine(Engine):
             try:
                 sleep(pause_s)
                 self.runtime.mend((execution, retry_task or execution, outcome))
-            except MemoryError:
+            except NO_MEMORY:
                 continue
             return
 

@@ -71,6 +71,7 @@ from whywait.support.forks import own
 from whywait.support.locks import wait_for
 from whywait.support.logger import Log, log
 from whywait.support.raised import loggable, shown_error
+from whywait.support.threads import NO_MEMORY
 from whywait.task.inside import end_parts, parts_if_any
 from whywait.task.running import signal_of
 from whywait.task.signals import AbortSignal
@@ -212,7 +213,7 @@ class Core(Watching):
                     or decision.requests
                     or ((self._timers.heap or self._expiries.heap) and self._is_sooner())
                 ):
-                    work = Work(decision)
+                    self.begun = work = Work(decision, (execution,))
                     self._take_in(work)
             self.begun, stage = None, 2
             lock.release()
@@ -239,9 +240,12 @@ class Core(Watching):
             if stage == 0:
                 self._tell_events()
                 raise
-            left: Left = None
-            if stage == 2:  # noqa: PLR2004 - as above
-                left = work or (None if decision is None else (execution, decision))
+            left: Left = work
+            while left is None and stage == 2 and decision is not None:  # noqa: PLR2004 - until there is memory
+                try:  # noqa: SIM105 - `suppress` takes memory
+                    left = (execution, decision)
+                except MemoryError:
+                    pass
             try:
                 start_new_thread(self.mend, (left,))
             except (RuntimeError, MemoryError):
@@ -348,7 +352,7 @@ class Core(Watching):
                         tries -= 1
                         try:  # noqa: SIM105 - `suppress` takes memory
                             self.mend()
-                        except MemoryError:
+                        except NO_MEMORY:
                             pass
             raise
         return go_on

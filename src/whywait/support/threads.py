@@ -10,6 +10,7 @@ from typing import Any, Final
 
 # Between attempts at what must be done, and for which there was no memory: it may come back, at once or in a while.
 PAUSES_S: Final = (*(0.0,) * 40, 0.01, 0.1, 1.0)
+NO_MEMORY: Final = (MemoryError, SystemError)  # of a call: without memory for its frame Python 3.11 raises the latter
 
 
 def lasting_thread(target: Callable[..., object], name: str, args: tuple[Any, ...] = ()) -> threading.Thread:
