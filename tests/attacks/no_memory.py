@@ -64,5 +64,7 @@ logging.disable()
 threading.excepthook = lambda _: None  # threads of the engine that got no memory end
 sys.unraisablehook = lambda _: None
 with Authority(slots=2) as everything:
-    everything.submit(int).result(PATIENCE_S)
-    print(sum(attempt(everything, first, *map(int, sys.argv[1:])) for first in range(1, ALLOCATIONS)))
+    missing, attempts = map(int, sys.argv[1:])
+    # What the options come to is known then. Python 3.11 crashes without memory to go through the items of a dict.
+    everything.submit(int, retry=attempts - 1).result(PATIENCE_S)
+    print(sum(attempt(everything, first, missing, attempts) for first in range(1, ALLOCATIONS)))

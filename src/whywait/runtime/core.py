@@ -131,7 +131,7 @@ class Core(Watching):
 
     # Commands
 
-    def command(self, act: Callable[[int], T], submitted: Sequence[Execution] = ()) -> T:
+    def command(self, act: Callable[[int], T], submitted: Sequence[Execution] = ()) -> T:  # noqa: C901 - as below
         """Run kernel commands under the lock, then dispatch and carry out what follows.
 
         ``submitted`` is what they submit; if they are broken off by an exception out of nowhere, it is taken back.
@@ -155,16 +155,22 @@ class Core(Watching):
                 self.decide(now, begun)
                 work, self.begun = begun, None
             self.carry_out(work)
-        except BaseException:
+        except BaseException as error:
             if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - there was no memory to leave the block
                 lock.release()
             if begun is None:
                 self._tell_events()
                 raise
-            try:
-                start_new_thread(self.mend, (work,))
+            try:  # without memory a thread might not even begin; and one call only, where a signal comes too late
+                is_left = error.__class__ in NO_MEMORY or not start_new_thread(self.mend, (work,))
             except (RuntimeError, MemoryError):
+                is_left = True
+            if is_left:
                 self.left.append(work)
+                try:  # noqa: SIM105 - `suppress` takes memory
+                    self.mend()
+                except BaseException:  # noqa: BLE001, S110 - then the next thread that wants the lock does it
+                    pass
             raise
         return result
 
@@ -228,7 +234,7 @@ class Core(Watching):
                     self._start_bodies(work)
             if self.journal.undelivered:
                 self.journal.deliver()
-        except BaseException:
+        except BaseException as error:
             is_held = True
             while is_held:  # however many exceptions come: see mending.py
                 try:
@@ -246,10 +252,16 @@ class Core(Watching):
                     left = (execution, decision)
                 except MemoryError:
                     pass
-            try:
-                start_new_thread(self.mend, (left,))
+            try:  # as above
+                is_left = error.__class__ in NO_MEMORY or not start_new_thread(self.mend, (left,))
             except (RuntimeError, MemoryError):
+                is_left = True
+            if is_left:
                 self.left.append(left)
+                try:  # noqa: SIM105 - as above
+                    self.mend()
+                except BaseException:  # noqa: BLE001, S110 - as above
+                    pass
             raise
 
     def report(  # noqa: C901, PLR0912, PLR0915 - in one piece, as above
@@ -327,7 +339,7 @@ class Core(Watching):
                 self.carry_out(work)
             elif self.journal.undelivered:
                 self.journal.deliver()
-        except BaseException:
+        except BaseException as error:
             is_held = True
             while is_held:  # however many exceptions come: see mending.py
                 try:
@@ -344,8 +356,10 @@ class Core(Watching):
                     except MemoryError:
                         pass
                 try:
-                    start_new_thread(self.mend, (left,))
+                    is_left = error.__class__ in NO_MEMORY or not start_new_thread(self.mend, (left,))
                 except (RuntimeError, MemoryError):
+                    is_left = True
+                if is_left:
                     self.left.append(left)
                     tries = 100
                     while self.left and tries:  # here: a thread that waits for this end gives no command
