@@ -20,7 +20,7 @@ PACKAGES_3.13t := --editable '.[process]' pyyaml rich 'hypothesis<6.150' pytest 
 TESTS_3.13t := tests/kernel tests/runtime tests/engines tests/task tests/simulation tests/support
 
 .DEFAULT_GOAL := help
-.PHONY: help run quick test test-browser test-python test-ray fuzz-files soak lint bench bench-quick bench-own bench-ray bench-machine periodic docs clean
+.PHONY: help run quick test test-browser test-python test-ray fuzz-files soak lint bench bench-quick bench-newer bench-own bench-ray bench-machine periodic docs clean
 
 
 help: ## list the targets
@@ -68,6 +68,9 @@ bench: $(BENCH_STAMP) ## measure against the peers (an hour; goes on where it wa
 
 bench-quick: $(BENCH_STAMP) ## the same in two minutes, to bench/results/quick.md
 	$(BENCH_BIN)/python bench/run.py --quick
+
+bench-newer: ## measure no-ops and latency under VERSION=3.14 or 3.15, in the tree of test-python, for a section of the page; root only
+	tools/with_python.sh $(VERSION) env PYTHONPATH=src python3 bench/run.py --newer
 
 bench-own: $(STAMP) ## measure the kernel and the runtime alone
 	$(BIN)/python bench/objects.py

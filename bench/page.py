@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import statistics
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Final
 
 from contestants import OURS, TITLES
 from figures import Figures, Stat, short, verdict
-from plan import COROUTINES, PROCESSES, THREADS
+from plan import COROUTINES, NEWER, PROCESSES, THREADS
 from plots import draw
 from reasons import reason, reason_of_target
 from targets import targets
@@ -49,7 +50,8 @@ def write_page(results: dict[str, Any], top: Path, *, quick: bool) -> Path:
     sections = [text for text in (section(figures, plots) for section in works) if text]
     lost = [line for text in sections for line in text.splitlines() if line.startswith(LOST)]
     parts.append(_summary(lost))
-    path.write_text("\n".join([*parts, *sections]), encoding="utf-8")
+    newer = [] if quick else [_newer(file) for file in sorted((top / "bench" / "results").glob("python-*.json"))]
+    path.write_text("\n".join([*parts, *sections, *newer]), encoding="utf-8")
     draw(figures, folder / plots)
     return path
 
@@ -67,6 +69,28 @@ def _machine(figures: Figures) -> str:
   themselves make 1 to 2 of it; more means that others used the machine, and then the figures say little.
 - {versions}
 """
+
+
+def _newer(file: Path) -> str:
+    """Return what was measured on a newer Python, beside the standard library alone."""
+    figures = Figures(json.loads(file.read_text(encoding="utf-8")))
+    machine, load = figures.results["machine"], figures.results["load"]
+    totals = [key for key in figures.keys("throughput") if key.startswith("total/")]
+    no_ops = {f"no-op, {key.removeprefix('total/')} workers": _stats(figures, "throughput", key) for key in totals}
+    latency = {key.replace("/", " "): _stats(figures, "latency", key) for key in figures.keys("latency")}
+    rounds = _span([len(cell["rounds"]) for cell in figures.results["cells"]])
+    text = f"""\
+## On Python {machine["python"]}
+
+Sections 1 and 5 again, in microseconds, beside the standard library alone; rounds: {rounds}, load average: median
+{statistics.median(load):.1f}.
+
+"""
+    for group in (THREADS, COROUTINES):
+        names = [name for name in NEWER if name in group]
+        text += _table(figures, "throughput", names, no_ops, no_ops) + "\n"
+        text += _table(figures, "latency", names, latency, latency) + "\n"
+    return text
 
 
 def _span(values: list[int]) -> str:

@@ -2,7 +2,8 @@
 
 ``python bench/run.py`` (or ``make bench``) takes the better part of an hour; ``--quick`` two minutes. It can be stopped
 and started again: what is measured is kept, as long as the code is the same. ``--fresh`` starts over; ``--page`` only
-writes the page; ``--only patterns`` measures one kind of work.
+writes the page; ``--only patterns`` measures one kind of work. ``--newer`` (or ``make bench-newer``), under a newer
+Python than the page is about, measures whywait and the standard library alone, for a section that ``--page`` adds.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
 from machine import TOP, facts, load, source_digest
-from page import write_page
-from plan import LIMIT_S, QUICK_LIMIT_S, Cell, cells
+from plan import LIMIT_S, NEWER, NEWER_WORKS, QUICK_LIMIT_S, Cell, cells
 from task_bodies import kernel
 
 HERE: Final = Path(__file__).resolve().parent
@@ -36,13 +37,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="how many (5; quick: up to 3, as two minutes allow)")
     parser.add_argument("--only", action="append", help="a kind of work; may be repeated")
     parser.add_argument("--fresh", action="store_true", help="forget what was measured before")
+    parser.add_argument("--newer", action="store_true", help="no-ops and latency beside the standard library only")
     parser.add_argument("--page", action="store_true", help="write the page from what there is")
     arguments = parser.parse_args()
     path = RESULTS / ("quick.json" if arguments.quick else "full.json")
     rounds = arguments.rounds or (3 if arguments.quick else 5)
+    if arguments.newer:
+        path = RESULTS / f"python-{sys.version_info.major}.{sys.version_info.minor}.json"
+        _measure(_begin(path, fresh=arguments.fresh), path, rounds, NEWER_WORKS, quick=False, names=NEWER)
+        return
     if not arguments.page:
         results = _begin(path, fresh=arguments.fresh or arguments.quick)
         _measure(results, path, rounds, arguments.only, quick=arguments.quick)
+    from page import write_page  # noqa: PLC0415 - it draws, which a newer Python need not be able to
+
     written = write_page(json.loads(path.read_text(encoding="utf-8")), TOP, quick=arguments.quick)
     print(f"wrote {written.relative_to(TOP)}")
 
@@ -70,8 +78,18 @@ def _bytes_per_us() -> float:
     return _CALIBRATION_BYTES / min(times) / 1e6
 
 
-def _measure(results: dict[str, Any], path: Path, rounds: int, only: list[str] | None, *, quick: bool) -> None:
+def _measure(
+    results: dict[str, Any],
+    path: Path,
+    rounds: int,
+    only: Collection[str] | None,
+    *,
+    quick: bool,
+    names: Collection[str] | None = None,
+) -> None:
+    """Measure, round after round, ``only`` these kinds of work and these ``names`` of contestants, if any are given."""
     plan = [each for each in cells(quick, results["bytes_per_us"]) if only is None or each.work in only]
+    plan = [each for each in plan if names is None or each.contestant in names]
     begin = time.monotonic()
     for number in range(rounds):
         order = plan if number % 2 == 0 else plan[::-1]  # nobody always comes after the same neighbour
@@ -105,6 +123,7 @@ def _entry(results: dict[str, Any], cell: Cell) -> dict[str, Any]:
 
 def _run(cell: Cell, limit_s: float) -> dict[str, Any]:
     """Run a measurement in a process of its own; with all that it started, it ends in time."""
+    path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])  # of worker processes, too
     what = json.dumps({"work": cell.work, "contestant": cell.contestant, "params": cell.params})
     with tempfile.TemporaryDirectory(prefix="bench", ignore_cleanup_errors=True) as scratch:
         process = subprocess.Popen(  # noqa: S603 - our own script
@@ -113,7 +132,7 @@ def _run(cell: Cell, limit_s: float) -> dict[str, Any]:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": str(HERE), "TMPDIR": scratch},  # worker processes find the bodies
+            env={**os.environ, "PYTHONPATH": path, "TMPDIR": scratch},
         )
         try:
             output, errors = process.communicate(timeout=limit_s)
