@@ -12,4 +12,4 @@ def test_a_pending_task_is_two_objects_and_no_dictionary():
     """C1: the execution, which is the kernel's task, and the handle; nothing is made before it is asked for."""
     cost = pending_cost()
     assert cost.tracked == {"Execution": 1.0, "Handle": 1.0}
-    assert cost.bytes < (540 if sys.version_info < (3, 13) else 680)  # since 3.13 an object has room for attributes
+    assert cost.bytes < (560 if sys.version_info < (3, 13) else 700)  # since 3.13 an object has room for attributes
