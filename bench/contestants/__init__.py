@@ -17,7 +17,7 @@ _WHERE: Final = {
     "graphlib": "standard:Graphlib",
     "hand": "hand:HandWritten",
     "bare": "hand:Bare",
-    "taskgroup": "loops:TaskGroup",
+    "taskgroup": "standard:TaskGroup",
     "trio": "loops:Trio",
     "anyio": "loops:AnyioThreads",
     "joblib": "batches:Joblib",

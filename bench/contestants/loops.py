@@ -1,8 +1,7 @@
-"""Event loops: asyncio.TaskGroup with a semaphore, trio with a capacity limiter, anyio's worker threads with one."""
+"""Event loops of others: trio with a capacity limiter, anyio's worker threads with one."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -11,135 +10,8 @@ import anyio
 import anyio.to_thread
 import trio
 
-from contestants.base import Body, Contestant, Graph
-from task_bodies import as_coroutine, nothing, stamped
-
-
-class TaskGroup(Contestant):
-    """asyncio.TaskGroup; coroutines where the body is one, else asyncio.to_thread."""
-
-    def no_ops(self, workers: int, tasks: int, fn: Body) -> dict[str, float]:
-        """Create tasks that each take the semaphore."""
-        body = as_coroutine(fn)
-
-        async def main() -> dict[str, float]:
-            semaphore = asyncio.Semaphore(workers)
-
-            async def limited() -> None:
-                async with semaphore:
-                    await body()
-
-            begin = time.perf_counter()
-            async with asyncio.TaskGroup() as group:
-                for _ in range(tasks):
-                    group.create_task(limited())
-                submitted = time.perf_counter()
-            end = time.perf_counter()
-            return {"submit": submitted - begin, "collect": end - submitted, "total": end - begin}
-
-        return asyncio.run(main())
-
-    def run_all(self, workers: int, fn: Body, args: Sequence[Any]) -> list[Any]:
-        """Gather coroutines that each take the semaphore."""
-        body = as_coroutine(fn)
-
-        async def main() -> list[Any]:
-            semaphore = asyncio.Semaphore(workers)
-
-            async def limited(arg: object) -> object:
-                async with semaphore:
-                    return await body(arg)
-
-            return await asyncio.gather(*[limited(arg) for arg in args])
-
-        return asyncio.run(main())
-
-    def graph(self, workers: int, graph: Graph, fn: Body, args: Sequence[Any]) -> float:
-        """Let each task await those it depends on, then run the body in a thread."""
-
-        async def main() -> float:
-            semaphore = asyncio.Semaphore(workers)
-            tasks: list[asyncio.Task[None]] = []
-
-            async def node(dependencies: Sequence[int], arg: object) -> None:
-                for each in dependencies:
-                    await tasks[each]
-                async with semaphore:
-                    await asyncio.to_thread(fn, arg)
-
-            await asyncio.gather(*[asyncio.to_thread(fn, args[-1]) for _ in range(workers * 2)])
-            begin = time.perf_counter()
-            async with asyncio.TaskGroup() as group:
-                for dependencies, arg in zip(graph, args, strict=True):
-                    tasks.append(group.create_task(node(dependencies, arg)))
-            return time.perf_counter() - begin
-
-        return asyncio.run(main())
-
-    def dispose(self, tasks: int) -> float:
-        """Cancel all tasks and wait until they have ended."""
-
-        async def main() -> float:
-            pending = [asyncio.create_task(asyncio.sleep(3600)) for _ in range(tasks)]
-            await asyncio.sleep(0)
-            begin = time.perf_counter()
-            for task in pending:
-                task.cancel()
-            await asyncio.gather(*pending, return_exceptions=True)
-            return time.perf_counter() - begin
-
-        return asyncio.run(main())
-
-    def stream(self, blocked: int, tasks: int) -> float:
-        """Run bodies in threads, beside tasks that are blocked on a second semaphore."""
-
-        async def main() -> float:
-            semaphore, licence = asyncio.Semaphore(2), asyncio.Semaphore(0)
-
-            async def limited() -> None:
-                async with semaphore:
-                    await asyncio.to_thread(nothing)
-
-            async def licensed() -> None:
-                async with licence:
-                    await asyncio.to_thread(nothing)
-
-            waiting = [asyncio.create_task(licensed()) for _ in range(blocked)]
-            await asyncio.sleep(0)
-            begin = time.perf_counter()
-            for _ in range(tasks):
-                await asyncio.create_task(limited())
-            elapsed = time.perf_counter() - begin
-            for task in waiting:
-                task.cancel()
-            return elapsed
-
-        return asyncio.run(main())
-
-    def timers(self, count: int, every_s: float, lasts_s: float) -> list[list[tuple[float, float]]]:
-        """Sleep until the next planned time, in one task for each timer."""
-
-        async def main() -> list[list[tuple[float, float]]]:
-            ticks: list[list[tuple[float, float]]] = [[] for _ in range(count)]
-
-            async def timer(number: int, begin: float) -> None:
-                planned = begin
-                while True:
-                    planned += every_s
-                    await asyncio.sleep(planned - time.perf_counter())
-                    ticks[number].append((planned, time.perf_counter()))
-
-            first = time.perf_counter()
-            tasks = []
-            for number in range(count):
-                await asyncio.sleep(first + number * every_s / count - time.perf_counter())
-                tasks.append(asyncio.create_task(timer(number, time.perf_counter())))
-            await asyncio.sleep(lasts_s)
-            for task in tasks:
-                task.cancel()
-            return ticks
-
-        return asyncio.run(main())
+from contestants.base import Body, Contestant
+from task_bodies import as_coroutine, stamped
 
 
 class Trio(Contestant):
