@@ -34,10 +34,10 @@ def folder(tmp_path):
     return place
 
 
-def needs(program, version, least):
+def needs(name, program, version, least):
     """Skip where a program is missing or too old to be asked."""
     if program is None:
-        pytest.skip("the program is not installed")
+        pytest.skip(f"{name}, which speaks to the jobserver here, is not installed")
     told = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
     found = tuple(int(part) for part in told.split()[version].split(".")[:2])
     if found < least:
@@ -138,7 +138,7 @@ def test_a_build_with_many_jobs_lets_others_in(machine, folder):
 @pytest.mark.parametrize("style", ["fifo", "pipe"])
 def test_ninja_uses_what_is_free(machine, folder, style):
     """M9: ninja, from 1.13 on, by a fifo; some builds also by a pipe."""
-    needs(NINJA, 0, (1, 13))
+    needs("ninja", NINJA, 0, (1, 13))
     if style == "pipe" and "pipe" not in subprocess.check_output([NINJA, "--version"], text=True):
         pytest.skip("this ninja takes its tokens from a fifo only")
     rule = JOB.replace("$n", "$out")
@@ -156,7 +156,7 @@ def test_ninja_uses_what_is_free(machine, folder, style):
 @pytest.mark.parametrize("style", ["fifo", "pipe"])
 def test_cargo_uses_what_is_free(machine, folder, style):
     """M9: cargo runs as many build scripts at once as there are tokens, and not as many as there are cores."""
-    needs(CARGO, 1, (1, 74))
+    needs("cargo", CARGO, 1, (1, 74))
     members = [f"m{number}" for number in range(6)]
     (folder / "Cargo.toml").write_text(f'[workspace]\nresolver = "2"\nmembers = {json.dumps(members)}\n')
     for name in members:
