@@ -6,12 +6,14 @@ import hashlib
 import os
 import platform
 import sys
+import sysconfig
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from contestants import PACKAGES
 
+_BUILD: Final = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
 TOP = Path(__file__).resolve().parent.parent
 
 
@@ -22,9 +24,14 @@ def facts() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9, 1),
         "system": f"{platform.system()} {platform.release()}",
-        "python": sys.version.split()[0],
+        "python": sys.version.split()[0] + _BUILD,
         "versions": {name: _version(name) for name in ("whywait", *PACKAGES)},
     }
+
+
+def version_of_python() -> str:
+    """Return the version of this Python in short, with a t if it has no global interpreter lock."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}{_BUILD}"
 
 
 def source_digest() -> str:

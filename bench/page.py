@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import statistics
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,21 +77,37 @@ def _newer(file: Path) -> str:
     figures = Figures(json.loads(file.read_text(encoding="utf-8")))
     machine, load = figures.results["machine"], figures.results["load"]
     totals = [key for key in figures.keys("throughput") if key.startswith("total/")]
-    no_ops = {f"no-op, {key.removeprefix('total/')} workers": _stats(figures, "throughput", key) for key in totals}
+    no_ops = {f"no-op, {_workers(key.removeprefix('total/'))}": _stats(figures, "throughput", key) for key in totals}
     latency = {key.replace("/", " "): _stats(figures, "latency", key) for key in figures.keys("latency")}
     rounds = _span([len(cell["rounds"]) for cell in figures.results["cells"]])
     text = f"""\
 ## On Python {machine["python"]}
 
-Sections 1 and 5 again, in microseconds, beside the standard library alone; rounds: {rounds}, load average: median
-{statistics.median(load):.1f}.
+Sections 1 and 5 again, in microseconds, beside the standard library alone, and bodies that compute in Python; rounds:
+{rounds}, load average: median {statistics.median(load):.1f}.
 
 """
     for group in (THREADS, COROUTINES):
         names = [name for name in NEWER if name in group]
         text += _table(figures, "throughput", names, no_ops, no_ops) + "\n"
         text += _table(figures, "latency", names, latency, latency) + "\n"
-    return text
+    return text + _bodies(figures)
+
+
+def _bodies(figures: Figures) -> str:
+    """Return what bodies in Python take on one thread and on two, and how many times the rate of one thread that is."""
+    lengths = dict.fromkeys(key.partition("/")[0] for key in figures.keys("bodies"))
+    columns: dict[str, Get] = {}
+    for us in lengths:
+        columns |= {f"{us} µs, {_workers(key)}": _stats(figures, "bodies", f"{us}/{key}") for key in ("1", "2")}
+        columns[f"{us} µs, rate of 2 over 1"] = partial(_gain, figures, us)
+    names = figures.contestants("bodies")
+    return _table(figures, "bodies", names, columns, [title for title in columns if "rate" not in title])
+
+
+def _gain(figures: Figures, us: str, name: str) -> Stat | None:
+    """Return the rate on two threads over the rate on one, by round."""
+    return Stat.of(each[f"{us}/1"] / each[f"{us}/2"] for each in figures.rounds("bodies", name))
 
 
 def _span(values: list[int]) -> str:
@@ -165,15 +182,17 @@ def _stats(figures: Figures, work: str, key: str, tasks: int | None = None) -> G
     return lambda name: figures.stat(work, name, key, tasks)
 
 
+def _workers(count: str) -> str:
+    return "1 worker" if count == "1" else f"{count} workers"
+
+
 def _throughput(figures: Figures, plots: str) -> str:
     keys = figures.keys("throughput")
     if not keys:
         return ""
     totals = [key for key in keys if key.startswith("total/")]
     counts = {key: key.removeprefix("total/") for key in totals}
-    columns = {
-        f"{count} worker{'s' * (count != '1')}": _stats(figures, "throughput", key) for key, count in counts.items()
-    }
+    columns = {_workers(count): _stats(figures, "throughput", key) for key, count in counts.items()}
     columns |= {f"{part}, 2 workers": _stats(figures, "throughput", f"{part}/2") for part in ("submit", "collect")}
     text = f"""\
 ## 1. No-op tasks

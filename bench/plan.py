@@ -19,7 +19,7 @@ PROCESSES: Final = ("whywait-process", "processpool", "ray")
 GRAPHS: Final = ("whywait", "graphlib", "hand", "taskgroup", "dask", "distributed", "parsl", "ray")
 NOT_QUICK: Final = ("distributed", "parsl", "ray", "dask", "trio", "anyio")  # of them, quick measures no-ops only
 NEWER: Final = ("whywait", "threadpool", "whywait-asyncio", "taskgroup")  # what is measured on newer Pythons, too
-NEWER_WORKS: Final = ("throughput", "latency")
+BODIES_US: Final = (70, 700)  # of bodies that compute in Python
 WORKERS: Final = 2  # of graphs: the cores of the smallest machine there is
 KERNEL_US: Final = (10, 32, 100, 316, 1000, 3162, 10_000)
 LIMIT_S: Final = 300  # for one measurement; what takes longer is over
@@ -42,6 +42,14 @@ def cells(quick: bool, bytes_per_us: float) -> Iterator[Cell]:  # noqa: FBT001 -
         if not quick or cell.contestant not in NOT_QUICK or (cell.work == "throughput" and cell.contestant != "ray"):
             yield cell
     yield Cell("features", "whywait", {"tasks": 5000 if quick else 20_000})
+
+
+def cells_of_newer(steps_per_us: float) -> Iterator[Cell]:
+    """Yield what one round measures on a newer Python: no-ops, latency, and what a second thread brings."""
+    yield from (each for each in chain(_throughput(False), _latency(False)) if each.contestant in NEWER)  # noqa: FBT003 - the full plan
+    steps = {str(us): round(us * steps_per_us) for us in BODIES_US}
+    for name in ("whywait", "threadpool"):
+        yield Cell("bodies", name, {"workers": [1, 2], "steps": steps, "us": 700_000})
 
 
 def _throughput(quick: bool) -> Iterator[Cell]:  # noqa: FBT001 - one of two plans, here and below

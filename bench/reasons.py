@@ -27,6 +27,9 @@ REASONS: Final[dict[str, str]] = {
         "a queue does none of that"
     ),
     "pending: bytes": "a task keeps what is needed to explain it",
+    "bodies": (
+        "the scheduler's part of each task runs in Python too, and holds one lock; the shorter the body, the more it is"
+    ),
     "stream": "the caller sleeps and is woken for every task, which costs a switch of threads each way",
     "latency": (
         "between two tasks the worker reports the first, charges the wait of the second, emits two events and chooses "

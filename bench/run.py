@@ -3,7 +3,8 @@
 ``python bench/run.py`` (or ``make bench``) takes the better part of an hour; ``--quick`` two minutes. It can be stopped
 and started again: what is measured is kept, as long as the code is the same. ``--fresh`` starts over; ``--page`` only
 writes the page; ``--only patterns`` measures one kind of work. ``--newer`` (or ``make bench-newer``), under a newer
-Python than the page is about, measures whywait and the standard library alone, for a section that ``--page`` adds.
+Python than the page is about, measures whywait and the standard library alone, for a section that ``--page`` adds;
+on a free-threaded Python too.
 """
 
 from __future__ import annotations
@@ -16,18 +17,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from machine import TOP, facts, load, source_digest
-from plan import LIMIT_S, NEWER, NEWER_WORKS, QUICK_LIMIT_S, Cell, cells
-from task_bodies import kernel
+from machine import TOP, facts, load, source_digest, version_of_python
+from plan import LIMIT_S, QUICK_LIMIT_S, Cell, cells, cells_of_newer
+from task_bodies import compute, kernel
 
 HERE: Final = Path(__file__).resolve().parent
 RESULTS: Final = HERE / "results"
 QUICK_S: Final = 90  # after which no measurement of a further round begins
 _CALIBRATION_BYTES: Final = 4 << 20
+_CALIBRATION_STEPS: Final = 2_000
 
 
 def main() -> None:
@@ -37,18 +39,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="how many (5; quick: up to 3, as two minutes allow)")
     parser.add_argument("--only", action="append", help="a kind of work; may be repeated")
     parser.add_argument("--fresh", action="store_true", help="forget what was measured before")
-    parser.add_argument("--newer", action="store_true", help="no-ops and latency beside the standard library only")
+    parser.add_argument("--newer", action="store_true", help="a newer Python: beside the standard library alone")
     parser.add_argument("--page", action="store_true", help="write the page from what there is")
     arguments = parser.parse_args()
     path = RESULTS / ("quick.json" if arguments.quick else "full.json")
     rounds = arguments.rounds or (3 if arguments.quick else 5)
     if arguments.newer:
-        path = RESULTS / f"python-{sys.version_info.major}.{sys.version_info.minor}.json"
-        _measure(_begin(path, fresh=arguments.fresh), path, rounds, NEWER_WORKS, quick=False, names=NEWER)
+        path = RESULTS / f"python-{version_of_python()}.json"
+        results = _begin(path, fresh=arguments.fresh)
+        _measure(results, path, rounds, list(cells_of_newer(results["steps_per_us"])), quick=False)
         return
     if not arguments.page:
         results = _begin(path, fresh=arguments.fresh or arguments.quick)
-        _measure(results, path, rounds, arguments.only, quick=arguments.quick)
+        plan = cells(arguments.quick, results["bytes_per_us"])
+        only = [each for each in plan if arguments.only is None or each.work in arguments.only]
+        _measure(results, path, rounds, only, quick=arguments.quick)
     from page import write_page  # noqa: PLC0415 - it draws, which a newer Python need not be able to
 
     written = write_page(json.loads(path.read_text(encoding="utf-8")), TOP, quick=arguments.quick)
@@ -64,32 +69,29 @@ def _begin(path: Path, *, fresh: bool) -> dict[str, Any]:
             print(f"going on with {path.relative_to(TOP)}")
             return results
         print("the code has changed: starting over")
-    return {"digest": digest, "machine": facts(), "bytes_per_us": _bytes_per_us(), "load": [], "cells": []}
+    return {
+        "digest": digest,
+        "machine": facts(),
+        "bytes_per_us": _per_us(kernel, _CALIBRATION_BYTES),
+        "steps_per_us": _per_us(compute, _CALIBRATION_STEPS),
+        "load": [],
+        "cells": [],
+    }
 
 
-def _bytes_per_us() -> float:
-    """Return how many bytes the kernel does in a microsecond, on one thread alone."""
-    kernel(_CALIBRATION_BYTES)
+def _per_us(body: Callable[[int], None], size: int) -> float:
+    """Return how much of its argument a body does in a microsecond, on one thread alone."""
+    body(size)
     times = []
     for _ in range(50):
         begin = time.perf_counter()
-        kernel(_CALIBRATION_BYTES)
+        body(size)
         times.append(time.perf_counter() - begin)
-    return _CALIBRATION_BYTES / min(times) / 1e6
+    return size / min(times) / 1e6
 
 
-def _measure(
-    results: dict[str, Any],
-    path: Path,
-    rounds: int,
-    only: Collection[str] | None,
-    *,
-    quick: bool,
-    names: Collection[str] | None = None,
-) -> None:
-    """Measure, round after round, ``only`` these kinds of work and these ``names`` of contestants, if any are given."""
-    plan = [each for each in cells(quick, results["bytes_per_us"]) if only is None or each.work in only]
-    plan = [each for each in plan if names is None or each.contestant in names]
+def _measure(results: dict[str, Any], path: Path, rounds: int, plan: Sequence[Cell], *, quick: bool) -> None:
+    """Measure what the plan says, round after round."""
     begin = time.monotonic()
     for number in range(rounds):
         order = plan if number % 2 == 0 else plan[::-1]  # nobody always comes after the same neighbour

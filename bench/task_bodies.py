@@ -34,6 +34,13 @@ def kernel(size: int, *_: object) -> None:
     zlib.crc32(_ZEROES[0][:size])
 
 
+def compute(steps: int, *_: object) -> None:
+    """Compute for a time in proportion to ``steps``, in Python."""
+    number = 0
+    for each in range(steps):
+        number = (number * 31 + each) & 0xFFFF
+
+
 def pause(seconds: float, *_: object) -> None:
     """Sleep."""
     time.sleep(seconds)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from contestants.base import Contestant
-from works import dispose, fans, features, latency, patterns, pending, throughput, timers, workflows
+from works import bodies, dispose, fans, features, latency, patterns, pending, throughput, timers, workflows
 
 Measure = Callable[[Contestant, dict[str, Any]], dict[str, float]]
 
@@ -22,4 +22,5 @@ WORKS: Final[dict[str, Measure]] = {
     "dispose": dispose.measure,
     "workflows": workflows.measure,
     "features": features.measure,
+    "bodies": bodies.measure,
 }
