@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # Run a command in this folder where another Python is `python3`: tools/with_python.sh 3.14 make test
 #
-# 3.14 and 3.15 are Debian sid's, in a tree of its own that debootstrap makes on first use (a minute or two). 3.13t, the
-# free-threaded build, is made there from the source of Debian's package (five minutes). Needs root and a Debian system
-# with debootstrap; the tree is kept in ~/.cache/whywait/pythons, the mounts end with the command.
+# 3.14 and 3.15 are Debian sid's, in a tree of its own that debootstrap makes on first use (a minute or two). 3.13t and
+# 3.14t, the free-threaded builds, are made there from the source of Debian's packages (five minutes). Needs root and a
+# Debian system with debootstrap; the tree is kept in ~/.cache/whywait/pythons, the mounts end with the command.
 set -euo pipefail
 
-version=${1:?"which Python: 3.14, 3.15 or 3.13t"}
+known="3.14, 3.15, 3.13t or 3.14t"
+version=${1:?"which Python: $known"}
 shift
 case $version in
     3.14 | 3.15) python=/usr/bin/python$version ;;
-    3.13t) python=/opt/python3.13t/bin/python3.13t ;;
-    *) echo "Python $version is not known here: use 3.14, 3.15 or 3.13t" >&2 && exit 2 ;;
+    3.13t | 3.14t) python=/opt/python$version/bin/python$version ;;
+    *) echo "Python $version is not known here: use $known" >&2 && exit 2 ;;
 esac
 [ "$(id -u)" = 0 ] || { echo "a tree of another Debian is made and entered by root only" >&2; exit 2; }
 command -v debootstrap >/dev/null || apt-get -o DPkg::Lock::Timeout=120 install --yes -qq debootstrap >/dev/null
@@ -51,21 +52,24 @@ if [ ! -e "$tree/.complete" ]; then
     touch "$tree/.complete"
 fi
 
-if [ "$version" = 3.13t ] && [ ! -x "$tree$python" ]; then
-    echo "building free-threaded Python 3.13 in $tree"
-    echo "deb-src $site forky main" >"$tree/etc/apt/sources.list.d/sources.list"
+if [ "${version%t}" != "$version" ] && [ ! -x "$tree$python" ]; then
+    echo "building free-threaded Python ${version%t} in $tree"
     inside bash -euo pipefail -c '
+        version=$0 site=$1 name=python${0%t}
         apt-get -o Acquire::Check-Valid-Until=false update -qq # a mirror may lag
-        apt-get install --yes -qq build-essential dpkg-dev pkg-config libssl-dev zlib1g-dev libffi-dev libsqlite3-dev \
+        apt-get install --yes -qq build-essential pkg-config libssl-dev zlib1g-dev libffi-dev libsqlite3-dev \
             liblzma-dev libbz2-dev libreadline-dev uuid-dev
-        rm -rf /usr/src/python3.13t && mkdir -p /usr/src/python3.13t && cd /usr/src/python3.13t
-        apt-get source -qq --download-only python3.13
-        tar --extract --strip-components=1 --file python3.13_*.orig.tar.*z
-        ./configure --quiet --disable-gil --prefix=/opt/python3.13t
+        rm -rf /usr/src/$name && mkdir -p /usr/src/$name && cd /usr/src/$name
+        for patch in {40..0}; do # the newest that the mirror still has: its lists may name one that it has not
+            url=$site/pool/main/p/$name/${name}_${version%t}.$patch.orig.tar.xz
+            ! /usr/lib/apt/apt-helper -qq download-file "$url" source.tar.xz 2>/dev/null || break
+        done
+        tar --extract --strip-components=1 --file source.tar.xz
+        ./configure --quiet --disable-gil --prefix=/opt/python$version
         make --silent -j"$(nproc)"
         make --silent install
-        cd / && rm -rf /usr/src/python3.13t
-    ' >"$tree.build.log" 2>&1 || { tail -n 20 "$tree.build.log" >&2; exit 1; }
+        cd / && rm -rf /usr/src/$name
+    ' "$version" "$site" >"$tree.build.log" 2>&1 || { tail -n 20 "$tree.build.log" >&2; exit 1; }
 fi
 
 # A folder for each version: a virtual environment keeps the name that it was made by, and has to mean the same for ever.
