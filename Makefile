@@ -16,7 +16,7 @@ INPUTS ?= 10000
 PACKAGES := --editable '.[dev]'
 # What has parts in Rust has no wheel for 3.13t: there the last versions without them are taken, and tests that need newer
 # ones are skipped and say so.
-PACKAGES_3.13t := --editable '.[devtools,process,otel,gpu]' 'typer>=0.16,<0.20' rich pyyaml opentelemetry-sdk hatchling httpx2 \
+PACKAGES_3.13t := --editable '.[devtools,process,otel,gpu]' 'typer>=0.16,<0.20' 'click<8.3' rich pyyaml opentelemetry-sdk hatchling httpx2 \
 	'hypothesis<6.150' 'jsonschema<4.18' ninja selenium pytest pytest-timeout pytest-xdist
 
 .DEFAULT_GOAL := help

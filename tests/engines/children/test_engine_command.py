@@ -4,6 +4,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import time
 import uuid
 
@@ -21,6 +22,8 @@ from whywait import (
     TaskTimeout,
     WhywaitError,
 )
+from whywait.engines.command import engine
+from whywait.engines.command.engine import CommandEngine
 from whywait.trees.keepers import keepers
 
 OPTIONS = {"slots": 2, "grace": 0.1}
@@ -178,6 +181,26 @@ def test_deaf_command_is_killed(authority, tmp_path):
 def test_timeout_of_a_command(authority, tmp_path):
     """T6: a command ends in time; the outcome is TIMEOUT."""
     handle = authority.submit(Command(DEAF.format(tmp_path / "pid")), timeout=0.2)
+    with pytest.raises(TaskTimeout):
+        handle.result(PATIENCE_S)
+
+
+def test_a_command_whose_grace_is_over_before_it_runs_is_killed_when_it_does(authority, monkeypatch, tmp_path):
+    """O5: on a busy machine the system may start a command after its time and its grace are over."""
+    told = threading.Event()
+    launch, kill = engine._launch, CommandEngine.kill
+
+    def launch_late(*args):
+        assert told.wait(PATIENCE_S)
+        return launch(*args)
+
+    def kill_early(self, execution):
+        kill(self, execution)
+        told.set()
+
+    monkeypatch.setattr(engine, "_launch", launch_late)
+    monkeypatch.setattr(CommandEngine, "kill", kill_early)
+    handle = authority.submit(Command(DEAF.format(tmp_path / "pid")), timeout=0.05)
     with pytest.raises(TaskTimeout):
         handle.result(PATIENCE_S)
 

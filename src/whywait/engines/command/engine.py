@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Final, NoReturn
-from weakref import WeakSet
 
 from whywait.engines.base import Ended, EngineTask
 from whywait.engines.thread import ThreadEngine
@@ -224,19 +223,21 @@ class CommandEngine(ThreadEngine):
             raise ConfigError("the command engine needs the processes and signals of POSIX")
         super().__init__()
         self._running: dict[EngineTask, _Running] = {}
-        self._doomed: WeakSet[EngineTask] = WeakSet()  # to be killed as soon as they run
+        self._doomed: set[int] = set()  # numbers of the attempts that are to be killed, as soon as they run
 
     def abort(self, execution: EngineTask) -> None:
         """Send SIGTERM."""
         self._follow(execution)
 
     def kill(self, execution: EngineTask) -> None:
-        """Send SIGKILL."""
+        """Send SIGKILL; a command that is not there yet gets it when it is.
+
+        This notes it and then looks for the command; `call` makes the command known and then looks for the note.
+        """
+        self._doomed.add(execution.task.number)
         running = self._running.get(execution)
         if running is not None:
             running.tree.kill()
-        else:
-            self._doomed.add(execution)
 
     def pause(self, execution: EngineTask) -> None:
         """Send SIGSTOP; the command is parked at once."""
@@ -270,12 +271,13 @@ class CommandEngine(ThreadEngine):
             running.tree.measure(self.teller(execution)).begin()
             if execution.attention:  # wishes that came before it could be found
                 self._follow(execution)
-                if execution in self._doomed:
+                if execution.task.number in self._doomed:
                     running.tree.kill()
             running.collect()
         finally:
             code = running.finish()
             self._running.pop(execution, None)
+            self._doomed.discard(execution.task.number)
             execution.usage_now = None
             execution.facts = (*exit_facts(code), *running.tree.usage.facts())
         out, err = running.tails.values() or (_Tail(0), _Tail(0))
