@@ -1,5 +1,6 @@
 """Attacks on DevTools from the same machine, bounded and over loopback; the numbers are those that once did harm."""
 
+import asyncio
 import json
 import resource
 import selectors
@@ -132,6 +133,33 @@ def test_no_more_connections_are_held_than_allowed_not_even_for_a_moment(monkeyp
         for _ in range(10):
             assert get(tools, "/healthz") == {"status": "ok"}
         assert max(seen) == most
+
+
+def test_a_request_behind_silent_connections_that_come_in_one_batch_is_answered():
+    """asyncio accepts what has queued up in one go, before any of it is served: none of it is known to be idle yet."""
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 204})
+        await send({"type": "http.response.body"})
+
+    async def answer(listener, client):
+        server = protocol.Server()
+        await server.listen(listener, app)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await asyncio.get_running_loop().sock_recv(client, 1024)
+        finally:
+            await server.close()
+
+    most = 5
+    listener = protocol.listen("127.0.0.1", 0, most)
+    with ExitStack() as stack:
+        for _ in range(most):
+            stack.enter_context(silent_connection(listener.getsockname()[1]))
+        client = stack.enter_context(socket.create_connection(listener.getsockname()))
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        client.setblocking(False)
+        assert asyncio.run(answer(listener, client)).startswith(b"HTTP/1.1 204")
 
 
 def test_of_350_viewers_at_the_same_moment_100_are_let_in():

@@ -68,7 +68,7 @@ class Listener(socket.socket):
         """Make a socket that is not bound yet."""
         super().__init__(family, socket.SOCK_STREAM)
         self.most = most
-        self.make_room: Callable[[], bool] = lambda: False  # closes an idle connection soon, if there is one
+        self.make_room: Callable[[int], bool] = lambda _: False  # of so many: whether one is closed or may be idle soon
         self._held: list[socket.socket] = []
 
     def accept(self) -> tuple[socket.socket, Any]:
@@ -76,8 +76,8 @@ class Listener(socket.socket):
         if len(self._held) >= self.most:
             self._held = [each for each in self._held if each.fileno() != -1]
         full = len(self._held) >= self.most
-        if full and self.make_room():
-            raise BlockingIOError  # it is closed before asyncio asks again
+        if full and self.make_room(len(self._held)):
+            raise BlockingIOError  # asyncio asks again
         connection, address = super().accept()
         if full:
             connection.close()
@@ -143,17 +143,18 @@ class Server:
         )
         config.load()
         idle: dict[Connection, None] = {}  # the one that became idle first stands first
+        served: set[Connection] = set()
 
-        def make_room() -> bool:
+        def make_room(accepted: int) -> bool:
             for connection in idle:
                 connection.give_up()
                 return True
-            return False
+            return len(served) < accepted  # asyncio accepts many at once, and has them served after that
 
         listener.make_room = make_room
         loop = asyncio.get_running_loop()
         server = await loop.create_server(
-            lambda: Connection(config, self._state, {}, idle), sock=listener, backlog=BACKLOG
+            lambda: Connection(config, self._state, {}, idle, served), sock=listener, backlog=BACKLOG
         )
         self._servers.append(server)
 
@@ -182,22 +183,30 @@ class Connection(H11Protocol):
     _patience: asyncio.TimerHandle | None = None
 
     def __init__(
-        self, config: uvicorn.Config, state: ServerState, app_state: dict[str, Any], idle: dict[Connection, None]
+        self,
+        config: uvicorn.Config,
+        state: ServerState,
+        app_state: dict[str, Any],
+        idle: dict[Connection, None],
+        served: set[Connection],
     ) -> None:
-        """Begin with nothing received; a connection without a request to answer stands in ``idle``."""
+        """Begin with nothing received; be in ``served`` until it is lost, in ``idle`` while there is no request."""
         super().__init__(config, state, app_state)
         self.logger, self.access_logger, self.access_log = log, log, False
         self._idle = idle
+        self._served = served
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin a connection."""
         super().connection_made(transport)
+        self._served.add(self)
         self.app_state = {"hang_up": transport.abort, "peer": _peer(transport.get_extra_info("socket"))}
         self._wait_for_a_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End a connection."""
         self._idle.pop(self, None)
+        self._served.discard(self)
         if self._patience is not None:
             self._patience.cancel()
         super().connection_lost(exc)
