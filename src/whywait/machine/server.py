@@ -46,7 +46,8 @@ class Server:
 
     def run(self) -> None:
         """Serve until a signal, or a client, ends it."""
-        asyncio.run(self._main())
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # others do not ask a Listener
+            runner.run(self._main())
 
     async def _main(self) -> None:
         ending = asyncio.Event()
