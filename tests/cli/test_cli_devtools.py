@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 
 import pytest
 
@@ -64,6 +65,18 @@ def test_top_once_shows_what_runs_and_what_waits_and_obeys_no_name(farm):
     assert "\x1b[31m" not in text
     picture = json.loads(whywait("top", "farm.py", "--json"))
     assert [task["id"] for task in picture["tasks"]] == ["train", "wait\x1b[31m-here", "second"]
+
+
+def test_demo_leads_the_browser_to_its_page_without_the_token_on_its_command_line(monkeypatch, tmp_path):
+    seen, browser = tmp_path / "seen", tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$@" >> {seen}\nls -l "${{1#file://}}" >> {seen}\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", str(browser))
+    whywait("demo", "--seconds", "0.3")
+    address, rights = seen.read_text().splitlines()
+    assert re.fullmatch(r"file://.*-open\.html", address)
+    assert rights.startswith("-rw-------")
+    assert not Path(address.removeprefix("file://")).exists()
 
 
 def test_top_shows_named_resources_as_they_were_given():

@@ -470,6 +470,22 @@ def test_the_page_is_served_on_a_port_with_a_token_and_cannot_add_jobs(machine):
     assert machine.run("status", "--open", env={"BROWSER": "true"}).out.strip() == url
 
 
+def test_the_browser_is_led_to_the_page_without_the_token_on_its_command_line(machine, tmp_path):
+    """M7: other users see command lines, and not the file that leads there, which goes with the service."""
+    machine.up()
+    seen, browser = tmp_path / "seen", tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$@" >> {seen}\n')
+    browser.chmod(0o755)
+    for _ in range(2):
+        token = machine.run("status", "--open", env={"BROWSER": str(browser)}).out.strip().partition("#token=")[2]
+    door = machine.home / "page.html"
+    assert seen.read_text().split() == [door.as_uri()] * 2
+    assert token in door.read_text()
+    assert door.stat().st_mode & 0o777 == 0o600
+    machine.run("down", "--now")
+    assert not door.exists()
+
+
 def test_events_and_metrics_cover_jobs_and_leases_alike(machine):
     """M7: one stream, one count, on the socket."""
     machine.up()

@@ -7,7 +7,7 @@ import functools
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -34,11 +34,18 @@ SPECS: Final = {spec.name: spec for spec in ROUTES}
 _list: Final = list  # a handler has its name
 
 
+class Page(NamedTuple):
+    """Where the page is: its address, and the private file that leads a browser there, if there is one."""
+
+    url: str
+    door: str | None
+
+
 class Handlers:
     """Answers the clients of one service; made on the event loop of the server."""
 
-    def __init__(self, service: Service, page: Callable[[], Awaitable[str]], end: Callable[[], object]) -> None:
-        """Answer for a service; ``page`` opens the page and returns its address, ``end`` ends the server."""
+    def __init__(self, service: Service, page: Callable[[], Awaitable[Page]], end: Callable[[], object]) -> None:
+        """Answer for a service; ``page`` opens the page, ``end`` ends the server."""
         self._service = service
         self._open_page = page
         self._end = end
@@ -149,7 +156,7 @@ class Handlers:
 
     async def page(self, _: Request) -> Response:
         """Serve the page on a port of this machine."""
-        return Json({"url": await self._open_page()})
+        return Json((await self._open_page())._asdict())
 
     async def down(self, request: Request) -> Response:
         """End the service: with what runs, or now."""
