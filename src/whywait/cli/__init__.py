@@ -87,7 +87,7 @@ def _run_app(args: list[str]) -> int:
 class _Lossy(FileIO):
     """A file that drops what it cannot take: its disk is full, or its reader has gone."""
 
-    def write(self, data: Any, /) -> int | None:  # noqa: ANN401 - bytes in any form
+    def write(self, data: Any, /) -> int:  # noqa: ANN401 - bytes in any form
         """Write, or drop."""
         try:
             return super().write(data)

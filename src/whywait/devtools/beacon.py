@@ -141,14 +141,15 @@ def find_at(address: str) -> Beacon | None:
 def find_sibling(token: str) -> Beacon | None:
     """Return the run with this token in another process that the same one has started, if it has no port; or None."""
     family = os.getppid()
-    return next(
-        (
-            beacon
-            for beacon in living()
-            if beacon.parent == family and beacon.url.startswith(UNIX) and secrets.compare_digest(beacon.token, token)
-        ),
-        None,
-    )
+    try:
+        siblings = [beacon for beacon in living() if beacon.parent == family and beacon.url.startswith(UNIX)]
+    except ConfigError:  # the folder is not this user's alone: nothing in it is believed
+        return None
+    return next((beacon for beacon in siblings if _is_same(beacon.token, token)), None)
+
+
+def _is_same(token: str, given: str) -> bool:
+    return secrets.compare_digest(*(each.encode(errors="backslashreplace") for each in (token, given)))
 
 
 def living() -> list[Beacon]:
@@ -167,6 +168,8 @@ def living() -> list[Beacon]:
 
 def _read(path: Path) -> Beacon | None:
     """Return what a file says, or None if it is no beacon."""
+    if not path.is_file():  # opening a pipe would take until another process writes to it
+        return None
     try:
         with path.open("rb") as file:
             fields = json.loads(file.read(MOST_BYTES))
