@@ -453,6 +453,24 @@ def test_the_environment_of_a_job_is_shown_to_nobody(machine):
             assert secret.encode() not in path.read_bytes()
 
 
+def test_forget_leaves_nothing_of_an_environment_on_the_disk(machine):
+    """M7: neither in the store nor in its journal, while the service goes on."""
+    secrets = ["hunter2-in-the-store", "hunter2-in-the-journal"]
+
+    def are_kept():
+        files = [path.read_bytes() for path in machine.home.glob("jobs.db*")]
+        return [any(secret.encode() in content for content in files) for secret in secrets]
+
+    for secret in secrets:  # the end of a service brings its journal into the store
+        machine.down()
+        machine.up()
+        added = machine.run("add", "--", "true", env={"PASSWORD": secret}).out.strip()
+        assert machine.run("wait", added).code == 0
+    assert are_kept() == [True, True]
+    machine.run("forget", "--ended")
+    assert are_kept() == [False, False]
+
+
 def test_the_page_is_served_on_a_port_with_a_token_and_cannot_add_jobs(machine):
     """M7: what a browser can reach shows and steers the run; commands come only over the socket."""
     machine.up()

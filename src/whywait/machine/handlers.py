@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -143,13 +143,13 @@ class Handlers:
     async def forget(self, request: Request) -> Response:
         """Keep an ended job no longer."""
         job = self._find_job(request)
-        await self._written(self._service.jobs.forget([job]))
+        await self._forget([job])
         return Json({"jobs": [job.id]})
 
     async def forget_ended(self, _: Request) -> Response:
         """Keep no job that has ended."""
         ended = [job for job in self._service.jobs.all() if job.state == "ended"]
-        await self._written(self._service.jobs.forget(ended))
+        await self._forget(ended)
         return Json({"jobs": [job.id for job in ended]})
 
     # The service
@@ -263,6 +263,10 @@ class Handlers:
         if isinstance(found, Lease):
             raise MachineError(NO_JOB.format(found.id))
         return found
+
+    async def _forget(self, jobs: Sequence[Job]) -> None:
+        await self._written(self._service.jobs.forget(jobs))
+        await asyncio.to_thread(self._service.store.erase)
 
     async def _written(self, ticket: Ticket) -> None:
         """Wait until a change is on the disk."""
