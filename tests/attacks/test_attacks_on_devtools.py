@@ -162,6 +162,44 @@ def test_a_request_behind_silent_connections_that_come_in_one_batch_is_answered(
         assert asyncio.run(answer(listener, client)).startswith(b"HTTP/1.1 204")
 
 
+@pytest.mark.parametrize("announced", ["Content-Length: 10", "Transfer-Encoding: chunked"])
+def test_a_crowd_that_announces_bodies_and_sends_none_makes_room(monkeypatch, announced):
+    """Nothing is answered on such a connection yet, so it makes room for one that asks for something."""
+    most = 5
+    monkeypatch.setattr(protocol, "MOST_CONNECTIONS", most)
+    head = f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n{announced}\r\n\r\n".encode()
+    with served() as (_, tools, _), ExitStack() as stack:
+        for _ in range(3 * most):
+            raw = stack.enter_context(socket.create_connection(("127.0.0.1", tools.port), PATIENCE_S))
+            with suppress(ConnectionError):
+                raw.sendall(head)
+        for _ in range(10):
+            assert get(tools, "/healthz") == {"status": "ok"}
+
+
+def test_connections_are_counted_whatever_event_loops_the_program_has(monkeypatch):
+    """Loops of other libraries accept connections by themselves, without asking how many there may be."""
+
+    def other_loop():
+        raise AssertionError("a loop of the program's choice")
+
+    monkeypatch.setattr(asyncio.events, "new_event_loop", other_loop)
+    with served() as (_, tools, _):
+        assert get(tools, "/healthz") == {"status": "ok"}
+
+
+def test_what_is_no_http_after_an_answer_ends_the_connection_and_is_not_logged(caplog):
+    with served() as (_, tools, _), socket.create_connection(("127.0.0.1", tools.port), PATIENCE_S) as raw:
+        raw.sendall(b"POST /api/info HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert raw.recv(1_000).split()[1] == b"401"
+        raw.sendall(b"no chunk\r\n")
+        with suppress(ConnectionError):
+            while raw.recv(1_000):
+                pass
+        assert get(tools, "/healthz") == {"status": "ok"}
+    assert not caplog.records
+
+
 def test_of_350_viewers_at_the_same_moment_100_are_let_in():
     with served() as (authority, tools, gate), ExitStack() as stack:
         stack.enter_context(many_descriptors(1_500))
@@ -252,7 +290,7 @@ def test_a_path_of_slashes_is_refused_without_the_lock(monkeypatch, slashes, met
 
 
 @pytest.mark.parametrize("size", [17_000, 60_000])
-@pytest.mark.parametrize("where", ["header", "many headers", "query", "path"])
+@pytest.mark.parametrize("where", ["header", "many headers", "query", "path", "white space", "folded lines"])
 def test_a_head_of_more_than_16_kb_is_refused_in_whatever_form(size, where):
     with served() as (_, tools, _):
         path, headers = "/healthz", {}
@@ -260,6 +298,10 @@ def test_a_head_of_more_than_16_kb_is_refused_in_whatever_form(size, where):
             headers = {"X": "x" * size}
         elif where == "many headers":
             headers = {f"X{index}": "x" * 500 for index in range(size // 500)}
+        elif where == "white space":
+            headers = {"X": " " * size + "x"}
+        elif where == "folded lines":
+            headers = {"X": "\r\n".join(["x"] + [" " * 500 + "x"] * (size // 500))}
         elif where == "query":
             path += "?" + "x" * size
         else:

@@ -7,7 +7,10 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import redirect_stderr, redirect_stdout
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -64,6 +67,18 @@ def test_top_once_shows_what_runs_and_what_waits_and_obeys_no_name(farm):
     assert "\x1b[31m" not in text
     picture = json.loads(whywait("top", "farm.py", "--json"))
     assert [task["id"] for task in picture["tasks"]] == ["train", "wait\x1b[31m-here", "second"]
+
+
+def test_demo_leads_the_browser_to_its_page_without_the_token_on_its_command_line(monkeypatch, tmp_path):
+    seen, browser = tmp_path / "seen", tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$@" >> {seen}\nls -l "${{1#file://}}" >> {seen}\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", str(browser))
+    whywait("demo", "--seconds", "0.3")
+    address, rights = seen.read_text().splitlines()
+    assert re.fullmatch(r"file://.*-open\.html", address)
+    assert rights.startswith("-rw-------")
+    assert not Path(address.removeprefix("file://")).exists()
 
 
 def test_top_shows_named_resources_as_they_were_given():
@@ -171,6 +186,49 @@ WRONG_BEACONS = (
 def test_a_beacon_of_a_wrong_shape_is_passed_over(farm, text):
     (beacon.folder() / "0-0.json").write_text(text)
     assert "second" in whywait("top", "--once")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://a b:1/", "http://\x01:5", "http://[::1", "http://x:99999", "unix://\0", "http://"]
+)
+def test_a_beacon_with_an_address_that_is_none_is_told_in_one_line(url):
+    beacon.light("http://127.0.0.1:1/", "odd")
+    (path,) = beacon.folder().iterdir()
+    path.write_text(json.dumps({**json.loads(path.read_text()), "url": url}))
+    assert re.fullmatch("whywait: .*(no address|does not answer).*\n", whywait("top", code=2))
+    beacon.put_out(path)
+
+
+def test_a_pipe_among_the_beacons_is_passed_over(farm):
+    os.mkfifo(beacon.folder() / "0-0.json")
+    assert "by train" in whywait("why", "second")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["[]", "null", '"x"', "{}", '{"tasks": 1}', '{"tasks": [{}], "total": 1, "seq": 1, "next": null}', "[" * 100_000,
+     '{"text": 1, "task": {}}', '{"done": 1, "state": 2}',
+     '{"tasks": [], "total": 0, "seq": ' + "[" * 900 + "]" * 900 + "}"],
+)  # fmt: skip
+@pytest.mark.parametrize("status", [200, 404])
+def test_an_address_where_something_else_answers_is_told_in_one_line(answer, status):
+    class Answering(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(answer.encode())
+
+        do_POST = do_GET  # noqa: N815 - the standard library's
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        for words in (("top", url), ("why", "task", "--url", url), ("cancel", "task", "--url", url)):
+            assert re.fullmatch("whywait: [^\n]*\n", whywait(*words, code=2))
+        server.shutdown()
 
 
 def test_a_folder_of_beacons_that_others_can_write_is_refused(farm):

@@ -281,6 +281,38 @@ def test_a_program_that_cannot_print_says_so(flow, command):
     assert (done.returncode, done.stderr) == (2, "whywait: No space left on device\n")
 
 
+@full
+@pytest.mark.parametrize(
+    ("streams", "command", "code"),
+    [
+        ("2>/dev/full", ("run", "f", "--json", "--trace", "/dev/full"), 0),
+        ("2>/dev/full", ("run", "nothing"), 2),
+        ("2>/dev/full", ("nothing",), 2),
+        ("2>/dev/full", ("ls",), 2),
+        (">/dev/full 2>/dev/full", ("run", "f"), 2),
+        (">/dev/full 2>/dev/full", ("--version",), 2),
+        ("2>&-", ("run", "f", "--json"), 0),
+        ("2>&-", ("run", "nothing"), 2),
+        (">&-", ("run", "f"), 0),
+        (">&-", ("--version",), 0),
+        (">&- 2>&- <&-", ("run", "f", "--events", "e"), 0),
+        ("<&-", ("run", "-"), 2),
+    ],
+)
+def test_streams_that_are_full_or_closed_change_no_exit_code(flow, tmp_path, streams, command, code):
+    """E1: what cannot be said on stderr is lost, and nothing else; a closed stream is the null device."""
+    file = flow('[task.a]\nrun = "true"\n')
+    words = [str(file) if word == "f" else word for word in command]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$0" -m whywait "$@" {streams}', sys.executable, *words],
+        capture_output=True, env=clean_environment("WHYWAIT_HOME"), text=True, check=False, timeout=60, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert "bug" not in done.stderr
+    if code == 0 and "--json" in command:
+        assert json.loads(done.stdout)["result"] == "success"
+
+
 @pytest.mark.parametrize("option", ["--trace", "--events", "--record", "--logs"])
 def test_a_place_that_cannot_be_written_is_found_before_anything_runs(flow, tmp_path, option):
     (tmp_path / "file").write_text("")

@@ -73,6 +73,13 @@ def test_check_lists_every_problem_with_its_line(bad):
     assert whywait_here("check", bad.parent / "none.toml").code == 2
 
 
+def test_check_shows_the_name_of_a_file_as_text(tmp_path):
+    file = tmp_path / "odd\x1b[31m.toml"
+    assert "\x1b" not in whywait_here("check", file).out
+    file.write_text(GOOD, encoding="utf-8")
+    assert "odd\\x1b[31m.toml: all is well" in whywait_here("check", file).out
+
+
 def test_check_runs_no_code(tmp_path):
     (tmp_path / "helper.py").write_text("raise SystemExit(3)\ndef f(): pass\n")
     file = tmp_path / "flow.toml"

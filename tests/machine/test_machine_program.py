@@ -453,6 +453,24 @@ def test_the_environment_of_a_job_is_shown_to_nobody(machine):
             assert secret.encode() not in path.read_bytes()
 
 
+def test_forget_leaves_nothing_of_an_environment_on_the_disk(machine):
+    """M7: neither in the store nor in its journal, while the service goes on."""
+    secrets = ["hunter2-in-the-store", "hunter2-in-the-journal"]
+
+    def are_kept():
+        files = [path.read_bytes() for path in machine.home.glob("jobs.db*")]
+        return [any(secret.encode() in content for content in files) for secret in secrets]
+
+    for secret in secrets:  # the end of a service brings its journal into the store
+        machine.down()
+        machine.up()
+        added = machine.run("add", "--", "true", env={"PASSWORD": secret}).out.strip()
+        assert machine.run("wait", added).code == 0
+    assert are_kept() == [True, True]
+    machine.run("forget", "--ended")
+    assert are_kept() == [False, False]
+
+
 def test_the_page_is_served_on_a_port_with_a_token_and_cannot_add_jobs(machine):
     """M7: what a browser can reach shows and steers the run; commands come only over the socket."""
     machine.up()
@@ -468,6 +486,22 @@ def test_the_page_is_served_on_a_port_with_a_token_and_cannot_add_jobs(machine):
             urlopen(request)
         refused.value.close()  # the error is the answer, which is a file
     assert machine.run("status", "--open", env={"BROWSER": "true"}).out.strip() == url
+
+
+def test_the_browser_is_led_to_the_page_without_the_token_on_its_command_line(machine, tmp_path):
+    """M7: other users see command lines, and not the file that leads there, which goes with the service."""
+    machine.up()
+    seen, browser = tmp_path / "seen", tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$@" >> {seen}\n')
+    browser.chmod(0o755)
+    for _ in range(2):
+        token = machine.run("status", "--open", env={"BROWSER": str(browser)}).out.strip().partition("#token=")[2]
+    door = machine.home / "page.html"
+    assert seen.read_text().split() == [door.as_uri()] * 2
+    assert token in door.read_text()
+    assert door.stat().st_mode & 0o777 == 0o600
+    machine.run("down", "--now")
+    assert not door.exists()
 
 
 def test_events_and_metrics_cover_jobs_and_leases_alike(machine):

@@ -1,6 +1,8 @@
 """A name of a task or scope is text wherever it is shown: it commands no terminal and begins no line of its own."""
 
 import logging
+import threading
+from concurrent.futures import CancelledError
 
 import pytest
 
@@ -53,6 +55,34 @@ def test_names_in_why_reports_and_errors_are_escaped():
         gate.open()
         until(third.done)
         told += [first.why(), third.why(), authority.report()]
+    assert_plain(told)
+
+
+def test_names_in_the_ends_of_tasks_and_in_reprs_are_escaped():
+    """A traceback of such an error goes to a terminal or into a log."""
+    gate, told = Gate(), []
+    with Authority(slots=1) as authority:
+        scope = authority.scope(f"s{FORGED}")
+        first = scope.submit(gate, id=f"first{FORGED}")
+        gate.running.wait(10)
+        cancelled = scope.submit(int, id=f"cancelled{FORGED}")
+        taken_down = scope.submit(int, id=f"taken down{FORGED}", after=[cancelled])
+        dropped = scope.submit(int, id=f"dropped{FORGED}", max_wait=0.01)
+        cancelled.cancel()
+        late = scope.submit(threading.Event().wait, 1, id=f"late{FORGED}", timeout=0.01)
+        told += [repr(first), repr(first._execution.task), repr(scope), repr(scope.periodic(int, every=99, id=FORGED))]
+        for refused in (
+            lambda: first.result(0.01),
+            lambda: first.future().result(0.01),
+            cancelled.result,
+            cancelled.resume,
+            taken_down.result,
+            dropped.result,
+            lambda: gate.open() or late.result(),
+        ):
+            with pytest.raises((WhywaitError, TimeoutError, CancelledError)) as caught:
+                refused()
+            told.append(caught.value)
     assert_plain(told)
 
 

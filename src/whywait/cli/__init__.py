@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
+from io import BufferedWriter, FileIO, TextIOWrapper
 
 from whywait.cli.machine import SHARED, VERBS, run_verb
 from whywait.errors import WhywaitError
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
-    from typing import Final
+    from typing import Any, Final
 
 BAD_INPUT: Final = 2
 BUG: Final = 70
@@ -23,6 +24,7 @@ INTERRUPTED: Final = 130
 
 def main() -> None:
     """Run the ``whywait`` program and leave with its exit code."""
+    _settle_streams()
     try:
         code = execute(sys.argv[1:])
     except KeyboardInterrupt:  # before the command has begun, or after it
@@ -82,10 +84,36 @@ def _run_app(args: list[str]) -> int:
     return 0
 
 
+class _Lossy(FileIO):
+    """A file that drops what it cannot take: its disk is full, or its reader has gone."""
+
+    def write(self, data: Any, /) -> int:  # noqa: ANN401 - bytes in any form
+        """Write, or drop."""
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
+def _settle_streams() -> None:
+    """Have all three standard streams, and none that makes the program fail for what it could only say there.
+
+    One that was closed is the null device, or the next file that is opened would get its number. What stderr cannot
+    take is lost, and changes neither the exit code nor what is printed.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest that is free: this one
+    sys.stdin = sys.stdin or TextIOWrapper(FileIO(0, closefd=False))
+    sys.stdout = sys.stdout or TextIOWrapper(FileIO(1, "w", closefd=False))
+    encoding = sys.stderr.encoding if sys.stderr else None
+    sys.stderr = TextIOWrapper(BufferedWriter(_Lossy(2, "w", closefd=False)), encoding, line_buffering=True)
+
+
 def _tolerate_plain_streams() -> None:
     """Let a stream that knows no bars still get the figures."""
-    from io import TextIOWrapper
-
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -65,7 +65,7 @@ def acting(verb: str) -> Any:  # noqa: ANN401 - a command for typer
         else:
             done, state = answer["done"], answer["state"]
             told = f"has ended already ({state}), nothing was changed" if done == NOTHING else f"{done}, now {state}"
-            print_text(f"{printable(task)}: {told}\n")
+            print_text(printable(f"{task}: {told}") + "\n")
 
     return act
 

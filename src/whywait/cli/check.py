@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from whywait.cli.shared import print_text
-from whywait.errors import ConfigError
+from whywait.errors import ConfigError, printable
 from whywait.workflow import WorkflowError, load
 from whywait.workflow.plan import levels
 
@@ -54,12 +54,12 @@ def check(
         counted = [(len(workflow.tasks), "task"), (len(levels(workflow)), "step")]
         counted += [(len(each), word) for each, word in ((workflow.periodics, "periodic"), (workflow.scopes, "scope"))]
         told = ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in counted if count)
-        print_text(f"{workflow.source}: all is well: {told}\n")
+        print_text(printable(f"{workflow.source}: all is well: {told}") + "\n")
 
 
 def _report(rows: list[dict[str, str | int | None]], text: str, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps({"ok": False, "problems": rows}) + "\n")
     else:
-        print_text(text + "\n")
+        print_text("\n".join(map(printable, text.splitlines())) + "\n")
     raise typer.Exit(_BAD_INPUT)

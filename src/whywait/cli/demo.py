@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import webbrowser
-from pathlib import Path
 from threading import Event, Timer
 from typing import Annotated, Final
 
 import typer
 
+from whywait.cli.browser import NO_BROWSER, open_page
 from whywait.cli.shared import print_text
 from whywait.devtools import need_packages
 from whywait.devtools.beacon import put_out, redirect_to
@@ -52,7 +49,9 @@ def demo(
         tools = authority.devtools(port, name=NAME, file="demo")
         typer.echo(ABOUT + ("Ctrl-C ends it." if seconds is None else f"It ends after {seconds:g} s."))
         if not no_browser:
-            door = _open_page(tools.url)
+            door = redirect_to(tools.url)
+            if not open_page(door):
+                typer.echo(NO_BROWSER)
         if seconds is not None:
             timer = Timer(seconds, stop.set)
             timer.daemon = True
@@ -65,17 +64,3 @@ def demo(
         if door is not None:
             put_out(door)
     print_text(f"\n{authority.report()}\n")
-
-
-def _open_page(url: str) -> Path | None:
-    """Open the page where there is a screen: a browser of text would take this very terminal.
-
-    Return the file by which the browser was sent there, if there is one.
-    """
-    has_screen = sys.platform in {"darwin", "win32"} or any(
-        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
-    )
-    door = redirect_to(url) if has_screen else None
-    if door is None or not webbrowser.open(door.as_uri()):
-        typer.echo("No browser was found here: open the address above in one.")
-    return door

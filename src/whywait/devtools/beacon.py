@@ -79,24 +79,31 @@ def new_socket() -> Path | None:
     return path if len(os.fsencode(path)) <= LONGEST_SOCKET else None
 
 
-def redirect_to(url: str) -> Path | None:
+def redirect_to(url: str, path: Path | None = None) -> Path | None:
     """Leave a page that leads to an address with its token, for a browser; return the file, or None where none can be.
 
     A browser is started with the file on its command line, which other users can see; the token they cannot.
     """
     text = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={escape(url)}">'
-    return _keep(f"{os.getpid()}-open.html", text)
+    return _keep(f"{os.getpid()}-open.html", text) if path is None else _write(path, text)
 
 
 def _keep(name: str, text: str) -> Path | None:
-    """Write a file that only this user can read; return None where that cannot be: it is a convenience."""
+    """Write a file into the folder of the beacons, if that can be."""
     try:
         folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = folder() / name
+        return _write(folder() / name, text)
+    except (OSError, ConfigError):
+        return None
+
+
+def _write(path: Path, text: str) -> Path | None:
+    """Write a file that only this user can read; return None where that cannot be: it is a convenience."""
+    try:
         path.unlink(missing_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
             file.write(text)
-    except (OSError, ConfigError):
+    except OSError:
         return None
     return path
 
@@ -134,14 +141,15 @@ def find_at(address: str) -> Beacon | None:
 def find_sibling(token: str) -> Beacon | None:
     """Return the run with this token in another process that the same one has started, if it has no port; or None."""
     family = os.getppid()
-    return next(
-        (
-            beacon
-            for beacon in living()
-            if beacon.parent == family and beacon.url.startswith(UNIX) and secrets.compare_digest(beacon.token, token)
-        ),
-        None,
-    )
+    try:
+        siblings = [beacon for beacon in living() if beacon.parent == family and beacon.url.startswith(UNIX)]
+    except ConfigError:  # the folder is not this user's alone: nothing in it is believed
+        return None
+    return next((beacon for beacon in siblings if _is_same(beacon.token, token)), None)
+
+
+def _is_same(token: str, given: str) -> bool:
+    return secrets.compare_digest(*(each.encode(errors="backslashreplace") for each in (token, given)))
 
 
 def living() -> list[Beacon]:
@@ -160,6 +168,8 @@ def living() -> list[Beacon]:
 
 def _read(path: Path) -> Beacon | None:
     """Return what a file says, or None if it is no beacon."""
+    if not path.is_file():  # opening a pipe would take until another process writes to it
+        return None
     try:
         with path.open("rb") as file:
             fields = json.loads(file.read(MOST_BYTES))

@@ -13,10 +13,13 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from whywait.devtools.beacon import UNIX, find, find_at
+from whywait.devtools.routes import ROUTES, fits
 from whywait.errors import ConfigError, WhywaitError
 from whywait.support.units import shown
+from whywait.support.version import __version__
 
 TIMEOUT_S: Final = 10.0
+_ANSWERS: Final = {(route.method, route.path): route.answer for route in ROUTES}
 LOCKED: Final = (
     "this needs the token of the run: put it in a file that only you can read and give --token-file FILE; a run of "
     "yours on this machine needs none"
@@ -48,28 +51,31 @@ class Remote:
     def get(self, path: str, **query: Any) -> Any:  # noqa: ANN401 - JSON
         """Return what the server answers."""
         given = {key: value for key, value in query.items() if value is not None}
-        return self._ask("GET", f"{path}{'?' + urlencode(given) if given else ''}")
+        return self._ask("GET", path, query=f"?{urlencode(given)}" if given else "")
 
     def task(self, ref: str | int) -> Any:  # noqa: ANN401 - JSON
         """Return one task with its why."""
-        return self.get(f"/api/tasks/{_quoted(ref)}")
+        return self._ask("GET", "/api/tasks/{ref}", ref)
 
     def act(self, verb: str, ref: str | int) -> Any:  # noqa: ANN401 - JSON
         """Cancel, pause or resume a task."""
-        return self._ask("POST", f"/api/tasks/{_quoted(ref)}/{verb}")
+        return self._ask("POST", f"/api/tasks/{{ref}}/{verb}", ref)
 
-    def _ask(self, method: str, path: str) -> Any:  # noqa: ANN401 - JSON
+    def _ask(self, method: str, route: str, ref: str | int = "", query: str = "") -> Any:  # noqa: ANN401 - JSON
+        path = route.replace("{ref}", _quoted(ref)) + query
         connection = self._connect()
         try:
             headers = {"Accept": "application/json", "Authorization": f"Bearer {self._token}"}
             connection.request(method, path, headers=headers)
             answer = connection.getresponse()
             status, data = answer.status, json.load(answer)
-        except (OSError, HTTPException, ValueError) as error:
+        except (OSError, HTTPException, ValueError, RecursionError) as error:
             raise RemoteError(f"{self.base} does not answer ({error}): is the run over?") from None
         finally:
             connection.close()
         if status == HTTPStatus.OK:
+            if not fits(data, _ANSWERS[method, route]):
+                raise RemoteError(f"{self.base} answers something else than a run of whywait {__version__} would")
             return data
         if status == HTTPStatus.UNAUTHORIZED:
             raise RemoteError(LOCKED)
@@ -96,7 +102,8 @@ def _connector(address: str) -> Callable[[], HTTPConnection]:
     try:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port
-    except ValueError:
+        HTTPConnection(host or "", port)  # refuses what can be no name
+    except (ValueError, HTTPException):
         host, port = None, None
     if host is None or parts.scheme != "http" or parts.path:
         raise RemoteError(f"{shown(address)} is no address of DevTools: it looks like http://127.0.0.1:PORT")

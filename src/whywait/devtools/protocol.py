@@ -10,7 +10,7 @@ What keeps strangers from using up the process's file descriptors:
 2. When it is full, the connection that has been idle longest is closed first: a crowd of silent clients does not keep
    out one that asks for something.
 3. A connection whose first request head is not complete in ``HEAD_TIMEOUT_S`` is closed; one that asks for nothing more
-   is closed after ``IDLE_TIMEOUT_S``.
+   is closed after ``IDLE_TIMEOUT_S``. One that has announced a body and does not send it is as idle as a silent one.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -138,7 +139,6 @@ class Server:
             loop="none",
             log_config=None,
             proxy_headers=False,
-            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             timeout_keep_alive=IDLE_TIMEOUT_S,
         )
         config.load()
@@ -177,6 +177,21 @@ class _Config(uvicorn.Config):
         """Leave all loggers alone."""
 
 
+class _Parser(h11.Connection):
+    """Reads requests, and knows how long a head was on its way: h11 itself drops white space, of any length."""
+
+    head_bytes = 0
+
+    def next_event(self) -> type[h11.NEED_DATA | h11.PAUSED] | h11.Event:
+        """Return what comes next."""
+        if self.their_state is not h11.IDLE:
+            return super().next_event()
+        before = len(self.trailing_data[0])
+        event = super().next_event()
+        self.head_bytes = before - len(self.trailing_data[0])
+        return event
+
+
 class Connection(H11Protocol):
     """One connection: it gives up on a client that does not finish asking, and lets the app hang up."""
 
@@ -193,6 +208,7 @@ class Connection(H11Protocol):
         """Begin with nothing received; be in ``served`` until it is lost, in ``idle`` while there is no request."""
         super().__init__(config, state, app_state)
         self.logger, self.access_logger, self.access_log = log, log, False
+        self.conn = self._parser = _Parser(h11.SERVER, MAX_HEAD_BYTES)
         self._idle = idle
         self._served = served
 
@@ -200,7 +216,11 @@ class Connection(H11Protocol):
         """Begin a connection."""
         super().connection_made(transport)
         self._served.add(self)
-        self.app_state = {"hang_up": transport.abort, "peer": _peer(transport.get_extra_info("socket"))}
+        self.app_state = {
+            "hang_up": transport.abort,
+            "head_bytes": lambda: self._parser.head_bytes,
+            "peer": _peer(transport.get_extra_info("socket")),
+        }
         self._wait_for_a_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -216,6 +236,7 @@ class Connection(H11Protocol):
         super().data_received(data)
         if not self._is_idle:
             self._idle.pop(self, None)
+        if not self._has_no_request:
             if self._patience is not None:
                 self._patience.cancel()
                 self._patience = None
@@ -228,16 +249,28 @@ class Connection(H11Protocol):
         if self._is_idle:
             self._idle[self] = None
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP; hang up if that comes after an answer has begun."""
+        if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            super().send_400_response(msg)
+        else:
+            self.transport.abort()
+
+    @property
+    def _has_no_request(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
     @property
     def _is_idle(self) -> bool:
-        return self.cycle is None or self.cycle.response_complete
+        """Whether nothing is to be answered, or what is asked has not all come."""
+        return self._has_no_request or self.cycle.more_body
 
     def _wait_for_a_head(self) -> None:
         self._idle.setdefault(self)
         self._patience = self.loop.call_later(HEAD_TIMEOUT_S, self.give_up)
 
     def give_up(self) -> None:
-        """Close the connection if no request is being answered."""
+        """Close the connection if no whole request is being answered."""
         self._idle.pop(self, None)
         self._patience = None
         if self._is_idle:

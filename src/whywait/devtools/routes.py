@@ -205,6 +205,36 @@ SCHEMAS: Final[dict[str, Schema]] = {
 }
 
 
+_KINDS: Final[dict[str, tuple[type, ...]]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
+
+
+def fits(value: object, schema: Schema) -> bool:
+    """Return whether JSON has the form that is described: kinds and required fields; words of an enum may be newer."""
+    if not schema:
+        return True
+    if "$ref" in schema:
+        schema = SCHEMAS[schema["$ref"].rpartition("/")[2]]
+    kinds = schema.get("type", list(_KINDS))
+    if not any(type(value) in _KINDS[kind] for kind in ([kinds] if isinstance(kinds, str) else kinds)):
+        return False
+    if isinstance(value, list):
+        return all(fits(each, schema.get("items", {})) for each in value)
+    if not isinstance(value, dict):
+        return True
+    fields, others = schema.get("properties", {}), schema.get("additionalProperties") or {}
+    return value.keys() >= set(schema.get("required", ())) and all(
+        fits(each, fields.get(name, others)) for name, each in value.items()
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Param:
     """One parameter of a route, in its path or its query."""

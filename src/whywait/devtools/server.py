@@ -189,7 +189,8 @@ class DevTools:
 
     def _serve(self) -> None:
         try:
-            asyncio.run(self._main())
+            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # others do not ask a Listener
+                runner.run(self._main())
         except BaseException as error:  # noqa: BLE001 - as it is told
             self._failure = error
             if self._ready.is_set():

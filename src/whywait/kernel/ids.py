@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from whywait.errors import printable
+
 GENERATED_ID_PREFIX: Final = "@"
 _NUMBER: Final = re.compile(r"[@#]([0-9]{1,20})\Z")  # of a task without a name, of an iteration
 _LONGEST_FUNCTION: Final = 60  # characters of a function's name that are shown
@@ -22,8 +24,11 @@ def is_generated(ident: str, number: int) -> bool:
 
 
 def label_of(ident: str, number: int, function: str | None) -> str:
-    """Return how a task is shown: by its id, or "download@12" if it was given none and its function is known."""
-    return ident if function is None else f"{function}{GENERATED_ID_PREFIX}{number}"
+    """Return how a task is shown: by its id, or "download@12" if it was given none and its function is known.
+
+    What a terminal would not print but obey is escaped, so that a name is text in whatever message it stands.
+    """
+    return printable(ident if function is None else f"{function}{GENERATED_ID_PREFIX}{number}")
 
 
 def function_shown(called: object) -> str | None:

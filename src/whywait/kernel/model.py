@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from heapq import heappop, heapreplace
 from typing import Any, Final, NamedTuple
 
+from whywait.errors import printable
 from whywait.kernel.accounts import Epoch, Segment
 from whywait.kernel.devices import Ask, Assigned
 from whywait.kernel.events import Details, Waits, spelled_out, submitted_details
@@ -214,7 +215,7 @@ class Task:
 
     def __repr__(self) -> str:
         """Show id, scope and state."""
-        return f"<Task {self.scope.key}/{self.label} {self.outcome or self.state}>"
+        return f"<Task {printable(self.scope.key)}/{self.label} {self.outcome or self.state}>"
 
 
 def task_for(job: Any) -> Task:  # noqa: ANN401 - opaque

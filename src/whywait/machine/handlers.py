@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -34,11 +34,18 @@ SPECS: Final = {spec.name: spec for spec in ROUTES}
 _list: Final = list  # a handler has its name
 
 
+class Page(NamedTuple):
+    """Where the page is: its address, and the private file that leads a browser there, if there is one."""
+
+    url: str
+    door: str | None
+
+
 class Handlers:
     """Answers the clients of one service; made on the event loop of the server."""
 
-    def __init__(self, service: Service, page: Callable[[], Awaitable[str]], end: Callable[[], object]) -> None:
-        """Answer for a service; ``page`` opens the page and returns its address, ``end`` ends the server."""
+    def __init__(self, service: Service, page: Callable[[], Awaitable[Page]], end: Callable[[], object]) -> None:
+        """Answer for a service; ``page`` opens the page, ``end`` ends the server."""
         self._service = service
         self._open_page = page
         self._end = end
@@ -136,20 +143,20 @@ class Handlers:
     async def forget(self, request: Request) -> Response:
         """Keep an ended job no longer."""
         job = self._find_job(request)
-        await self._written(self._service.jobs.forget([job]))
+        await self._forget([job])
         return Json({"jobs": [job.id]})
 
     async def forget_ended(self, _: Request) -> Response:
         """Keep no job that has ended."""
         ended = [job for job in self._service.jobs.all() if job.state == "ended"]
-        await self._written(self._service.jobs.forget(ended))
+        await self._forget(ended)
         return Json({"jobs": [job.id for job in ended]})
 
     # The service
 
     async def page(self, _: Request) -> Response:
         """Serve the page on a port of this machine."""
-        return Json({"url": await self._open_page()})
+        return Json((await self._open_page())._asdict())
 
     async def down(self, request: Request) -> Response:
         """End the service: with what runs, or now."""
@@ -256,6 +263,10 @@ class Handlers:
         if isinstance(found, Lease):
             raise MachineError(NO_JOB.format(found.id))
         return found
+
+    async def _forget(self, jobs: Sequence[Job]) -> None:
+        await self._written(self._service.jobs.forget(jobs))
+        await asyncio.to_thread(self._service.store.erase)
 
     async def _written(self, ticket: Ticket) -> None:
         """Wait until a change is on the disk."""

@@ -36,6 +36,7 @@ class Home:
         self.alive = os.path.join(self.path, "alive")
         self.start_lock = os.path.join(self.path, "start-lock")
         self.logs = os.path.join(self.path, "logs")
+        self.door = os.path.join(self.path, "page.html")
         self.service_log = os.path.join(self.path, "service.log")
 
     def exists(self) -> bool:

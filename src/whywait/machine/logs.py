@@ -14,7 +14,11 @@ from whywait.support.units import format_ms, format_size
 
 
 class LogFile:
-    """The log of one job while an attempt runs; a disk that is full costs the job its log, not its life."""
+    """The log of one job while an attempt runs.
+
+    The command writes to the file itself, so that a full disk is an error of its writes, which it may take or ignore;
+    lines of the service's own are left out then.
+    """
 
     def __init__(self, path: str, command: Sequence[str], attempt: int) -> None:
         """Open the log and write the header of an attempt."""

@@ -16,13 +16,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from whywait.devtools.access import LOCAL_NAMES, ByToken, ByUser
 from whywait.devtools.app import OPEN_PATHS, make_app
+from whywait.devtools.beacon import redirect_to
 from whywait.devtools.feed import Feed
 from whywait.devtools.guard import Guard
 from whywait.devtools.protocol import Server as HttpServer
 from whywait.devtools.protocol import listen, listen_unix, most_connections
 from whywait.devtools.run import LiveRun
 from whywait.machine.client import VERSION_HEADER
-from whywait.machine.handlers import Handlers
+from whywait.machine.handlers import Handlers, Page
 from whywait.machine.service import Service
 from whywait.support.version import __version__
 
@@ -42,11 +43,12 @@ class Server:
         self._run = LiveRun(service.authority, service.core, "machine", control=True)
         self._http: HttpServer
         self._feed: Feed
-        self._page_url: str | None = None
+        self._page: Page | None = None
 
     def run(self) -> None:
         """Serve until a signal, or a client, ends it."""
-        asyncio.run(self._main())
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # others do not ask a Listener
+            runner.run(self._main())
 
     async def _main(self) -> None:
         ending = asyncio.Event()
@@ -76,20 +78,23 @@ class Server:
             end_tap()
             following.cancel()
             await self._http.close()
-            with suppress(OSError):
-                os.unlink(home.socket)
+            for path in (home.socket, home.door):
+                with suppress(OSError):
+                    os.unlink(path)
             if folder >= 0:
                 os.close(folder)
 
-    async def _open_page(self) -> str:
-        """Listen on a port of this machine, for the page and nothing that adds jobs; return the address."""
-        if self._page_url is None:
+    async def _open_page(self) -> Page:
+        """Listen on a port of this machine, for the page and nothing that adds jobs."""
+        if self._page is None:
             token = secrets.token_urlsafe(24)
             listener = listen("127.0.0.1", 0, most_connections())
             access = ByToken(token, LOCAL_NAMES, open_paths=OPEN_PATHS)
             await self._http.listen(listener, Guard(make_app(self._run, self._feed), access))
-            self._page_url = f"http://127.0.0.1:{listener.getsockname()[1]}/#token={token}"
-        return self._page_url
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}/#token={token}"
+            door = redirect_to(url, Path(self._service.home.door))
+            self._page = Page(url, None if door is None else os.fspath(door))
+        return self._page
 
 
 def _with_version(app: ASGIApp) -> ASGIApp:

@@ -254,6 +254,11 @@ class Store:
 
         return self._put(change, then)
 
+    def erase(self) -> None:
+        """Leave nothing of what was forgotten in the journal, as far as the disk lets it."""
+        with self._turn, suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def together(self) -> AbstractContextManager[object]:
         """Return a block whose changes are written in one transaction."""
         return self._lock  # the writer cannot look into the queue meanwhile
@@ -360,6 +365,7 @@ class Store:
             with closing(connection.cursor()) as cursor:
                 cursor.execute("PRAGMA journal_mode = WAL")
                 cursor.execute("PRAGMA synchronous = FULL")
+                cursor.execute("PRAGMA secure_delete = ON")  # environments hold secrets
                 self._bring_up_to_date(cursor)
             _sync_folder(self._path)
         except (sqlite3.OperationalError, OSError) as error:

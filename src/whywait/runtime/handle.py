@@ -7,7 +7,7 @@ from operator import attrgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
-from whywait.errors import PauseTimeout
+from whywait.errors import PauseTimeout, printable
 from whywait.kernel.durations import Seconds, patience_s
 from whywait.kernel.model import Ref
 from whywait.kernel.state import Cause, Outcome, TaskState
@@ -240,7 +240,8 @@ class Handle(Generic[T]):
 
     def __repr__(self) -> str:
         """Show id and state."""
-        return f"<Handle {self._execution.task.scope.key}/{self._execution.task.label} {self.outcome or self.state}>"
+        task = self._execution.task
+        return f"<Handle {printable(task.scope.key)}/{task.label} {self.outcome or self.state}>"
 
     def _repr_html_(self) -> str:
         """Return a line for a notebook: the id, where the task stands, and the first reason if it waits."""

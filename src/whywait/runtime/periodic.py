@@ -10,7 +10,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from whywait.engines.base import Ended
-from whywait.errors import ConfigError
+from whywait.errors import ConfigError, printable
 from whywait.kernel.durations import Seconds
 from whywait.kernel.model import Ref
 from whywait.kernel.periodic import Overlap
@@ -206,6 +206,7 @@ class Periodic:
     def __repr__(self) -> str:
         """Show what it is and when it ticks next."""
         with self._core.lock:
-            name, at_ns = f"{self._periodic.scope.key}/{self.id}", self._periodic.status()["next_run_at"]
+            name = printable(f"{self._periodic.scope.key}/{self.id}")
+            at_ns = self._periodic.status()["next_run_at"]
         told = "off" if at_ns is None else f"next in {(at_ns - monotonic_ns()) / 1e9:.3f} s"
         return f"<Periodic {name} {told}>"

@@ -38,12 +38,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _open(machine: Machine) -> int:
-    import webbrowser
+    from pathlib import Path
 
-    url = machine.ask("POST", "/machine/page", {})["url"]
-    sys.stdout.write(f"{url}\n")
+    from whywait.cli.browser import NO_BROWSER, open_page
+
+    page = machine.ask("POST", "/machine/page", {})
+    sys.stdout.write(f"{page['url']}\n")
     sys.stdout.flush()
-    webbrowser.open(url)
+    if not open_page(Path(page["door"]) if page["door"] else None):
+        sys.stderr.write(f"{NO_BROWSER}\n")
     return 0
 
 
