@@ -20,7 +20,7 @@ from whywait.engines.process.crew import CannotSetUp, Crew
 from whywait.engines.process.frames import KIND_BROKEN, KIND_PARKED, KIND_USE, KIND_VALUE
 from whywait.engines.process.messages import forget_streams, take_message
 from whywait.engines.process.pickling import Functions, dumps, require_cloudpickle
-from whywait.engines.process.process import ChildProcess, NeverReceived, identity_of
+from whywait.engines.process.process import ChildProcess, NeverReceived, Refused, identity_of
 from whywait.engines.process.pump import Pump
 from whywait.engines.process.results import NotPickled, failed, raised, returned
 from whywait.engines.process.upkeep import make_upkeep
@@ -192,7 +192,10 @@ class ProcessEngine(Engine):
         elif not process.is_fresh and not process.has_taken():
             self._crew.lose(process)
             return self._begin(execution)
-        return self._sent_or_ended(execution, self._lost(execution, process))
+        try:
+            return self._sent_or_ended(execution, self._lost(execution, process))
+        except Refused as refusal:
+            return self._sent_or_ended(execution, self._without_process(execution, refusal))
 
     def _take_answer(
         self, execution: EngineTask, process: ChildProcess, kind: int, payload: bytes | bytearray
@@ -276,7 +279,10 @@ class ProcessEngine(Engine):
                 continue
             except Exception as error:  # noqa: BLE001 - whatever it is, the task must not be left without an end
                 return self._without_process(execution, error)
-            sent = self._deliver(execution, process, parcel)
+            try:
+                sent = self._deliver(execution, process, parcel)
+            except Refused as refusal:
+                return self._without_process(execution, refusal)
             process = None
         return sent
 
@@ -315,13 +321,12 @@ class ProcessEngine(Engine):
             return self._spare(process, NEVER_RAN)
         try:
             process.send(*parcel)
-        except NeverReceived:
-            if process.is_fresh:
+        except (NeverReceived, OSError) as error:
+            process.hear_refusal()
+            if process.is_fresh or not isinstance(error, NeverReceived):
                 return self._lost(execution, process)
             self._crew.lose(process)  # not the task's fault: another one takes it
             return None
-        except OSError:
-            return self._lost(execution, process)
         except Exception as error:  # noqa: BLE001 - a fault of this engine: the task must not be left without an end
             self._crew.lose(process)
             return failed(execution, f"it could not be sent to a worker process: {error!r}", error)
@@ -347,10 +352,12 @@ class ProcessEngine(Engine):
         self.runtime.tell(execution)
 
     def _lost(self, execution: EngineTask, process: ChildProcess) -> Ended:
-        """Bury a process that died over a task."""
+        """Bury a process that died over a task; raise Refused if it could not even begin."""
         from whywait.engines.process.broken import WorkerLost
 
         how = self._crew.lose(process)
+        if process.refusal is not None:
+            raise process.refusal
         execution.facts = process.last_facts()
         cause = Cause.OUT_OF_MEMORY if process.is_out_of_memory else Cause.WORKER_LOST
         return failed(execution, f"its worker process (pid {process.pid}) was lost: {how}", None, cause, WorkerLost)
