@@ -173,6 +173,19 @@ def test_a_beacon_of_a_wrong_shape_is_passed_over(farm, text):
     assert "second" in whywait("top", "--once")
 
 
+def test_a_beacon_that_is_a_pipe_keeps_no_command_waiting(farm):
+    os.mkfifo(beacon.folder() / "0-0.json")
+    assert "second" in whywait("top", "--once")
+
+
+@pytest.mark.parametrize("token", ["é", "\udcff", "\u2028"])
+def test_a_token_of_any_characters_is_no_siblings(farm, token):
+    wrong = {"url": f"unix:///x#token={token}x", "file": "", "name": "", "pid": os.getpid(), "parent": os.getppid()}
+    (beacon.folder() / "0-0.json").write_text(json.dumps(wrong))
+    assert beacon.find_sibling(token) is None
+    assert beacon.find_sibling(f"{token}x").token == f"{token}x"
+
+
 def test_a_folder_of_beacons_that_others_can_write_is_refused(farm):
     beacon.folder().chmod(0o777)
     assert "can be written by other users" in whywait("top", "--once", code=2)

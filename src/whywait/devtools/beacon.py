@@ -133,15 +133,9 @@ def find_at(address: str) -> Beacon | None:
 
 def find_sibling(token: str) -> Beacon | None:
     """Return the run with this token in another process that the same one has started, if it has no port; or None."""
-    family = os.getppid()
-    return next(
-        (
-            beacon
-            for beacon in living()
-            if beacon.parent == family and beacon.url.startswith(UNIX) and secrets.compare_digest(beacon.token, token)
-        ),
-        None,
-    )
+    family, given = os.getppid(), _bytes(token)
+    siblings = (beacon for beacon in living() if beacon.parent == family and beacon.url.startswith(UNIX))
+    return next((beacon for beacon in siblings if secrets.compare_digest(_bytes(beacon.token), given)), None)
 
 
 def living() -> list[Beacon]:
@@ -161,7 +155,7 @@ def living() -> list[Beacon]:
 def _read(path: Path) -> Beacon | None:
     """Return what a file says, or None if it is no beacon."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_open_at_once) as file:
             fields = json.loads(file.read(MOST_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
@@ -170,6 +164,16 @@ def _read(path: Path) -> Beacon | None:
     beacon = Beacon(**fields)
     texts = all(isinstance(text, str) for text in (beacon.url, beacon.file, beacon.name))
     return beacon if texts and all(map(_is_pid, (beacon.pid, beacon.parent))) else None
+
+
+def _bytes(token: str) -> bytes:
+    """Return a token as it can be compared: a foreign one may be of any characters."""
+    return token.encode(errors="surrogatepass")
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file; one that is a pipe does not wait for a writer."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _is_pid(value: object) -> bool:
