@@ -23,6 +23,7 @@ from whywait.support.units import printable
 MOST_BYTES: Final = 100_000
 MOST_PID: Final = 2**31 - 1
 UNIX: Final = "unix://"
+LONGEST_URL: Final = 1_000  # characters; a server that announces itself has a short one
 LONGEST_SOCKET: Final = 100  # bytes of its path, as far as systems agree
 
 
@@ -163,7 +164,9 @@ def _read(path: Path) -> Beacon | None:
         return None
     beacon = Beacon(**fields)
     texts = all(isinstance(text, str) for text in (beacon.url, beacon.file, beacon.name))
-    return beacon if texts and all(map(_is_pid, (beacon.pid, beacon.parent))) else None
+    if not texts or not all(map(_is_pid, (beacon.pid, beacon.parent))):
+        return None
+    return beacon if beacon.url.isprintable() and len(beacon.url) <= LONGEST_URL else None
 
 
 def _bytes(token: str) -> bytes:
