@@ -8,7 +8,6 @@ bodies start and leave running, in whatever group or session, ends with the proc
 
 from __future__ import annotations
 
-import errno
 import itertools
 import sys
 from collections.abc import Callable
@@ -28,13 +27,12 @@ from whywait.errors import ConfigError
 from whywait.kernel.reasons import Placement
 from whywait.kernel.state import Cause, Outcome
 from whywait.support.raised import shown_error
-from whywait.trees.tree import dismiss_keeper
+from whywait.trees.tree import SHORTAGES, dismiss_keeper
 
 if TYPE_CHECKING:
     from concurrent.futures import BrokenExecutor
 
 BROKEN: Final = "the initializer of its worker processes has failed, and none runs a task any more"
-SHORTAGES: Final = {errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}  # may be over soon
 IDLE_S: Final = 30.0  # processes that were not needed for so long end
 Parcel = tuple[int, bytes, tuple[int, bytes], bytes, list[int]]  # task number, label, function, arguments, what is lent
 
