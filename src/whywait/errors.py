@@ -144,6 +144,7 @@ def _rebuild_rejected(kind: type[Rejected], message: str, check: str, cause: str
 
 
 _SHOWN: Final = 60  # characters of a value in a message
+_MESSAGE: Final = 500  # characters of a message about a file; a part of it may come from the file
 
 
 def shown(value: object) -> str:
@@ -154,6 +155,11 @@ def shown(value: object) -> str:
         return f"an int of {value.bit_length()} bits"
     text = printable((f'"{value}"' if isinstance(value, str) else repr(value))[: _SHOWN + 1])
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def shortened(message: str) -> str:
+    """Return a message about a file, cut if it is longer than a person reads."""
+    return message if len(message) <= _MESSAGE else f"{message[:_MESSAGE]}…"
 
 
 def printable(text: str) -> str:

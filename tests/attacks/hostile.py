@@ -36,6 +36,7 @@ def a_run(folder: Path) -> tuple[Path, Path]:
     events, record = folder / "run.jsonl", folder / "run.rec"
     gate = threading.Event()
     options = {"slots": 2, "cpu": 4, "ram": "2GB", "resources": {"licence": 1}, "order": Aging(every=0.01)}
+    options |= {"gpus": ["8GB", "8GB"], "devices": {"rig": ["a", "b"]}, "starvation_timeout": 0.02}
     with (
         Authority(**options, events_file=events, record=record) as authority,
         authority.scope("outer", slots=1) as outer,
@@ -46,11 +47,16 @@ def a_run(folder: Path) -> tuple[Path, Path]:
         authority.submit(int, "x", id="fails", retry=Retry(2, backoff=0.001, jitter=0.5), after_ended=[waiting])
         authority.submit(int, id="licensed", resources={"licence": 1}, priority="critical", ram="1GB")
         authority.submit_many([Call(int), Call(int), Call(int)])
-        authority.get_scope("default").periodic(int, every=0.005, id="tick", jitter=0.1)
+        authority.submit(int, id="card", gpu=1, devices={"rig": 1})
+        authority.submit(int, id="part", vram="2GB")
+        authority.get_scope("default").periodic(int, every=0.005, id="tick", jitter=0.1, overlap="queue")
         paused = outer.submit(int, id="paused")
         paused.pause()
         outer.submit(int, id="cancelled").cancel()
         paused.resume()
+        outer.suspend()
+        outer.resume()
+        authority.resize(slots=3, gpus=["8GB"])
         gate.set()
         waiting.result(30)
     return events, record
@@ -60,7 +66,7 @@ SIMPLE = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-3, 120),
-    st.sampled_from([2**31, 2**63, 10**15, 10**18, -(10**18), 10**300, 1e308, -1e308, 1e-308, 0.5, -0.0]),
+    st.sampled_from([2**31, 2**63, 10**15, 10**18, -(10**18), 10**300, 10**400, 1e308, -1e308, 1e-308, 0.5, -0.0]),
     st.sampled_from(["", "a", "b", "first", "outer", "inner", "READY", "RUNNING", "success", "TASK_STARTED", "slot"]),
     st.sampled_from(["x" * 100_000, "\x00", "\x1b[31m", "\ud800", "ä" * 50, "-", "1GB", "5m", "{item}", "@0000000001"]),
     st.text(max_size=8),

@@ -28,6 +28,7 @@ WORKLOAD = {
     "config": {
         "slots": 2, "order": "aging", "every_ms": 500, "boost": 10, "cap": 99, "backfill": "none", "cpu": 4,
         "ram": "2GB", "resources": {"licence": 1},
+        "gpus": ["8GB", "8GB"], "devices": {"rig": ["a", "b"]},
         "queue_limit": 50, "overflow": "displace", "retry": 1, "backoff_ms": 5,
         "scopes": {"night": {"slots": 1, "max_spawn": 9}, "deep": {"parent": "night", "on_error": "abort"}},
     },
@@ -36,9 +37,11 @@ WORKLOAD = {
         {"id": "b", "at_ms": 5, "duration_ms": 20, "priority": "high", "after": ["a"], "max_wait_ms": 40},
         {"id": "c", "at_ms": 5, "duration_ms": 20, "after_ended": ["a", "b"], "resources": {"licence": 1}},
         {"id": "d", "at_ms": 7, "duration_ms": 30, "timeout_ms": 10, "ram": "3GB", "fails": 1},
+        {"id": "e", "at_ms": 7, "duration_ms": 30, "vram": "2GB", "slot": False, "devices": {"rig": 1}},
     ],
     "ops": [{"at_ms": 9, "do": "pause", "id": "c"}, {"at_ms": 50, "do": "resume", "id": "c"}],
-    "periodics": [{"id": "p", "every_ms": 50, "duration_ms": 5, "until_ms": 500, "overlap": "queue", "jitter": 0.1}],
+    "periodics": [{"id": "p", "every_ms": 50, "duration_ms": 5, "until_ms": 500, "overlap": "queue", "jitter": 0.1,
+                   "gpu": 1}],
 }  # fmt: skip
 WORKFLOW = """
 name = "film"

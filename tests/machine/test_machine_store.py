@@ -1,5 +1,6 @@
 """M5: the store by itself: what it takes, what it refuses, and in which order it writes."""
 
+import random
 import sqlite3
 import stat
 import threading
@@ -13,7 +14,7 @@ from whywait.machine.store import APPLICATION_ID, MIGRATIONS, Job, Store
 
 def make_job(number, **fields):
     values = {"scope": "default", "name": str(number), "command": ["true"], "directory": "/", "environment": "e"}
-    return Job(number=number, added=1.0, **{**values, "options": {"after": []}, **fields})
+    return Job(number=number, added=1.0, **{**values, "options": {"after": [], "after_ended": []}, **fields})
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def store(path):
 def test_what_was_accepted_is_there_after_a_restart_in_order(path):
     """M5: with all its fields."""
     store = Store(path)
-    jobs = [make_job(number, options={"after": [], "ram": "6GB"}) for number in (1, 2, 3)]
+    jobs = [make_job(number, options={"after": [], "after_ended": [], "ram": "6GB"}) for number in (1, 2, 3)]
     for job in jobs:
         store.accept(job, {"A": "ä\udce9"}).wait()
     store.update(jobs[1], state="ended", outcome="success", facts={"waits": {"ram": 5}}).wait()
@@ -40,7 +41,7 @@ def test_what_was_accepted_is_there_after_a_restart_in_order(path):
     try:
         found = again.jobs()
         assert [job.number for job in found] == [1, 2, 3]
-        assert found[0].options == {"after": [], "ram": "6GB"}
+        assert found[0].options == {"after": [], "after_ended": [], "ram": "6GB"}
         assert (found[1].state, found[1].outcome, found[1].facts) == ("ended", "success", {"waits": {"ram": 5}})
         assert again.environments() == {"e": {"A": "ä\udce9"}}
         assert again.environment("e") == {"A": "ä\udce9"}
@@ -201,6 +202,81 @@ def test_a_broken_store_is_left_alone(tmp_path, content):
     with pytest.raises(MachineError, match="move it away to begin with an empty one"):
         Store(str(path))
     assert path.read_bytes() == content
+
+
+WRONG = [
+    ("jobs", "command", "[]"),
+    ("jobs", "command", "["),
+    ("jobs", "command", "[" * 5000),
+    ("jobs", "directory", "9" * 5000),
+    ("jobs", "options", "[1]"),
+    ("jobs", "options", "{}"),
+    ("jobs", "options", '{"after": [], "after_ended": [], "priority": "x"}'),
+    ("jobs", "options", '{"after": [], "after_ended": [], "retry": "x"}'),
+    ("jobs", "options", '{"after": [1], "after_ended": []}'),
+    ("jobs", "added", "soon"),
+    ("jobs", "added", float("inf")),
+    ("jobs", "ended", b"\xff"),
+    ("jobs", "state", "weird\n\x1b[31m"),
+    ("jobs", "attempt", "x"),
+    ("jobs", "exit_code", 1.5),
+    ("jobs", "facts", '{"waits": 3}'),
+    ("environments", "variables", "null"),
+    ("environments", "variables", '{"A": 1}'),
+    ("scopes", "options", "3"),
+    ("sqlite_sequence", "seq", "x"),
+]
+
+
+def refusal_of(path):
+    """Read all of a store; return why that cannot be, empty if it can."""
+    try:
+        store = Store(path)
+        try:
+            store.jobs(), store.environments(), store.scopes(), store.last_number()
+        finally:
+            store.close()
+    except MachineError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(("table", "column", "value"), WRONG)
+def test_a_row_that_no_service_has_written_is_named(path, table, column, value):
+    """M5: one line with the file and what to do; nothing is overwritten."""
+    store = Store(path)
+    store.accept(make_job(1), {"A": "1"})
+    store.keep_scope("default", {"slots": 1})
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"UPDATE {table} SET {column} = ?", (value,))
+    connection.close()
+    told = refusal_of(path)
+    assert told.startswith(f"{path} is no store of jobs, or is broken (")
+    assert told.endswith("); move it away to begin with an empty one")
+    assert told.isprintable()
+    assert len(told) < 1000
+
+
+def test_a_store_with_any_bytes_changed_gives_its_jobs_or_one_line(tmp_path):
+    """M5: 300 damaged copies."""
+    good = tmp_path / "good.db"
+    store = Store(str(good))
+    for number in range(1, 20):
+        store.accept(make_job(number), {"A": "1"})
+    store.keep_scope("default", {"slots": 1})
+    store.close()
+    data, choose, refused = good.read_bytes(), random.Random(16), 0
+    for trial in range(300):
+        broken = bytearray(data)
+        for _ in range(choose.choice([1, 10, 100])):
+            broken[choose.randrange(len(broken))] = choose.randrange(256)
+        path = tmp_path / f"{trial}.db"
+        path.write_bytes(broken[: choose.choice([len(data), choose.randrange(len(data))])])
+        told = refusal_of(str(path))
+        refused += bool(told)
+        assert told.isprintable()
+    assert refused > 50
 
 
 def test_the_database_of_another_program_is_left_alone(path):

@@ -3,12 +3,14 @@
 import errno
 import logging
 import os
+import random
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -172,6 +174,55 @@ def test_a_broken_file_is_set_aside_and_said(file, caplog):
     history.add(finished("train", peak_ram=200 * MB))
     assert history.learned_ram("train") == 220 * MB
     assert len(list(file.parent.glob("history.db.broken-*"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("family", b"\xff"),
+        ("ended", "soon"),
+        ("ended", float("inf")),
+        ("ran_ns", "x"),
+        ("ran_ns", -1),
+        ("ran_ns", 1.5),
+        ("outcome", "\x1b[31m"),
+        ("peak_ram", "x"),
+        ("peak_ram", -1),
+        ("peak_ram", 2**62),
+    ],
+)
+def test_rows_that_no_history_has_written_are_passed_over(history, file, column, value):
+    """U5: the others teach as before."""
+    history.add(finished("train", ran_s=3.0, peak_ram=100 * MB))
+    history.add(finished("train", ran_s=5.0, peak_ram=200 * MB))
+    history.write()
+    with sqlite3.connect(file) as connection:
+        connection.execute(f"UPDATE runs SET {column} = ? WHERE id = 2", (value,))
+    connection.close()
+    assert history.learned_ram("train") == 110 * MB
+    assert history.median_s("train") == 3.0
+    (lesson,) = history.lessons()
+    assert (lesson.name, lesson.outcomes) == ("train", {"success": 1})
+
+
+def test_a_file_with_any_bytes_changed_is_used_or_set_aside(file, tmp_path):
+    """U5: 150 damaged copies; SQLite may quote names from the file that are no text."""
+    history = History(file)
+    for number in range(20):
+        history.add(finished(f"train-{number}", peak_ram=100 * MB))
+    history.close()
+    data, choose = file.read_bytes(), random.Random(16)
+    for trial in range(150):
+        broken = bytearray(data)
+        for _ in range(choose.choice([1, 10, 100])):
+            broken[choose.randrange(len(broken))] = choose.randrange(256)
+        path = tmp_path / f"{trial}.db"
+        path.write_bytes(broken)
+        with suppress(ConfigError):  # it is of another program, or of a newer whywait
+            damaged = History(path)
+            damaged.lessons()
+            damaged.learned_ram("train-1")
+            damaged.close()
 
 
 def test_only_a_database_is_set_aside(tmp_path):

@@ -145,6 +145,22 @@ def test_a_run_with_devices_replays(tmp_path):
     assert repr(Record(path).replay()) == repr(list(authority.events()))
 
 
+@pytest.mark.parametrize("overlap", ["skip", "queue", "parallel"])
+def test_a_periodic_with_settings_of_its_own_replays(tmp_path, overlap):
+    """V3: whatever a periodic was added with; a setting that no periodic can have is named."""
+    path = tmp_path / "run.rec"
+    settings = {"overlap": overlap, "max_parallel": 2, "jitter": 0.1, "disable_after": 2, "immediately": True}
+    with Authority(slots=2, record=path) as authority:
+        scope = authority.get_scope("default")
+        scope.periodic(int, every=0.002, id="tick", priority="low", **settings)
+        authority.submit(threading.Event().wait, 0.02).result(30)
+    assert repr(Record(path).replay()) == repr(list(authority.events()))
+    wrong = tmp_path / "wrong.rec"
+    wrong.write_text(path.read_text().replace(f'"overlap":"{overlap}"', '"overlap":"never"'))
+    with pytest.raises(ConfigError, match='overlap is "never": expected one of skip, queue, parallel'):
+        Record(wrong).replay()
+
+
 def test_nothing_of_the_users_is_recorded(tmp_path):
     """V3: no function, no argument, no result."""
     path = tmp_path / "run.rec"

@@ -143,6 +143,23 @@ def test_absurd_numbers_are_fine():
     Workload({"config": {"ram": 10**40}, "tasks": [task(at_ms=10**30, duration_ms=10**30, ram=10**40)]})
 
 
+@pytest.mark.parametrize("digits", [101, 309, 4000])
+@pytest.mark.parametrize("field", ["at_ms", "duration_ms", "timeout_ms", "backoff_ms", "ram", "cpu"])
+def test_what_no_number_can_stand_for_is_refused(field, digits):
+    """C0: in the first task and in any other, before anything is worked out from it."""
+    for first, number in ((10**digits, 0), (1, 1)):
+        tasks = [task(**{field: first}), task(id="y", **{field: 10**digits})]
+        assert message_of({"tasks": tasks}).startswith(f"tasks[{number}].{field}: an int of")
+
+
+def test_a_periodic_that_can_never_start_is_named():
+    """C0: by its place in the file."""
+    periodic = {"id": "p", "every_ms": 5, "duration_ms": 1, "until_ms": 50, "gpu": 1}
+    simulation = Simulation({"config": {"slots": 1, "cpu": 2}, "tasks": [task()], "periodics": [periodic]})
+    with pytest.raises(ConfigError, match=r"^periodics\[0\]: periodic 'p' demands 1 of 'gpu'; "):
+        simulation.run()
+
+
 @pytest.mark.parametrize("field", ["priority", "fails", "scope", "outcome", "after", "retry"])
 def test_a_number_of_very_many_digits_does_not_break_the_message(field):
     assert "an int of 16610 bits is not allowed" in message_of({"tasks": [task(**{field: -(10**5000)})]})

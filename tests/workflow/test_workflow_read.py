@@ -36,6 +36,16 @@ def by_id(workflow):
     return {task.id: task for task in workflow.tasks}
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"vars": {"z" * 5000: []}}, {"defaults": {"retry": {"times": 1, "grow": {"ram": [["x" * 5000]]}}}}]
+)
+def test_a_message_is_no_longer_than_people_read(wrong):
+    """G5: whatever of it comes from the file."""
+    with pytest.raises(WorkflowError) as caught:
+        read({**tasks(a={}), **wrong})
+    assert all(len(line) < 1000 for line in str(caught.value).splitlines())
+
+
 def test_tasks_may_be_named_in_any_order():
     """G5: a batch may name tasks in any order; they are submitted after what they need."""
     workflow = read(tasks(c={"after": ["b"]}, b={"after": "a"}, a={}, d={}))

@@ -23,6 +23,7 @@ from whywait.support.units import printable
 MOST_BYTES: Final = 100_000
 MOST_PID: Final = 2**31 - 1
 UNIX: Final = "unix://"
+LONGEST_URL: Final = 1_000  # characters; a server that announces itself has a short one
 LONGEST_SOCKET: Final = 100  # bytes of its path, as far as systems agree
 
 
@@ -140,16 +141,12 @@ def find_at(address: str) -> Beacon | None:
 
 def find_sibling(token: str) -> Beacon | None:
     """Return the run with this token in another process that the same one has started, if it has no port; or None."""
-    family = os.getppid()
+    family, given = os.getppid(), _bytes(token)
     try:
         siblings = [beacon for beacon in living() if beacon.parent == family and beacon.url.startswith(UNIX)]
     except ConfigError:  # the folder is not this user's alone: nothing in it is believed
         return None
-    return next((beacon for beacon in siblings if _is_same(beacon.token, token)), None)
-
-
-def _is_same(token: str, given: str) -> bool:
-    return secrets.compare_digest(*(each.encode(errors="backslashreplace") for each in (token, given)))
+    return next((beacon for beacon in siblings if secrets.compare_digest(_bytes(beacon.token), given)), None)
 
 
 def living() -> list[Beacon]:
@@ -168,10 +165,8 @@ def living() -> list[Beacon]:
 
 def _read(path: Path) -> Beacon | None:
     """Return what a file says, or None if it is no beacon."""
-    if not path.is_file():  # opening a pipe would take until another process writes to it
-        return None
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_open_at_once) as file:
             fields = json.loads(file.read(MOST_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
@@ -179,7 +174,19 @@ def _read(path: Path) -> Beacon | None:
         return None
     beacon = Beacon(**fields)
     texts = all(isinstance(text, str) for text in (beacon.url, beacon.file, beacon.name))
-    return beacon if texts and all(map(_is_pid, (beacon.pid, beacon.parent))) else None
+    if not texts or not all(map(_is_pid, (beacon.pid, beacon.parent))):
+        return None
+    return beacon if beacon.url.isprintable() and len(beacon.url) <= LONGEST_URL else None
+
+
+def _bytes(token: str) -> bytes:
+    """Return a token as it can be compared: a foreign one may be of any characters."""
+    return token.encode(errors="surrogatepass")
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file; one that is a pipe does not wait for a writer."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _is_pid(value: object) -> bool:

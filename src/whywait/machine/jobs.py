@@ -17,8 +17,8 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import Context
 from dataclasses import dataclass, field
 from itertools import count
@@ -283,9 +283,11 @@ class Jobs:
         for job in self._store.jobs():
             self.by_number[job.number] = self._by_id[job.scope, job.name] = job
         for key, options in self._store.scopes().items():
-            self._open(key, options)
+            with self._refused_as(f"scope {key}"):
+                self._open(key, options)
         for job in self.all():
-            request = None if job.state == "ended" else self._again(job, environments[job.environment])
+            with self._refused_as(f"job {job.id}"):
+                request = None if job.state == "ended" else self._again(job, environments[job.environment])
             if request is not None:
                 requests.append(request)
                 if job.state == "paused":
@@ -302,6 +304,15 @@ class Jobs:
         for live in list(self._live.values()):
             if live.handle is not None:
                 live.handle.add_done_callback(self._settled)
+
+    @contextmanager
+    def _refused_as(self, what: str) -> Iterator[None]:
+        """Raise that the store is broken if something in it cannot be taken up: it was accepted once."""
+        try:
+            yield
+        except (ConfigError, LookupError, TypeError, ValueError) as error:
+            told = error if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
+            raise self._store.broken(f"{what} cannot be taken up: {told}") from None
 
     def _again(self, job: Job, environment: Mapping[str, str]) -> Submission | None:
         """Return what the kernel takes for a job that a former service has left; None if that has ended it."""

@@ -24,10 +24,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 from urllib.parse import quote
 
-from whywait.errors import MachineError
+from whywait.errors import ConfigError, MachineError, printable, shortened
+from whywait.machine.rows import COLUMNS, IN_JSON, environment_of, job_fields, scope_of
 from whywait.support.locks import SafeLock
 from whywait.support.logger import log
 
@@ -36,6 +37,7 @@ AGAIN_AFTER_S: Final = 0.5
 _ENDING: Final = "the service is ending"
 
 Change = Callable[[sqlite3.Connection], object]
+T = TypeVar("T")
 
 # Each entry brings a store from one version to the next; `PRAGMA user_version` says how many have been done.
 MIGRATIONS: Final = (
@@ -63,11 +65,6 @@ MIGRATIONS: Final = (
     );
     """,
 )
-_COLUMNS: Final = (
-    "number", "scope", "name", "command", "directory", "environment", "options", "added", "state", "attempt",
-    "started", "ended", "outcome", "cause", "exit_code", "facts",
-)  # fmt: skip
-_IN_JSON: Final = ("command", "directory", "options", "facts")
 
 
 @dataclass(slots=True, eq=False)
@@ -176,28 +173,21 @@ class Store:
 
     def jobs(self) -> list[Job]:
         """Return all jobs in the order in which they were accepted."""
-        rows = self._connection.execute(f"SELECT {', '.join(_COLUMNS)} FROM jobs ORDER BY number")  # noqa: S608 - ours
-        found = []
-        for row in rows:
-            values = dict(zip(_COLUMNS, row, strict=True))
-            for name in _IN_JSON:
-                values[name] = json.loads(values[name])
-            found.append(Job(**values))
-        return found
+        rows = self._read(f"SELECT {', '.join(COLUMNS)} FROM jobs ORDER BY number", job_fields)  # noqa: S608 - ours
+        return [Job(**fields) for fields in rows]
 
     def last_number(self) -> int:
         """Return the highest number that a job was ever given."""
-        row = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'jobs'").fetchone()
-        return row[0] if row else 0
+        rows = self._read("SELECT seq FROM sqlite_sequence WHERE name = 'jobs'", lambda row: int(row[0]))
+        return max(rows, default=0)
 
     def environments(self) -> dict[str, dict[str, str]]:
         """Return the environments of the jobs by their keys."""
-        rows = self._connection.execute("SELECT id, variables FROM environments")
-        return {key: json.loads(text) for key, text in rows}
+        return dict(self._read("SELECT id, variables FROM environments", lambda row: environment_of(*row)))
 
     def scopes(self) -> dict[str, dict[str, Any]]:
         """Return what scopes were opened with, by their keys."""
-        return {key: json.loads(text) for key, text in self._connection.execute("SELECT key, options FROM scopes")}
+        return dict(self._read("SELECT key, options FROM scopes", lambda row: scope_of(*row)))
 
     def environment(self, key: str) -> dict[str, str]:
         """Return one environment; at any time."""
@@ -206,12 +196,26 @@ class Store:
         found: dict[str, str] = json.loads(text)
         return found
 
+    def broken(self, what: object) -> MachineError:
+        """Return the error of a store that holds what no service has written."""
+        return MachineError(
+            f"{self._path} is no store of jobs, or is broken ({printable(shortened(str(what)))}); "
+            "move it away to begin with an empty one"
+        )
+
+    def _read(self, query: str, made: Callable[[tuple[Any, ...]], T]) -> list[T]:
+        """Return what is made of each row; raise if one cannot be read."""
+        try:
+            return [made(row) for row in self._connection.execute(query)]
+        except (sqlite3.Error, ValueError, TypeError, ConfigError) as error:
+            raise self.broken(error) from None
+
     # Changes
 
     def accept(self, job: Job, environment: Mapping[str, str] | None) -> Ticket:
         """Keep a new job, with its environment if that is a new one; refused if the disk does not take it."""
-        values = [_as_kept(name, getattr(job, name)) for name in _COLUMNS]
-        sql = f"INSERT INTO jobs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - ours
+        values = [_as_kept(name, getattr(job, name)) for name in COLUMNS]
+        sql = f"INSERT INTO jobs ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - ours
         text = None if environment is None else json.dumps(environment, sort_keys=True)
 
         def change(connection: sqlite3.Connection) -> None:
@@ -373,11 +377,9 @@ class Store:
             raise MachineError(
                 f"{self._path} cannot be opened ({error}): is the disk full, or the file locked?"
             ) from None
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: no text in what SQLite quotes
             connection.close()
-            raise MachineError(
-                f"{self._path} is no store of jobs, or is broken ({error}); move it away to begin with an empty one"
-            ) from None
+            raise self.broken(error) from None
         except BaseException:
             connection.close()
             raise
@@ -416,4 +418,4 @@ def _statement(sql: str, values: list[Any]) -> Change:
 
 def _as_kept(name: str, value: Any) -> Any:  # noqa: ANN401 - of any field
     """Return a value of a field as the file has it; JSON keeps bytes that are no text, in names of files."""
-    return json.dumps(value) if name in _IN_JSON else value
+    return json.dumps(value) if name in IN_JSON else value

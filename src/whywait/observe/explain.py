@@ -160,7 +160,9 @@ def _doing(why: Why, running_ns: int) -> str:
         parked, started = time_in_words(why.parked_ns), time_in_words(running_ns)
         return f"has been parked for {parked} (somebody has to resume it), started {started} ago,"
     if why.placement is not None and why.placement.lacks is not None:
-        return f"was permitted {time_in_words(running_ns)} ago, waits for a {why.placement.engine} that is free,"
+        engine = why.placement.engine
+        room = "other commands to end" if engine == "command" else f"a {engine} that is free"
+        return f"was permitted {time_in_words(running_ns)} ago, waits for {room},"
     if why.placement is not None and why.placement.node is None:
         return f"was permitted {time_in_words(running_ns)} ago, waits for {why.placement.engine} to place it,"
     return f"has been running for {time_in_words(running_ns)}"

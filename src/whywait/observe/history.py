@@ -44,6 +44,7 @@ VERSION: Final = 1
 _NAMES_WAITING: Final = 10_000  # of which something is in memory; beyond, the first is dropped
 _SUFFIXES: Final = ("", ".db", ".sqlite", ".sqlite3")  # of files that may be set aside when they are no history
 _BROKEN: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_UNREADABLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter: no text in what SQLite quotes
 _PASSING: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _SCHEMA: Final = f"""
@@ -68,6 +69,14 @@ _SCHEMA: Final = f"""
 
 T = TypeVar("T")
 K = TypeVar("K")
+
+
+# Of a file that was damaged, or written by another program, rows that no history has written are passed over.
+_SOUND: Final = (
+    "typeof(family) = 'text' AND typeof(ended) = 'real' AND abs(ended) < 1e12 AND typeof(ran_ns) = 'integer' "
+    "AND ran_ns >= 0 AND (peak_ram IS NULL OR typeof(peak_ram) = 'integer' AND peak_ram BETWEEN 0 AND (1 << 60)) "
+    f"AND outcome IN {tuple(map(str, Outcome))}"
+)
 
 
 class Finished(NamedTuple):
@@ -161,7 +170,7 @@ class History:
     def lessons(self) -> list[Lesson]:
         """Return what is known of each family of names, the one that ended last first."""
         self.write()
-        query = "SELECT family, outcome, ran_ns, peak_ram, ended FROM runs ORDER BY id DESC"
+        query = f"SELECT family, outcome, ran_ns, peak_ram, ended FROM runs WHERE {_SOUND} ORDER BY id DESC"  # noqa: S608 - ours
         nothing: list[tuple[Any, ...]] = []
         rows: dict[str, list[Any]] = {}
         for family, *row in self._read(lambda connection: connection.execute(query).fetchall(), nothing):
@@ -186,7 +195,7 @@ class History:
         for key, value in (("name", name), ("family", family)):
             query = (
                 f"SELECT {column} FROM runs WHERE {key} = ? AND outcome = ? AND {column} IS NOT NULL "  # noqa: S608 - ours
-                "ORDER BY id DESC LIMIT ?"
+                f"AND {_SOUND} ORDER BY id DESC LIMIT ?"
             )
             written = (row[0] for row in connection.execute(query, (value, Outcome.SUCCESS, LAST)))
             found = [each for each in (*recent[key], *written) if each is not None]
@@ -210,14 +219,14 @@ class History:
         try:
             with closing(_connect(self.path)) as connection:
                 return act(connection)
-        except sqlite3.DatabaseError as error:
-            if _code(error) not in _BROKEN:
+        except _UNREADABLE as error:
+            if isinstance(error, sqlite3.Error) and _code(error) not in _BROKEN:
                 raise
             self._set_aside(error)
         with closing(_connect(self.path)) as connection:
             return act(connection)
 
-    def _set_aside(self, error: sqlite3.DatabaseError) -> None:
+    def _set_aside(self, error: Exception) -> None:
         """Give a broken file another name; ConfigError if it does not look like one that may be moved."""
         path = self.path
         if path.suffix.lower() not in _SUFFIXES:
@@ -344,7 +353,7 @@ def _is_sound(path: Path) -> bool:
     try:
         with closing(_connect(path)) as connection:
             return bool(connection.execute("PRAGMA quick_check").fetchone()[0] == "ok")
-    except sqlite3.DatabaseError:
+    except _UNREADABLE:
         return False
 
 

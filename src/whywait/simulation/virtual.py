@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
-from whywait.errors import Rejected
+from whywait.errors import Infeasible, Rejected
 from whywait.kernel.base import Decision
 from whywait.kernel.kernel import Kernel
 from whywait.kernel.limits import Limits, Policy, Retry
@@ -22,6 +22,7 @@ from whywait.kernel.periodic import Periodic
 from whywait.kernel.state import Cause, Outcome, ScopeState, TaskState
 from whywait.simulation.tally import Tally
 from whywait.simulation.workload import Op, TaskKind, Workload
+from whywait.support.fields import problem
 from whywait.support.units import NS_PER_S, in_ms
 
 Progress = Callable[[int, int], None]
@@ -323,21 +324,24 @@ class VirtualEngine:
         first = len(self._workload.ids)
         stops = []
         for index, spec in enumerate(self._workload.periodics):
-            periodic = self._kernel.add_periodic(
-                0,
-                self._scopes[spec.kind.scope or ""],
-                spec.every_ms * self._unit_ns,
-                spec.id,
-                overlap=spec.overlap,
-                max_parallel=spec.max_parallel,
-                jitter=spec.jitter,
-                enabled=spec.enabled,
-                priority=spec.kind.priority,
-                demand=spec.kind.demand,
-                slot=spec.kind.slot,
-                disable_after=spec.disable_after,
-                job=first + index,
-            )
+            try:
+                periodic = self._kernel.add_periodic(
+                    0,
+                    self._scopes[spec.kind.scope or ""],
+                    spec.every_ms * self._unit_ns,
+                    spec.id,
+                    overlap=spec.overlap,
+                    max_parallel=spec.max_parallel,
+                    jitter=spec.jitter,
+                    enabled=spec.enabled,
+                    priority=spec.kind.priority,
+                    demand=spec.kind.demand,
+                    slot=spec.kind.slot,
+                    disable_after=spec.disable_after,
+                    job=first + index,
+                )
+            except Infeasible as error:
+                raise problem(self._workload.source, f"periodics[{index}]", str(error)) from None
             stops.append((spec.until_ms * self._unit_ns, periodic))
         stops.sort(key=itemgetter(0), reverse=True)
         return stops

@@ -42,7 +42,7 @@ from whywait.support.fields import (
 from whywait.support.files import parse_json, read_text
 from whywait.support.lines import MOST_TEXT, json_lines, locator, path_of
 from whywait.support.nesting import NestingError, parents_first
-from whywait.support.units import NS_PER_MS, parse_size, shown
+from whywait.support.units import LARGEST, NS_PER_MS, parse_size, shown
 
 ALWAYS: Final = sys.maxsize  # attempts that fail when all of them do
 _MEMO: Final = 4096
@@ -298,9 +298,9 @@ class Workload:
                 or ident[:1] in _RESERVED
                 or len(ident) > LONGEST_ID
                 or type(at) is not int
-                or at < 0
+                or not 0 <= at <= LARGEST
                 or type(duration) is not int
-                or duration < 1
+                or not 1 <= duration <= LARGEST
             ):
                 ident, at, duration = required(read_fields(_TASK, task, f"tasks[{len(ids)}]", self.source))
             if at < last:

@@ -12,8 +12,8 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Final
 
-from whywait.errors import ConfigError
-from whywait.support.units import NS_PER_MS, parse_size, printable, shown
+from whywait.errors import ConfigError, shortened
+from whywait.support.units import NS_PER_MS, bounded, parse_size, printable, shown
 
 Check = Callable[[Any], Any]
 Table = Mapping[str, tuple[str, Check]]
@@ -31,7 +31,7 @@ class FieldError(ConfigError):
         self.source, self.place, self.message = source, place, message
         where = source if line is None else f"{source}:{line}"
         short = place if len(place) <= _PLACE else f"{place[:_PLACE]}…"
-        super().__init__(printable(": ".join(part for part in (where, short, message) if part)))
+        super().__init__(printable(": ".join(part for part in (where, short, shortened(message)) if part)))
 
 
 def problem(source: str | None, place: str, message: str) -> FieldError:
@@ -78,7 +78,7 @@ def whole(low: int, high: int | None = None) -> Check:
 
     def check(value: object) -> int:
         if isinstance(value, int) and not isinstance(value, bool) and value >= low and (high is None or value <= high):
-            return int(value)
+            return bounded(value)
         raise _refused(value, expected)
 
     return check

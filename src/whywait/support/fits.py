@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from whywait.errors import ConfigError
 from whywait.support.units import shown
@@ -72,6 +72,8 @@ def _check_of(hint: Any) -> Check:  # noqa: ANN401, PLR0911 - an annotation, one
     if origin in (Union, UnionType):
         checks = [_check_of(each) for each in inner]
         return lambda value: any(check(value) for check in checks)
+    if origin is Literal:
+        return inner.__contains__
     if origin is tuple and len(inner) > 1 and inner[1] is not Ellipsis:
         each = [_check_of(part) for part in inner]
         return lambda value: (
@@ -100,6 +102,8 @@ def _in_words(hint: Any) -> str:  # noqa: ANN401 - an annotation
     inner = get_args(hint)
     if get_origin(hint) in (Union, UnionType):
         return " or ".join(map(_in_words, inner))
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(str, inner))}"
     if get_origin(hint) in (tuple, list, Sequence):
         return "a list"
     if get_origin(hint) in (dict, Mapping):

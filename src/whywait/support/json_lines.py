@@ -9,14 +9,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from whywait.errors import ConfigError
+from whywait.errors import ConfigError, shortened
 from whywait.support.units import format_size, printable, shown
 
 log = logging.getLogger("whywait.files")
 
 LONGEST_LINE: Final = 64_000_000  # bytes; a batch of tasks is one line of a record
 _DEEPEST: Final = 50
-_LONGEST_MESSAGE: Final = 400  # characters; a part of it may come from the file
 
 
 class JsonLinesReader:
@@ -51,8 +50,7 @@ class JsonLinesReader:
 
     def refusal(self, number: int, message: str) -> ConfigError:
         """Return the error that names the file and the line."""
-        short = message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}…"
-        return ConfigError(f"{self._name}:{number}: {printable(short)}")
+        return ConfigError(f"{self._name}:{number}: {printable(shortened(message))}")
 
     def _parse(self, number: int, line: bytes) -> tuple[bool, Any]:
         try:

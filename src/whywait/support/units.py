@@ -10,8 +10,10 @@ from whywait.errors import ConfigError, printable, shown
 from whywait.support.lazy import fractions
 
 __all__ = [
+    "LARGEST",
     "NS_PER_MS",
     "NS_PER_S",
+    "bounded",
     "format_ms",
     "format_size",
     "in_ms",
@@ -42,6 +44,7 @@ _CLOCK: Final[tuple[tuple[float, str, int, str, int], ...]] = (
     (86_400, "h", 3600, "m", 60),
     (math.inf, "d", 86_400, "h", 3600),
 )
+LARGEST: Final = 10**100  # what is worked out from such numbers still fits a float
 _THOUSAND: Final = 1000
 _HUNDRED: Final = 100
 
@@ -49,7 +52,7 @@ _HUNDRED: Final = 100
 def parse_size(value: object) -> int:
     """Turn ``512``, ``"512MB"`` (10^6) or ``"4GiB"`` (2^30) into bytes; raise ConfigError for anything else."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return int(value)
+        return bounded(value)
     if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
         number, unit = match[1], match[2].lower()
         if unit in _SIZE_UNITS:
@@ -58,6 +61,13 @@ def parse_size(value: object) -> int:
             meant = f"{number}{match[2].upper()}"
             raise ConfigError(f'{shown(value)} could mean two sizes: write "{meant}B" (10^) or "{meant}iB" (2^)')
     raise ConfigError(f"{shown(value)} is not a size: expected {_SIZE_EXPECTED}")
+
+
+def bounded(value: int) -> int:
+    """Return an int that is no larger than anything can be; raise ConfigError for others."""
+    if value > LARGEST:
+        raise ConfigError(f"{shown(value)} is not allowed: expected at most 10^100")
+    return int(value)
 
 
 def in_ms(ns: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from whywait.errors import ConfigError
+from whywait.errors import ConfigError, shortened
 from whywait.support.lines import Locate, Path
 from whywait.support.units import printable
 
@@ -35,7 +35,7 @@ class WorkflowError(ConfigError):
         told = []
         for line, place, message in self.problems[:MOST]:
             where = self.source if line is None else f"{self.source}:{line}"
-            told.append(printable(": ".join(part for part in (where, place, message) if part)))
+            told.append(printable(": ".join(part for part in (where, place, shortened(message)) if part)))
         if len(self.problems) > MOST:
             told.append(f"{self.source}: there are more; these are the first {MOST}")
         return told

@@ -1,8 +1,10 @@
 """The command engine: output, exit codes, signals to whole groups, and nothing left behind."""
 
+import errno
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -50,6 +52,49 @@ def test_command_chooses_its_engine(authority):
     assert authority.submit(Command("echo $((1 + 2))")).result(PATIENCE_S).stdout == "3\n"
     assert authority.submit("echo hi", engine="command").result(PATIENCE_S).stdout == "hi\n"
     assert authority.submit(Command(["echo", "a  b", "$HOME"])).result(PATIENCE_S).stdout == "a  b $HOME\n"
+
+
+FEW_FILES = """if True:
+    import resource
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    from whywait import Authority, Command
+    with Authority(slots=40) as authority:
+        handles = [authority.submit(Command(["sleep", "0.05"])) for _ in range(120)]
+        waiting = 0
+        while not all(handle.done() for handle in handles):
+            waiting += any("waits for other commands to end" in str(handle.why()) for handle in handles[:40])
+        for handle in handles:
+            handle.result()
+        print(waiting > 0)
+"""
+
+
+def test_with_few_file_descriptors_commands_wait_for_others_to_end():
+    """T4: the system cannot start more of them now; the reason says so."""
+    done = subprocess.run(
+        [sys.executable, "-c", FEW_FILES], check=False, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+def test_a_command_that_the_system_cannot_start_alone_fails_and_can_be_cancelled(make, monkeypatch):
+    """T2, T5: nothing will make room for it; what waits for room heeds its signal."""
+
+    def refuse(*_, **__):
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    authority = make()
+    longer = authority.submit(Command("sleep 1000"))
+    until(lambda: longer.usage is not None, "its start")
+    monkeypatch.setattr("whywait.engines.command.engine.ProcessTree", refuse)
+    handle = authority.submit(Command("true"))
+    until(lambda: "the system gives no more of them" in str(handle.why()), "that it waits")
+    handle.cancel()
+    assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
+    longer.cancel()
+    longer.exception(PATIENCE_S)
+    with pytest.raises(CommandFailed, match="Resource temporarily unavailable"):
+        authority.submit(Command("true")).result(PATIENCE_S)
 
 
 def test_commands_and_functions_share_slots(make):

@@ -17,22 +17,27 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import KW_ONLY, dataclass
+from time import monotonic
 from typing import Any, ClassVar, Final, NoReturn
 
 from whywait.engines.base import Ended, EngineTask
 from whywait.engines.thread import ThreadEngine
 from whywait.errors import CommandFailed, ConfigError, TaskFailed, WhywaitError
+from whywait.kernel.reasons import Placement
 from whywait.kernel.state import Cause, Outcome
 from whywait.support.devices import environment_of
 from whywait.support.known import Known
 from whywait.support.locks import SafeLock
 from whywait.support.usage import exit_facts, signal_name
-from whywait.trees.tree import ProcessTree, StartFailed, dismiss_keeper
+from whywait.task.running import signal_of
+from whywait.trees.tree import SHORTAGES, ProcessTree, StartFailed, dismiss_keeper
 
 TAIL_LENGTH: Final = 2000  # of stderr, in the message of an error
 SHORT_LENGTH: Final = 200  # of a command, in a message
 NOT_EXECUTABLE: Final = 126  # as a shell says it
 NOT_FOUND: Final = 127
+AGAIN_S: Final = 0.05  # between two tries to start a command, while the system gives too little for it
+ALONE_S: Final = 1.0  # a command fails that cannot be started for so long while no other one runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +228,7 @@ class CommandEngine(ThreadEngine):
             raise ConfigError("the command engine needs the processes and signals of POSIX")
         super().__init__()
         self._running: dict[EngineTask, _Running] = {}
+        self._waiting: dict[EngineTask, str] = {}  # those that the system cannot start now, and what it said
         self._doomed: set[int] = set()  # numbers of the attempts that are to be killed, as soon as they run
 
     def abort(self, execution: EngineTask) -> None:
@@ -264,7 +270,7 @@ class CommandEngine(ThreadEngine):
     def call(self, execution: EngineTask) -> None:
         """Run the command to its end and keep its result."""
         command, more = _command_of(execution)
-        running = _launch(command, more, environment_of(execution.task.devices))
+        running = self._start(execution, command, more)
         try:
             self._running[execution] = running
             execution.usage_now = lambda: running.tree.usage
@@ -285,6 +291,34 @@ class CommandEngine(ThreadEngine):
         if code:
             _complain(command, result, running.tree)
         execution.value = result
+
+    def placement(self, execution: EngineTask) -> Placement | None:
+        """Return that a command waits until the system can start it, if it does."""
+        said = self._waiting.get(execution)
+        return None if said is None else Placement(self.name, lacks=said)
+
+    def _start(self, execution: EngineTask, command: Command, more: Sequence[object]) -> _Running:
+        """Start a command; as long as others run that may make room for it, a shortage of the system is waited out.
+
+        Those that run are looked at after each try: others that are being started may take what is left and fail too.
+        """
+        alone_since_s = None
+        try:
+            while True:
+                try:
+                    return _launch(command, more, environment_of(execution.task.devices))
+                except CommandFailed as error:
+                    refusal = error.__cause__
+                    if not isinstance(refusal, OSError) or refusal.errno not in SHORTAGES:
+                        raise
+                    alone_since_s = None if self._running else alone_since_s or monotonic()
+                    if alone_since_s is not None and monotonic() > alone_since_s + ALONE_S:
+                        raise
+                    self._waiting[execution] = refusal.strerror or str(refusal)
+                    if signal_of(execution).wait(AGAIN_S):
+                        raise
+        finally:
+            self._waiting.pop(execution, None)
 
     def _follow(self, execution: EngineTask) -> None:
         running = self._running.get(execution)

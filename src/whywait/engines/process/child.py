@@ -25,6 +25,7 @@ from whywait.engines.process.frames import (
     KIND_BROKEN,
     KIND_ERROR,
     KIND_KEY,
+    KIND_REFUSED,
     KIND_SETUP,
     KIND_USE,
     KIND_VALUE,
@@ -188,7 +189,12 @@ class Link(ChildServices):
 
 def main(tasks: int, results: int, control: int) -> None:
     """Be a child process."""
-    Link(tasks, results, control).serve()
+    try:
+        link = Link(tasks, results, control)
+    except RuntimeError as error:  # the system gives no thread
+        write_frame(results, KIND_REFUSED, str(error).encode())
+        return
+    link.serve()
 
 
 def _take_key(key: bytes) -> None:

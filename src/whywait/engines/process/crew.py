@@ -74,12 +74,13 @@ class Crew:
         return (tasks is not None and process.answers >= tasks) or (ram is not None and process.ram() > ram)
 
     def lose(self, process: ChildProcess) -> str:
-        """Bury a process; return how it ended."""
+        """Bury a process; return how it ended. One that could not begin makes no room: another one could not either."""
         process.end()
         forget_streams(process)
         self.processes.discard(process)
         how = process.bury()
-        self._when_free()
+        if process.refusal is None:
+            self._when_free()
         return how
 
     def lose_all(self) -> None:

@@ -8,7 +8,6 @@ bodies start and leave running, in whatever group or session, ends with the proc
 
 from __future__ import annotations
 
-import errno
 import itertools
 import sys
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from whywait.engines.process.crew import CannotSetUp, Crew
 from whywait.engines.process.frames import KIND_BROKEN, KIND_PARKED, KIND_USE, KIND_VALUE
 from whywait.engines.process.messages import forget_streams, take_message
 from whywait.engines.process.pickling import Functions, dumps, require_cloudpickle
-from whywait.engines.process.process import ChildProcess, NeverReceived, identity_of
+from whywait.engines.process.process import ChildProcess, NeverReceived, Refused, identity_of
 from whywait.engines.process.pump import Pump
 from whywait.engines.process.results import NotPickled, failed, raised, returned
 from whywait.engines.process.upkeep import make_upkeep
@@ -28,13 +27,12 @@ from whywait.errors import ConfigError
 from whywait.kernel.reasons import Placement
 from whywait.kernel.state import Cause, Outcome
 from whywait.support.raised import shown_error
-from whywait.trees.tree import dismiss_keeper
+from whywait.trees.tree import SHORTAGES, dismiss_keeper
 
 if TYPE_CHECKING:
     from concurrent.futures import BrokenExecutor
 
 BROKEN: Final = "the initializer of its worker processes has failed, and none runs a task any more"
-SHORTAGES: Final = {errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}  # may be over soon
 IDLE_S: Final = 30.0  # processes that were not needed for so long end
 Parcel = tuple[int, bytes, tuple[int, bytes], bytes, list[int]]  # task number, label, function, arguments, what is lent
 
@@ -192,7 +190,10 @@ class ProcessEngine(Engine):
         elif not process.is_fresh and not process.has_taken():
             self._crew.lose(process)
             return self._begin(execution)
-        return self._sent_or_ended(execution, self._lost(execution, process))
+        try:
+            return self._sent_or_ended(execution, self._lost(execution, process))
+        except Refused as refusal:
+            return self._sent_or_ended(execution, self._without_process(execution, refusal))
 
     def _take_answer(
         self, execution: EngineTask, process: ChildProcess, kind: int, payload: bytes | bytearray
@@ -276,7 +277,10 @@ class ProcessEngine(Engine):
                 continue
             except Exception as error:  # noqa: BLE001 - whatever it is, the task must not be left without an end
                 return self._without_process(execution, error)
-            sent = self._deliver(execution, process, parcel)
+            try:
+                sent = self._deliver(execution, process, parcel)
+            except Refused as refusal:
+                return self._without_process(execution, refusal)
             process = None
         return sent
 
@@ -315,13 +319,12 @@ class ProcessEngine(Engine):
             return self._spare(process, NEVER_RAN)
         try:
             process.send(*parcel)
-        except NeverReceived:
-            if process.is_fresh:
+        except (NeverReceived, OSError) as error:
+            process.hear_refusal()
+            if process.is_fresh or not isinstance(error, NeverReceived):
                 return self._lost(execution, process)
             self._crew.lose(process)  # not the task's fault: another one takes it
             return None
-        except OSError:
-            return self._lost(execution, process)
         except Exception as error:  # noqa: BLE001 - a fault of this engine: the task must not be left without an end
             self._crew.lose(process)
             return failed(execution, f"it could not be sent to a worker process: {error!r}", error)
@@ -347,10 +350,12 @@ class ProcessEngine(Engine):
         self.runtime.tell(execution)
 
     def _lost(self, execution: EngineTask, process: ChildProcess) -> Ended:
-        """Bury a process that died over a task."""
+        """Bury a process that died over a task; raise Refused if it could not even begin."""
         from whywait.engines.process.broken import WorkerLost
 
         how = self._crew.lose(process)
+        if process.refusal is not None:
+            raise process.refusal
         execution.facts = process.last_facts()
         cause = Cause.OUT_OF_MEMORY if process.is_out_of_memory else Cause.WORKER_LOST
         return failed(execution, f"its worker process (pid {process.pid}) was lost: {how}", None, cause, WorkerLost)

@@ -2,8 +2,8 @@
 
 A frame is a head (length of the payload, kind) and the payload. A child gets one TASK frame at a time and answers
 it with one VALUE or ERROR frame; before that it may send any number of the other kinds. A SETUP frame may come before
-the first task: what to call once. If that fails, the child sends BROKEN and ends. A KEY frame may come before any
-task. A TASK payload is the head
+the first task: what to call once. If that fails, the child sends BROKEN and ends. A child that cannot begin sends
+REFUSED and ends, and has seen nothing of its task. A KEY frame may come before any task. A TASK payload is the head
 :data:`TASK`, then the label, the pickled function (absent if the child keeps it already) and the pickled arguments
 (absent if there are none). Imports nothing but the standard library: a child process starts with it.
 """
@@ -32,6 +32,7 @@ KIND_USE: Final = 8  # what a body has used, see USE
 KIND_BROKEN: Final = 9  # instead of any answer: the initializer has failed, as an ERROR tells it
 KIND_SETUP: Final = 10  # to the child: the initializer and its arguments, pickled
 KIND_KEY: Final = 11  # to the child: with what the processes of ``multiprocessing`` know each other
+KIND_REFUSED: Final = 12  # instead of any answer: the system gives the process no thread to listen with
 
 FORGET: Final = 1  # flag of a task: forget the functions kept so far
 PATHS: Final = 2  # flag of a task: where the function stands comes a pickled pair, a new sys.path and the function
@@ -67,7 +68,7 @@ class Reader:
                 raise EOFError
             data += more
         length, kind = HEAD.unpack_from(data)
-        if kind > KIND_KEY:
+        if kind > KIND_REFUSED:
             raise FrameError(f"a frame of kind {kind}")
         end = HEAD.size + length
         if len(data) >= end:

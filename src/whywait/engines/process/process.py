@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from whywait.engines.process.frames import (
     FORGET,
     KIND_KEY,
+    KIND_REFUSED,
     KIND_SETUP,
     KIND_TASK,
     KIND_USE,
@@ -57,6 +59,10 @@ class NeverReceived(Exception):  # noqa: N818 - not an error yet: another proces
     """The process was gone before any of the task reached it."""
 
 
+class Refused(BlockingIOError):  # noqa: N818 - not an error yet: the task waits for another process
+    """The system gave a new process no thread to listen with: it has ended, and has seen nothing of its task."""
+
+
 class ChildProcess:
     """One child process; its one user calls everything but :meth:`tell` and :meth:`kill`, which any thread may."""
 
@@ -74,6 +80,7 @@ class ChildProcess:
         self._sent = -1  # bytes of the last task, if they were sent at once
         self.idle_since_s = 0.0
         self.answers = 0  # how many tasks it has answered
+        self.refusal: Refused | None = None  # why it could not begin
         self.is_leaving = False  # it was dismissed and gets no task any more
         self._setup = setup
         self._has_key = False
@@ -202,6 +209,12 @@ class ChildProcess:
         if not is_short:
             write_all(self._tasks, arguments)
 
+    def hear_refusal(self) -> None:
+        """Take in what a process has sent that was gone before it got its first task: it may not have begun."""
+        if self.is_fresh and select.select([self._results], [], [], 0)[0]:
+            with suppress(EOFError, OSError):
+                self.receive()
+
     def _before_task(self) -> bytes:
         """Return the frames that have to come before a task."""
         frames = b""
@@ -231,6 +244,9 @@ class ChildProcess:
         if kind == KIND_USE:  # its answer comes right behind
             self.use = USE.unpack(payload)
             return self._reader.read()
+        if kind == KIND_REFUSED:
+            self.refusal = Refused(errno.EAGAIN, payload.decode())
+            raise EOFError
         return kind, payload
 
     def has_more(self) -> bool:
@@ -309,6 +325,8 @@ class ChildProcess:
             self._close()
         self._tree.close()
         code = self._tree.exit_code or 0
+        if self.refusal is not None:
+            return f"it could not begin: {self.refusal.strerror}"
         if code >= 0:
             return f"it ended with exit code {code}"
         why = " because the system had no more memory" if self._tree.is_out_of_memory else ""
