@@ -5,14 +5,18 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+import whywait
 from interrupts import Interrupt, at_every_place
-from patience import FREE_THREADED, PATIENCE_S
-from whywait import Authority
+from patience import FREE_THREADED, PATIENCE_S, until
+from whywait import Authority, Call, Executor, UnknownScope, WhywaitError
+from whywait.engines.base import Engine, run_here
 from whywait.kernel import invariants
+from whywait.task.running import task_here
 
 WAITING = 30_000
 ALARM_S = 0.0013
@@ -134,6 +138,185 @@ def test_a_second_interrupt_while_a_disposal_is_mended(again):
         return interrupt.where
 
     at_every_place(attempt)
+
+
+def test_a_batch_that_is_broken_off_is_submitted_as_a_whole_or_not_at_all():
+    """D6: also where it is broken off after the first of its tasks have been started."""
+    with Authority(slots=2) as authority:
+
+        def attempt(place):
+            ran = []
+            with Interrupt(place) as interrupt:
+                authority.submit_many([Call(ran.append, (number,)) for number in range(5)])
+            check_whole(authority, interrupt.where)
+            authority._open.wait()
+            assert len(ran) in (0, 5), interrupt.where
+            return interrupt.where
+
+        at_every_place(attempt)
+
+
+def test_a_scope_whose_opening_is_broken_off_is_there_or_its_key_is_free():
+    """O3: nothing keeps a key that belongs to no scope."""
+    with Authority(slots=2) as authority:
+
+        def attempt(place):
+            with Interrupt(place) as interrupt:
+                authority.scope("key", slots=1)
+            check_whole(authority, interrupt.where)
+            try:
+                scope = authority.get_scope("key")
+            except UnknownScope:
+                scope = authority.scope("key")
+            assert scope.submit(int).result(PATIENCE_S) == 0, interrupt.where
+            scope.dispose()
+            return interrupt.where
+
+        at_every_place(attempt)
+
+
+def test_an_iteration_whose_start_is_broken_off():
+    """R4: it starts after all, or the periodic is not there; the kernel can be repaired either way."""
+    with Authority(slots=2) as authority:
+
+        def attempt(place):
+            ran = []
+            scope = authority.scope(f"place {place}")
+            with Interrupt(place) as interrupt:
+                scope.periodic(ran.append, None, every=0.001, id="tick", immediately=True, timeout=PATIENCE_S)
+            check_whole(authority, interrupt.where)
+            with suppress(WhywaitError):  # it is there
+                scope.periodic(ran.append, None, every=0.001, id="tick")
+            until(lambda: len(ran) > 1)
+            scope.dispose()
+            return interrupt.where
+
+        at_every_place(attempt)
+
+
+@pytest.mark.parametrize("when_blocked", ["hold", "lend"])
+def test_a_body_that_waits_where_its_stack_ends(when_blocked):
+    """S1, S7: a wait that could not begin, or not end, is over: the kernel knows, and the body has its slot again."""
+    overflows = []
+
+    def body(left):
+        gate = threading.Event()
+        other = authority.submit(gate.wait, PATIENCE_S, slot=False)
+        threading.Timer(0.002, gate.set).start()
+        try:
+            at_depth(sys.getrecursionlimit() - depth() - left, lambda: other.result(PATIENCE_S))
+        except RecursionError:
+            overflows.append(left)
+        gate.set()
+        execution = task_here()
+        until(lambda: (execution.blocked_for, execution.blocked_on, execution.lends) == ((), None, False))
+        other.result(PATIENCE_S)
+
+    with Authority(slots=2, when_blocked=when_blocked) as authority:
+        for left in range(3, 33):
+            authority.submit(body, left).result(3 * PATIENCE_S)
+        check_whole(authority, when_blocked)
+    assert len(overflows) > 3
+
+
+@pytest.mark.parametrize("kind", ["handler", "spawn"])
+def test_a_part_that_is_added_where_the_stack_ends(kind):
+    """W1, W2: it runs, or it is not there: the task does not wait for a part that will never begin."""
+    overflows, ran = [], []
+
+    def body(left):
+        try:
+            add = getattr(whywait.current(), kind)
+            at_depth(sys.getrecursionlimit() - depth() - left, lambda: add(ran.append, left))
+        except RecursionError:
+            overflows.append(left)
+
+    with Authority(slots=2) as authority:
+        for left in range(3, 33):
+            authority.submit(body, left).result(PATIENCE_S)
+    assert len(overflows) > 3
+    assert sorted({*ran, *overflows}) == list(range(3, 33))
+    assert len(ran) == len(set(ran))
+
+
+class Pair(Engine):
+    """Carries tasks out by threads; with each start, two different signals come at once."""
+
+    name = "pair"
+    can_kill = False
+
+    def start(self, execution):
+        signals = {signal.SIGUSR1, signal.SIGUSR2}
+        if threading.get_ident() == threading.main_thread().ident:
+            signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+            for each in signals:
+                signal.raise_signal(each)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+        threading.Thread(target=lambda: self.runtime.report(execution, run_here(execution)), daemon=True).start()
+
+    def start_all(self, executions):
+        while executions:
+            self.start(executions[0])
+            del executions[0]
+
+    def abort(self, execution):
+        pass
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_two_signals_at_once_where_a_decision_is_carried_out(many):
+    """T4: the second comes as soon as the first is handled; what was decided is carried out all the same."""
+
+    def ring(number, frame):
+        raise Alarm
+
+    before = {each: signal.signal(each, ring) for each in (signal.SIGUSR1, signal.SIGUSR2)}
+    ran = []
+    try:
+        with Authority(slots=2, engine=Pair()) as authority:
+            for _ in range(20):
+                with pytest.raises(Alarm):
+                    authority.submit_many([Call(ran.append, (None,))]) if many else authority.submit(ran.append, None)
+                until(lambda: authority.stats()["active"] == 0)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert len(ran) == 20
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of the standard library's own threads
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("engine", ["thread", "simple", "pool"])
+def test_an_interrupt_in_the_first_submission(engine):
+    """T4: where a thread of the engine is started; what comes after it finds one, however few there may be."""
+
+    def ring(number, frame):
+        if submitting:
+            submitting.clear()
+            raise Alarm
+
+    submitting, broken = [], 0
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        for number in range(300):
+            executor = Executor(max_workers=1) if engine == "pool" else Authority(slots=1, engine=engine)
+            with executor:
+                try:
+                    submitting.append(None)
+                    signal.setitimer(signal.ITIMER_REAL, 0.00002 + number % 60 * 0.000005)
+                    executor.submit(int)
+                    submitting.clear()
+                except (Alarm, RuntimeError):  # the standard library makes the latter of the former
+                    broken += 1
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                assert executor.submit(int).result(PATIENCE_S) == 0, number
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert broken > 20
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # from a callback of the collector

@@ -1,5 +1,6 @@
 """Locks that no exception out of nowhere leaves taken."""
 
+import ast
 import re
 import signal
 from pathlib import Path
@@ -10,6 +11,7 @@ from whywait.support.locks import SafeLock
 ALARMS = 1000
 PLAIN = {  # locks of the standard library's, and why a signal does no harm there
     "cli/bench_workload.py": "taken by threads of the engine only",
+    "engines/thread.py": "a latch that one thread waits for",
     "engines/ray/collector.py": "taken by the pump's thread and its own; by others as their last act",
     "machine/store.py": "the condition of a SafeLock, which is taken in its place; a latch that one thread waits for",
     "runtime/clock.py": "the condition of a SafeLock, which is taken in its place",
@@ -58,3 +60,42 @@ def test_locks_that_a_signal_may_meet_are_safe():
     plain = re.compile(r"\bthreading\.(R?Lock|Condition|(Bounded)?Semaphore)\(")
     found = {str(path.relative_to(source)) for path in source.rglob("*.py") if plain.search(path.read_text())}
     assert found == set(PLAIN)
+
+
+JUMPS_BACK = {  # blocks that take a lock and have a loop with a condition, and why a signal does no harm there
+    "runtime/clock.py:_next": "on the clock's thread, which gets no signals",
+}
+LOCKS = re.compile(r"(lock|_guard|_mending|_attaching|_numbering|_turn)$")
+
+
+def takes_lock(block):
+    return any(LOCKS.search(ast.unparse(item.context_expr)) for item in block.items)
+
+
+def jumps_back(node):
+    """Whether a statement, in its own frame, has a jump back that depends on a condition."""
+    if isinstance(node, ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef | ast.GeneratorExp):
+        return False
+    if isinstance(node, ast.While | ast.Continue):
+        return True
+    if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp) and any(each.ifs for each in node.generators):
+        return True
+    if isinstance(node, ast.For | ast.AsyncFor) and isinstance(node.body[-1], ast.If | ast.Assert):
+        return True
+    return any(map(jumps_back, ast.iter_child_nodes(node)))
+
+
+def test_no_block_that_takes_a_lock_has_a_conditional_jump_back():
+    """O6: from Python 3.12 to 3.14 a signal that comes with one leaves the block, and the lock taken."""
+    source = Path(whywait.__file__).parent
+    found = set()
+    for path in source.rglob("*.py"):
+        functions = [each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.FunctionDef)]
+        for function in functions:
+            blocks = (each for each in ast.walk(function) if isinstance(each, ast.With))
+            taking = (
+                each for each in blocks if any(LOCKS.search(ast.unparse(item.context_expr)) for item in each.items)
+            )
+            if any(jumps_back(statement) for block in taking for statement in block.body):
+                found.add(f"{path.relative_to(source)}:{function.name}")
+    assert found == set(JUMPS_BACK)

@@ -143,3 +143,39 @@ def test_a_storm_of_signals_loses_none(wait):
             with suppress(TaskAborted):
                 handle.result(PATIENCE_S)
             assert (handle.outcome, handle.cause) == ("aborted", "cancelled")
+
+
+@pytest.mark.parametrize("engine", ["thread", "process"])
+def test_a_reader_of_what_comes_next_lets_a_producer_go_on_that_waits_for_a_first_reader(engine):
+    """W3: what came before is held for no reader any more, and the producer hears of it."""
+
+    def body():
+        for number in range(100):
+            current().emit(number)
+
+    with Authority(slots=1) as authority:
+        handle = authority.submit(body, engine=engine)
+        stream = authority._core.stream_of(handle._execution, "main")
+        until(lambda: stream.count == stream.limit)
+        assert list(handle.stream(past=False)) == list(range(stream.limit, 100))
+
+
+def test_a_wish_that_was_broken_off_is_passed_on_when_it_is_repeated(monkeypatch):
+    """X3: the reason is there, and the interrupt came before the threads that wait for it were woken."""
+    signal = AbortSignal("task")
+    heard = []
+    thread = threading.Thread(target=lambda: heard.append(signal.wait(PATIENCE_S)))
+    thread.start()
+    until(lambda: signal._aborted._waiters._bells)
+
+    def interrupt(latch):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(signal._aborted), "open", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        signal.follow(pause=0, reason="cancelled")
+    assert signal.aborted
+    signal.follow(pause=0, reason="cancelled")
+    thread.join(PATIENCE_S)
+    assert heard == [True]

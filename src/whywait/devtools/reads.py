@@ -23,6 +23,7 @@ from whywait.devtools.table import picture, row_of
 from whywait.errors import WhywaitError
 from whywait.kernel import reasons
 from whywait.kernel.events import Event
+from whywait.kernel.kernel import Kernel
 from whywait.kernel.model import Ref, Task
 from whywait.kernel.state import TaskState, Wait
 from whywait.kernel.waiting import starved_ns
@@ -185,14 +186,8 @@ class Reads:
         core = self._run.core
         ready = [row for row in told if row["state"] == TaskState.READY]
         if core is not None and ready:
-            kernel = core.kernel
             with core.lock:
-                now = monotonic_ns()
-                for row in ready:
-                    scope = kernel.scopes.get(row["scope"])
-                    task = scope.tasks.get(row["number"]) if scope is not None else None
-                    if task is not None:  # else it has ended this very moment
-                        row["starved_ns"] = starved_ns(kernel, now, task)
+                _tell_starved(core.kernel, monotonic_ns(), ready)
         return told
 
     def _lane_causes(self) -> Causes:
@@ -349,6 +344,15 @@ def why_of(attempts: list[Attempt]) -> Why:
             primary=row.held_by,
         )
     )
+
+
+def _tell_starved(kernel: Kernel, now: int, rows: list[dict[str, Any]]) -> None:
+    """Put into the rows of READY tasks for how long they have been starved; under the lock."""
+    for row in rows:
+        scope = kernel.scopes.get(row["scope"])
+        task = scope.tasks.get(row["number"]) if scope is not None else None
+        if task is not None:  # else it has ended this very moment
+            row["starved_ns"] = starved_ns(kernel, now, task)
 
 
 def _with_cause(row: Attempt, causes: Causes) -> dict[str, Any]:

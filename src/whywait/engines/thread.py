@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+from _thread import get_ident, start_new_thread
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
@@ -114,9 +115,9 @@ class ThreadEngine(Engine):
         with self._guard:
             if execution not in self._interruptible:
                 return
-            for each in list(self._threads):
-                if each.execution is execution and each.thread.ident is not None:
-                    raise_in_thread(each.thread.ident, TaskAborted)
+            threads = (each.thread for each in list(self._threads) if each.execution is execution)
+            for thread_id in tuple(each.ident for each in threads if each.ident is not None):
+                raise_in_thread(thread_id, TaskAborted)
 
     def close(self) -> None:
         """Let the idle threads end; a busy one ends after its task."""
@@ -147,6 +148,28 @@ class ThreadEngine(Engine):
 
     def come_for_queue(self) -> None:
         """Make a thread for what is in the queue, if there may be one more."""
+        if get_ident() != threading.main_thread().ident:
+            self._make_thread()
+            return
+        made = threading.Lock()
+        made.acquire()
+        try:  # by a thread that gets no signals, begun by a single call: one that is half made has its name for ever
+            start_new_thread(self._make_thread_and_tell, (made.release,))
+        except RuntimeError as error:
+            if error.__class__ is not RuntimeError:  # RecursionError: there are threads
+                raise
+            if not self._threads:
+                self._give_up(error)
+        else:
+            made.acquire()
+
+    def _make_thread_and_tell(self, tell: Callable[[], None]) -> None:
+        try:
+            self._make_thread()
+        finally:
+            tell()
+
+    def _make_thread(self) -> None:
         name = self.new_name()
         if name is None:
             return
@@ -159,7 +182,7 @@ class ThreadEngine(Engine):
             if new.thread.is_alive():
                 raise
             self._threads.discard(new)
-            refused = isinstance(error, RuntimeError)  # the system gives no more threads
+            refused = error.__class__ is RuntimeError  # the system gives no more threads
             if refused and not self._threads:  # no other thread will come for the task
                 self._give_up(error)
             self.name_is_free(name)

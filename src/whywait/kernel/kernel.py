@@ -33,7 +33,7 @@ from whywait.kernel.ids import GENERATED_ID_PREFIX, is_generated, number_of
 from whywait.kernel.limits import Backfill, Budget, Limits, Overdraft, Policy, one_of
 from whywait.kernel.model import Scope, Task, name_splits
 from whywait.kernel.order import Aging, Order
-from whywait.kernel.repair import repair
+from whywait.kernel.repair import repair, take_back
 from whywait.kernel.state import Cause, Outcome
 from whywait.kernel.timers import BACKOFF, PAUSE, RUN_TIMEOUT, STARVE, TICK
 from whywait.kernel.waiting import wake
@@ -143,13 +143,15 @@ class Kernel(Base):
                 periodics.tick(self, now, target)
         return changed
 
-    def repair(self, now: int, decision: Decision, ending: Task | None = None) -> None:
+    def repair(self, now: int, decision: Decision, ending: Task | None = None, submitted: Sequence[Task] = ()) -> None:
         """Bring everything back to order after a command was broken off by an exception that was not its own.
 
         ``decision`` is the one that dispatch was given, if it was; it gets to hold all whose start was decided.
         ``ending`` is the task whose end the command was to record: if it has no outcome then, it is to be ended again.
+        ``submitted`` are the living ones of those that it was to submit: they are cancelled, unless one has started.
         """
         repair(self, now, decision.started, ending)
+        take_back(self, now, submitted)
         self.dispatch(now, decision)
         if __debug__:
             invariants.check(self, now, rested=True)

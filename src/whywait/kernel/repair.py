@@ -8,6 +8,7 @@ is READY. Slow and plain; nothing but an interrupted command comes here. It may 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -49,6 +50,13 @@ def repair(k: Base, now: int, started: list[Task], reported: Task | None = None)
             task.abort = (Outcome.ABORTED, Cause.CANCELLED, task.started_seq)
     disposing = [scope for scope in k.scopes.values() if scope.state == ScopeState.DISPOSING]
     ending.end_inside(k, now, disposing, None)
+
+
+def take_back(k: Base, now: int, submitted: Sequence[Task]) -> None:
+    """Cancel what was submitted by a command that was broken off: all of it, or nothing if a task of it has started."""
+    if not any(task.active for task in submitted):
+        for task in submitted:
+            ending.cancel(k, now, task)
 
 
 def _rebuild(k: Base, now: int, living: list[Task], holders: list[Task]) -> None:
@@ -186,8 +194,9 @@ def _count_iterations(k: Base) -> None:
         scope.triggers = len(tasks)
         for periodic in scope.periodics.values():
             own = [task for task in tasks if task.periodic is periodic]
-            periodic.active = {task.number: periodic.active.get(task.number, task.since) for task in own if task.active}
-            periodic.waiting = [task for task in own if not task.active]
+            started = [task for task in own if task.active and task.started_seq]
+            periodic.active = {task.number: periodic.active.get(task.number, task.since) for task in started}
+            periodic.waiting = [task for task in own if task not in started]  # what is unrecorded starts once more
             while (allowed := periodic.next_allowed()) is not None:
                 allowed.unmet, allowed.held_by = 0, None
 

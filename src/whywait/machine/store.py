@@ -303,8 +303,7 @@ class Store:
     def _write(self) -> None:
         while True:
             with self._lock:
-                while not self._queue and not self._closing:
-                    self._news.wait()
+                self._news.wait_for(lambda: self._queue or self._closing)
                 if not self._queue:
                     return
             with self._turn:
@@ -327,7 +326,7 @@ class Store:
         if failure is not None:
             log.error("%s", failure)
             with self._lock:  # what is new is refused, the rest is kept for another try
-                self._queue.extendleft(reversed([ticket for ticket in batch if not ticket.is_new]))
+                self._queue.extendleft(reversed(tuple(ticket for ticket in batch if not ticket.is_new)))
                 self._news.notify()
         for ticket in batch:
             if failure is None or ticket.is_new:

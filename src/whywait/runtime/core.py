@@ -6,9 +6,10 @@ carry out what it decided (start, ask, tell). Nothing of the user's ever runs un
 Which lock guards what:
 
 =======================  ========================================================================================
-``Core.lock``            the kernel; ``begun``, ``ending`` and ``decided``; ``scopes`` and their records; watchers and
-                         pause waiters; of an execution its task, attempts, signal, attention and inside, ``done``, and
-                         its waiters and callbacks until it is done; of the journal the ring, taps and subscribers
+``Core.lock``            the kernel; ``begun``, ``ending`` and ``decided``; ``scopes`` and the errors of their records;
+                         watchers and pause waiters; ``lazies``; of an execution its task, attempts, signal, attention
+                         and inside, ``blocked_for`` and ``returning``, ``done``, and its waiters and callbacks until
+                         it is done; of the journal the ring, taps and subscribers
 ``Mending._mending``     which thread sees to what is left; never taken under ``Core.lock``, which may be taken under it
 ``Clock._lock``          what is due and the clock's thread; may be taken under ``Core.lock``
 ``Journal._guard``       which thread calls subscribers; held for an instant, nothing is taken under it
@@ -17,6 +18,10 @@ the lock of a stream, a  what is in it; ``Core.lock`` is never taken under it
 mailbox or parts
 ``future._attaching``    the notes of futures; nothing is taken under it
 ``_numbering`` of pools  the numbers of an executor's threads; nothing is taken under it
+``Engines._lock``,       which engines there are, and which one an event loop has; ``Core.lock`` is never taken under
+``AsyncioEngine._lock``  them, nor they under it
+``Lazy._lock``           the value of a lazy resource; held while code of the user's makes it. ``Core.lock`` may be
+                         taken under it, it is never taken under ``Core.lock``
 =======================  ========================================================================================
 
 What is read or changed without a lock, and why that is sound without a global interpreter lock too:
@@ -30,6 +35,19 @@ What is read or changed without a lock, and why that is sound without a global i
   under that alone. The clock's thread only raises it, before it looks at the kernel itself, which sets it anew.
 - ``Clock.needs_thread``: a thread of the clock too many ends at once.
 - ``kernel.seq`` by ``last_seq``: a single number, and any number it has had will do.
+- the state of a task, by its handle and by its own body: a single attribute, and any state it has had will do. What
+  the body begins a moment too late is refused under the lock, or asked to end: see task/parts.py.
+- ``value``, ``error``, ``facts`` of an execution that runs: only the thread that carries it out sets them, before it
+  reports. ``attention``, by that thread: before the body, where an abort that comes later is seen at a checkpoint,
+  and after it, when the parts that the body has made are there.
+- an ``AbortSignal``, by the threads of its task: ``reason`` is set once, ``go`` before the ``pause`` it stands for,
+  each in one step. The listeners are a list whose single steps, and whose copy, are atomic.
+- ``ScopeRecord``: what ``terms`` has for a key, and ``coroutine_engine``, come out the same in every thread;
+  ``grace_s`` is a single number.
+- ``LoopEngine``: what is posted is there before ``_woken`` is looked at, and the loop resets that before it takes
+  what is posted. ``_tasks`` is changed on the thread of the loop, and when that is closed by the thread that ends it;
+  others look one task up, in one step.
+- ``ThreadEngine._threads``: a set whose single steps, and whose copy, are atomic.
 """
 
 from __future__ import annotations
@@ -156,8 +174,10 @@ class Core(Watching):
                 work, self.begun = begun, None
             self.carry_out(work)
         except BaseException as error:
-            if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - there was no memory to leave the block
+            try:  # noqa: SIM105 - held if there was no memory to leave the block; the first call, see mending.py
                 lock.release()
+            except BaseException:  # noqa: BLE001, S110 - it was not held; or another one, and the first is raised
+                pass
             if begun is None:
                 self._tell_events()
                 raise
@@ -166,11 +186,14 @@ class Core(Watching):
             except (RuntimeError, MemoryError):
                 is_left = True
             if is_left:
-                self.left.append(work)
-                try:  # noqa: SIM105 - `suppress` takes memory
+                try:
+                    self.left.append(work)
                     self.mend()
-                except BaseException:  # noqa: BLE001, S110 - then the next thread that wants the lock does it
-                    pass
+                except BaseException:  # noqa: BLE001 - another one: a thread does it after all
+                    try:  # noqa: SIM105 - `suppress` takes memory
+                        start_new_thread(self.mend, ())
+                    except BaseException:  # noqa: BLE001, S110 - then the next thread that wants the lock
+                        pass
             raise
         return result
 
@@ -188,7 +211,7 @@ class Core(Watching):
     ) -> None:
         """Submit a task; a refusal raises and leaves nothing behind."""
         lock, stage = self._lock, 0  # 1: it has begun, 2: it is decided
-        decision = work = None
+        decision = work = admitted = None
         if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
             self._refuse_inside()
         try:
@@ -211,7 +234,7 @@ class Core(Watching):
                 or ((self._timers.heap or self._expiries.heap) and self._is_sooner())
             ):
                 decision = Decision()
-                self.begun = (execution, decision)
+                self.begun = admitted = (execution, decision)
                 dispatch = self._dispatch
                 dispatch(now, decision)
                 if (
@@ -235,33 +258,27 @@ class Core(Watching):
             if self.journal.undelivered:
                 self.journal.deliver()
         except BaseException as error:
-            is_held = True
-            while is_held:  # however many exceptions come: see mending.py
-                try:
-                    if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as above
-                        lock.release()
-                    is_held = False
-                except BaseException:  # noqa: BLE001, S110 - the first one is raised
-                    pass
+            try:  # noqa: SIM105 - the first call, as above
+                lock.release()
+            except BaseException:  # noqa: BLE001, S110 - as above
+                pass
             if stage == 0:
                 self._tell_events()
                 raise
-            left: Left = work
-            while left is None and stage == 2 and decision is not None:  # noqa: PLR2004 - until there is memory
-                try:  # noqa: SIM105 - `suppress` takes memory
-                    left = (execution, decision)
-                except MemoryError:
-                    pass
+            left: Left = None if stage == 1 else work or admitted
             try:  # as above
                 is_left = error.__class__ in NO_MEMORY or not start_new_thread(self.mend, (left,))
             except (RuntimeError, MemoryError):
                 is_left = True
             if is_left:
-                self.left.append(left)
-                try:  # noqa: SIM105 - as above
+                try:
+                    self.left.append(left)
                     self.mend()
-                except BaseException:  # noqa: BLE001, S110 - as above
-                    pass
+                except BaseException:  # noqa: BLE001 - as above
+                    try:  # noqa: SIM105 - as above
+                        start_new_thread(self.mend, ())
+                    except BaseException:  # noqa: BLE001, S110 - as above
+                        pass
             raise
 
     def report(  # noqa: C901, PLR0912, PLR0915 - in one piece, as above
@@ -321,11 +338,12 @@ class Core(Watching):
                     or not execution.callbacks  # one may be slow
                     or (engine is not None and engine.has_quick_callbacks)
                 ):
-                    for new in decision:
-                        job: Execution = new.job if new.__class__ is Task else new  # type: ignore[assignment] # a retry, or itself
-                        if job.engine is engine:
-                            go_on = job
-                            break
+                    new = decision[0]
+                    job: Execution = new.job if new.__class__ is Task else new  # type: ignore[assignment] # a retry, or itself
+                    if job.engine is engine:
+                        go_on = job
+                    elif len(decision) > 1:
+                        go_on = _first_of(engine, decision)
                 if go_on is None or work is not None or len(decision) > 1:
                     work = work or Work(decision)
                     work.goes_on = go_on
@@ -340,21 +358,23 @@ class Core(Watching):
             elif self.journal.undelivered:
                 self.journal.deliver()
         except BaseException as error:
-            is_held = True
-            while is_held:  # however many exceptions come: see mending.py
-                try:
-                    if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
-                        lock.release()
-                    is_held = False
-                except BaseException:  # noqa: BLE001, S110 - the first one is raised
-                    pass
+            try:  # noqa: SIM105 - the first call, as above
+                lock.release()
+            except BaseException:  # noqa: BLE001, S110 - as above
+                pass
             if stage != 3:  # noqa: PLR2004 - as above
                 left: Left = None
-                while left is None and stage != 1:  # until there is memory: what was decided must not be lost
-                    try:  # noqa: SIM105 - `suppress` takes memory
-                        left = (execution, go_on, work, decision) if stage else (execution, task, outcome)
+                try:  # noqa: SIM105 - `suppress` takes memory
+                    left = (execution, go_on, work, decision) if stage == 2 else (execution, task, outcome)  # noqa: PLR2004
+                except MemoryError:
+                    pass
+                while left is None:  # until there is memory: what was decided must not be lost
+                    try:  # noqa: SIM105 - as above; a signal may come with a jump back: the first attempt needs none
+                        left = (execution, go_on, work, decision) if stage == 2 else (execution, task, outcome)  # noqa: PLR2004
                     except MemoryError:
                         pass
+                if stage == 1:
+                    left = None  # `begun` tells of it
                 try:
                     is_left = error.__class__ in NO_MEMORY or not start_new_thread(self.mend, (left,))
                 except (RuntimeError, MemoryError):
@@ -563,6 +583,11 @@ class Core(Watching):
     def _tell_events(self) -> None:
         if self.journal.undelivered:
             self.journal.deliver()
+
+
+def _first_of(engine: Engine | None, decision: Decision) -> Execution | None:
+    """Return the first of the tasks that start which an engine is to carry out."""
+    return next((task.job for task in decision if task.job.engine is engine), None)
 
 
 def _make_kernel(settings: Settings, record: str | Path | None, log: Log) -> Kernel:

@@ -337,7 +337,7 @@ class Execution(Task):
             before = self.callbacks
             if before is None or self.done:  # they are called without the lock: it is too late
                 return 0
-            kept = [each for each in before if each[0] != fn]
+            kept = list(filter(lambda each: each[0] != fn, before))
             self.callbacks = kept or None
             return len(before) - len(kept)
 

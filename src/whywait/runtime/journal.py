@@ -101,11 +101,14 @@ class Journal:
                     if self._deliverer is not None:
                         return
                     self._deliverer = me
-                while self.undelivered:
-                    self._pass_on(Event.of(self.undelivered.popleft()))
+                self._pass_on_all()
             finally:
                 if self._deliverer is me:  # no call stands before this: no signal comes between
                     self._deliverer = None
+
+    def _pass_on_all(self) -> None:
+        while self.undelivered:
+            self._pass_on(Event.of(self.undelivered.popleft()))
 
     def _pass_on(self, event: Event) -> None:
         missed = event.seq - self._last_delivered - 1

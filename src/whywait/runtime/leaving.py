@@ -62,7 +62,7 @@ class Leaving:
                 if condition():
                     return
                 now = monotonic_ns()
-                overdue = {number for number, task in self._core.kernel.running.items() if self._is_overdue(task, now)}
+                overdue = self._overdue(now)
                 line = self._line(now) if self._is_due(now, overdue, is_first=is_first) else None
                 is_over = gives_up and self._is_hopeless(overdue)
             if line is not None:
@@ -99,6 +99,10 @@ class Leaving:
         return overdue.issuperset(kernel.running) and not any(
             _is_held(task) or task.held_by == Wait.BACKOFF for task in kernel.living()
         )
+
+    def _overdue(self, now: int) -> set[int]:
+        """Return the numbers of all tasks that are overdue."""
+        return {number for number, task in self._core.kernel.running.items() if self._is_overdue(task, now)}
 
     def _is_overdue(self, task: Task, now: int) -> bool:
         if task.abort_since is None:

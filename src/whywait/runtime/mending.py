@@ -4,7 +4,8 @@ Such an exception (Ctrl-C, RecursionError, MemoryError) may come between any two
 while the first is handled. What holds nevertheless:
 
 1. The lock is released in the very frame that has taken it: a call that succeeded at that depth of the stack succeeds
-   there again, however full the stack is.
+   there again, however full the stack is. It is the first call of the handler, so no other exception comes before it.
+   Blocks that take a lock have no conditional jump back in their own frame: see support/locks.py.
 2. ``begun`` is set before a command changes anything and reset when it has changed everything. A thread that takes the
    lock and finds it set repairs first. A repair that is broken off leaves it set, and is begun again.
 3. What is left to do is handed to a thread of its own, which has an empty stack and gets no signals. It is started by a
@@ -17,7 +18,9 @@ import threading
 from _thread import start_new_thread
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Mapping
 from time import monotonic_ns, sleep
+from typing import Any
 
 from whywait.engines.base import SUCCEEDED, Ended
 from whywait.kernel.base import Decision
@@ -43,6 +46,7 @@ class Mending(ABC):
 
     kernel: Kernel
     log: Log
+    scopes: Mapping[str, Any]  # the records of living ones, by key
 
     def __init__(self) -> None:
         """Begin with a free lock and nothing to mend."""
@@ -105,17 +109,20 @@ class Mending(ABC):
         with self._mending:
             self._is_mended = True
             try:
-                while self.left:
-                    left = self.left[0]  # first: whatever stands here was broken off before the kernel is made whole
-                    self._make_whole()
-                    if left is not None:
-                        self.left[0] = work = self._work_of(left)
-                        self.carry_out(work)
-                        for engine, count in work.offered.items():
-                            engine.look_again(count)
-                    self.left.popleft()
+                self._mend_each()
             finally:
                 self._is_mended = False
+
+    def _mend_each(self) -> None:
+        while self.left:
+            left = self.left[0]  # first: whatever stands here was broken off before the kernel is made whole
+            self._make_whole()
+            if left is not None:
+                self.left[0] = work = self._work_of(left)
+                self.carry_out(work)
+                for engine, count in work.offered.items():
+                    engine.look_again(count)
+            self.left.popleft()
 
     def _work_of(self, left: Work | Reported | Unreported | Admitted) -> Work:
         """Return what is left to be carried out as work, the same however often it is asked for."""
@@ -148,23 +155,29 @@ class Mending(ABC):
     def repair(self) -> None:
         """Bring the kernel back to order, under the lock, after a command that was broken off.
 
-        A task that was to be submitted and has not started is not submitted; a body whose end was to be reported has
-        ended; all else that was decided is carried out.
+        What was to be submitted is not, unless a task of it has started; nor is a scope opened that was to be. A body
+        whose end was to be reported has ended; all else that was decided is carried out.
         """
         work = self._begun_work()
         now, kernel = monotonic_ns(), self.kernel
-        kernel.repair(now, work.decision, work.ending)
+        submitted = [execution for execution in work.submitted if execution.is_taken_in]
+        kernel.repair(now, work.decision, work.ending, submitted)
         if work.ending is not None:
             self._end_again(now, work, work.ending)
-        for execution in work.submitted:
-            if execution.is_taken_in and execution.pending:
-                kernel.cancel(now, execution)
+        self._close_unknown_scopes(now)
         self.decide(now, work)
         if work not in self.left:
             self.left.append(work)
         self.begun = None
         if not self._is_mended:
             self._call_mender()
+
+    def _close_unknown_scopes(self, now: int) -> None:
+        """End scopes that were being opened: there is no way to reach them."""
+        known = {record.kernel_scope for record in self.scopes.values()}
+        for scope in [scope for scope in self.kernel.scopes.values() if scope.parent is not None]:
+            if scope not in known:
+                self.kernel.dispose(now, scope)
 
     def _call_mender(self) -> bool:
         """Have a thread that sees to what is left; return whether the system gave one."""

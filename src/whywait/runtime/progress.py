@@ -147,10 +147,13 @@ class _Tasks:
         elif event.kind in ENDS:
             self._counted[attempt.outcome or ENDS[event.kind]] += 1
 
+    def _living(self) -> list[Task]:
+        scopes = self._scope.kernel_scope.subtree()
+        return [task for each in scopes for task in each.tasks.values() if task.periodic is None]
+
     def look(self) -> Look:
         with self._scope.core.lock:
-            scopes = self._scope.kernel_scope.subtree()
-            living = [task for each in scopes for task in each.tasks.values() if task.periodic is None]
+            living = self._living()
             counted = self._counted.copy()
         failed = sum(counted[outcome] for outcome in _ENDED_BADLY)
         return _look(counted.total(), counted.total() + len(living), failed, living)

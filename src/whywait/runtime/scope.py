@@ -179,7 +179,7 @@ class OpenScope:
                     each.grace_s = record.grace_s
         core.command(lambda now: core.kernel.dispose(now, self.kernel_scope))
         with core.lock:
-            running = [task.job for task in core.kernel.running.values() if self.kernel_scope in task.scope.chain]
+            running = (task.job for task in core.kernel.running.values() if self.kernel_scope in task.scope.chain)
             return record.grace_s + max((kill_s(core, job) for job in running), default=0.0)
 
     def _waiting(self) -> Iterator[Callable[[], bool]]:

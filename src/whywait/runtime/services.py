@@ -210,8 +210,8 @@ class CoreServices(Core):
         """Return a living task by its ref or id."""
         with self.lock:
             task = self._find_named(ref) if isinstance(ref, str) else self._find_numbered(ref)
-            assert isinstance(task.job, Execution), "a living task has its execution"
-            return task.job
+            execution: Execution = task.job
+            return execution
 
     def _find_named(self, name: str) -> Task:
         found = self.kernel.find(name)
@@ -262,7 +262,8 @@ class CoreServices(Core):
     def forget_scopes(self) -> None:
         """Let go of scopes that are DISPOSED."""
         with self.lock:
-            for key in [key for key, each in self.scopes.items() if each.kernel_scope.state == ScopeState.DISPOSED]:
+            over = (key for key, each in self.scopes.items() if each.kernel_scope.state == ScopeState.DISPOSED)
+            for key in tuple(over):
                 del self.scopes[key]
 
     # Lazy resources
@@ -276,8 +277,8 @@ class CoreServices(Core):
         """Close the resources of scopes that are DISPOSED, the one that was made last first; outside the lock."""
         if self.lazies:
             with self.lock:
-                over = [each for each in self.lazies if each.is_over]
-                self.lazies = [each for each in self.lazies if not each.is_over]
+                over = tuple(each for each in self.lazies if each.is_over)
+                self.lazies = list(filter(lambda each: each not in over, self.lazies))
             for lazy in reversed(over):
                 end_lazy(lazy, self.log)
 

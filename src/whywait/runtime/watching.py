@@ -29,7 +29,7 @@ class Watching(Mending):
     def unwatch(self, tell: Callable[[], None]) -> None:
         """Do not call ``tell`` any more."""
         with self.lock:
-            self._watchers = [watcher for watcher in self._watchers if watcher[1] is not tell]
+            self._watchers = list(filter(lambda watcher: watcher[1] is not tell, self._watchers))
 
     def wait_until(self, condition: Callable[[], bool], timeout_s: float | None, what: str, instead: str) -> bool:
         """Block until a condition, asked under the lock, holds; return whether that was in time.

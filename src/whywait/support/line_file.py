@@ -92,20 +92,28 @@ class LineFile:
     def _write(self) -> None:
         """Write the lines that wait, in order."""
         with self._lock:
-            taken: list[str] = []
-            while self._lines:
-                taken.append(self._lines.popleft())
-            if not taken or self.closed:
+            data = self._take()
+            if not data or self.closed:
                 return
-            data = memoryview("".join(taken).encode(errors="backslashreplace"))
             try:
-                while data:
-                    written = self._file.write(data)
-                    if written is None:
-                        raise BlockingIOError(errno.EAGAIN, "its reader is too slow")
-                    data = data[written:]
+                self._write_all(data)
             except OSError as error:
                 self.error = error
+
+    def _take(self) -> bytes:
+        """Take the lines that wait; under the lock."""
+        taken: list[str] = []
+        while self._lines:
+            taken.append(self._lines.popleft())
+        return "".join(taken).encode(errors="backslashreplace")
+
+    def _write_all(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            written = self._file.write(left)
+            if written is None:
+                raise BlockingIOError(errno.EAGAIN, "its reader is too slow")
+            left = left[written:]
 
     def _tell(self) -> None:
         with self._lock:

@@ -10,8 +10,9 @@ that each closes:
 3. Then it looks at what the lock guards, under the lock.
 4. It sleeps until its bell rings, and begins again at 1.
 5. A thread that changes what is guarded does so and *then* calls ``ring()``, which takes each bell off and rings it
-   once. It rings only as many bells as hang when it begins: a waiter that hangs up one later looks after that, and
-   sees the change. So waiters that hang up new bells cannot keep a ringing thread busy.
+   once; without a step in Python between the two, where a signal could lose a bell. It rings only as many bells as
+   hang when it begins: a waiter that hangs up one later looks after that, and sees the change. So waiters that hang up
+   new bells cannot keep a ringing thread busy.
 6. A waiter that leaves takes its bell off; one that is rung at that moment, by a thread that has it already, does no
    harm.
 
@@ -24,6 +25,8 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
+from itertools import repeat, starmap
+from operator import call
 from time import monotonic
 from typing import Any
 
@@ -80,9 +83,8 @@ class Waiters:
     def ring(self) -> None:
         """Let all waiters look again."""
         bells = self._bells
-        for _ in range(len(bells)):
-            with contextlib.suppress(IndexError):  # another thread rings too
-                bells.popleft()()
+        with contextlib.suppress(IndexError):  # another thread rings too
+            deque(map(call, starmap(bells.popleft, repeat((), len(bells)))), maxlen=0)
 
     def wait(
         self, look: Callable[[], Any], timeout: float | None = None, between: Callable[[], object] | None = None
@@ -129,3 +131,31 @@ class Waiters:
     def _take_off(self, bell: Callable[[], object]) -> None:
         with contextlib.suppress(ValueError, IndexError):  # it has been rung, or others are rung this moment
             self._bells.remove(bell)
+
+
+class Latch:
+    """Stays shut until it is opened, for all that wait.
+
+    It is what an event of the standard library is, but for what signals do: those may leave the lock inside an event
+    taken for ever. To open it may be broken off by one, and is then to be done again.
+    """
+
+    __slots__ = ("_is_open", "_waiters")
+
+    def __init__(self) -> None:
+        """Begin shut."""
+        self._is_open = False
+        self._waiters = Waiters()
+
+    def is_open(self) -> bool:
+        """Return whether it is open."""
+        return self._is_open
+
+    def open(self) -> None:
+        """Open it for good."""
+        self._is_open = True
+        self._waiters.ring()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until it is open; return whether that was in time."""
+        return self._is_open or self._waiters.wait(self.is_open, timeout)

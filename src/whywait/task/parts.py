@@ -8,7 +8,9 @@ on its event loop; workers, if asked for: in processes) and take no slot. How a 
 2. When the body has ended, the task waits for its handlers; then the signal fires for the workers.
 3. A part leaves ``_alive`` last of all, after its successors have started: an empty ``_alive`` is the end of the task,
    and no part can be added after it. The queues end with it.
-4. A thread that the body has started by itself may add a part between the end of the body and its report, where the
+4. A part whose start is broken off by an exception out of nowhere (RecursionError, Ctrl-C) is taken back, by a thread
+   of its own, which has a stack to do it; unless it has begun. Which of the two it is, is decided under the lock.
+5. A thread that the body has started by itself may add a part between the end of the body and its report, where the
    engine waits for parts no more. Such a part is asked to end when the end of the task is told.
 """
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextvars import copy_context
@@ -68,6 +71,8 @@ class Part:
         self._value: Any = None
         self._error: BaseException | None = None
         self._unmet = 0
+        self._has_begun = False  # its function is about to be called
+        self._has_thread = False  # it counts among the threads of handlers
         self._successors: list[Part] = []
         self._context = copy_context()
         self._interrupt: Callable[[], object] | None = None  # ends it from outside, if that is possible
@@ -155,22 +160,30 @@ class Parts:
             return mailbox
 
     def _add(self, part: Part, before: Iterable[Part], run: Run) -> Part:
-        with self.waiters.lock:
-            self._signal.raise_if_aborted()
-            if self._failure is not None:  # a moment before the signal says so
-                raise TaskAborted(f"task {self.task.label} is asked to end: {self._failure[0]}")
-            if self._is_over:
-                raise InvalidTransition(f"task {self.task.label} has ended: it takes no {part.kind} any more")
-            part.number = next(self._numbers)
-            self._alive[part] = None
-            for each in before:
-                if not each.done():
-                    each._successors.append(part)
-                    part._unmet += 1
-            is_ready = not part._unmet
-        if is_ready:
-            self._start(part, run)
+        try:
+            with self.waiters.lock:
+                self._refuse_if_ending(part)
+                part.number = next(self._numbers)
+                self._alive[part] = None
+                _follow(part, before)
+                is_ready = not part._unmet
+            if is_ready:
+                self._start(part, run)
+        except BaseException:
+            if part in self._alive:
+                try:  # a single call in this frame: there may be no stack left for another
+                    start_new_thread(self._take_back, (part,))
+                except (RuntimeError, MemoryError):  # the system gives no more threads
+                    self._take_back(part)
+            raise
         return part
+
+    def _refuse_if_ending(self, part: Part) -> None:
+        self._signal.raise_if_aborted()
+        if self._failure is not None:  # a moment before the signal says so
+            raise TaskAborted(f"task {self.task.label} is asked to end: {self._failure[0]}")
+        if self._is_over:
+            raise InvalidTransition(f"task {self.task.label} has ended: it takes no {part.kind} any more")
 
     # Running
 
@@ -185,6 +198,7 @@ class Parts:
                 self._ready.append(part)
             else:
                 self._threads += takes_thread
+                part._has_thread = takes_thread
                 part.state = "running"
                 starts = True
         if not starts:
@@ -200,10 +214,18 @@ class Parts:
         try:
             threading.Thread(target=target, args=(self._run, part, run), name=name, daemon=True).start()
         except RuntimeError as error:  # the system gives no more threads
-            self._ended(part, None, error, had_thread=takes_thread)
+            self._ended(part, None, error)
+
+    def _begins(self, part: Part) -> bool:
+        """Return whether a part runs now; it may have been taken back."""
+        with self.waiters.lock:
+            part._has_begun = part.state == "running"
+            return part._has_begun
 
     def _run(self, part: Part, run: Run) -> None:
         """Be the thread of a part."""
+        if not self._begins(part):
+            return
         in_thread.runner = part
         value, error = None, None
         try:
@@ -217,7 +239,7 @@ class Parts:
         except BaseException as raised:  # noqa: BLE001 - whatever it raises is its outcome
             error = raised
         in_thread.runner = None
-        self._ended(part, value, error, had_thread=part.kind == HANDLER)
+        self._ended(part, value, error)
 
     async def _run_own_loop(self, part: Part, value: Any) -> Any:  # noqa: ANN401 - an awaitable, its result
         """Await a coroutine in the part's own thread, such that an abort cancels it."""
@@ -237,11 +259,13 @@ class Parts:
         value, error = None, None
         try:
             await begun  # cancelled before its first step, it would never report otherwise
+            if not self._begins(part):
+                return
             self._let_cancel(part)
             value = await part.call()
         except BaseException as raised:  # noqa: BLE001 - whatever it raises is its outcome
             error = raised
-        self._ended(part, value, error, had_thread=False)
+        self._ended(part, value, error)
 
     def _let_cancel(self, part: Part) -> None:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -254,7 +278,7 @@ class Parts:
         if self._signal.aborted:
             interrupt()
 
-    def _ended(self, part: Part, value: Any, error: BaseException | None, *, had_thread: bool) -> None:  # noqa: ANN401 - any result
+    def _ended(self, part: Part, value: Any, error: BaseException | None) -> None:  # noqa: ANN401 - any result
         """Take note of the end of a part, and of what follows from it."""
         is_first = False
         with self.waiters.lock:
@@ -268,23 +292,29 @@ class Parts:
                 self._failure = (part.kind, error)
                 is_first = True
             ready = self._successors_ready(part) if error is None else []
-            if had_thread:
+            if part._has_thread:
+                part._has_thread = False
                 self._threads -= 1
                 if self._ready:
                     ready.append(self._ready.popleft())
-        if is_first:  # at once: the body may see the failure, too
-            ask_end(self.task, part.kind)
-        self._note(_ENDED, part)
-        if is_first:
-            self.task.core.interrupt(self.task)
-        elif error is not None and part.state == "failed":
-            told = shown_error(error)
-            self.task.core.log.error("%s %s of task %s failed too: %s", part.kind, part.name, self.task.label, told)
-        for each in ready:
-            self._start(each)
-        with self.waiters.lock:  # last of all: until here the task has not ended
-            self._alive.pop(part, None)
-        self.waiters.ring()
+        try:
+            if is_first:  # at once: the body may see the failure, too
+                ask_end(self.task, part.kind)
+            self._note(_ENDED, part)
+            if is_first:
+                self.task.core.interrupt(self.task)
+            elif error is not None and part.state == "failed":
+                told = shown_error(error)
+                self.task.core.log.error("%s %s of task %s failed too: %s", part.kind, part.name, self.task.label, told)
+            for each in ready:
+                self._start(each)
+        except BaseException as broken_off:
+            self._take_back(*ready, failure=(part.kind, broken_off))
+            raise
+        finally:
+            with self.waiters.lock:  # last of all: until here the task has not ended
+                self._alive.pop(part, None)
+            self.waiters.ring()
 
     def _successors_ready(self, part: Part) -> list[Part]:
         for each in part._successors:
@@ -293,8 +323,18 @@ class Parts:
         part._successors = []
         return ready
 
+    def _take_back(self, *parts: Part, failure: Failure | None = None) -> None:
+        """Cancel parts whose start was broken off, unless they have begun; the task fails by that if it has to."""
+        with self.waiters.lock:
+            self._failure = self._failure or failure
+            for part in tuple(part for part in parts if not part._has_begun and not part.done()):
+                self._drop(part)
+        self.waiters.ring()
+
     def _drop(self, part: Part) -> None:
         """Cancel a part that has not begun; under the lock."""
+        self._threads -= part._has_thread
+        part._has_thread = False
         part.state = "cancelled"
         part._fn = None
         part._args = ()
@@ -305,10 +345,10 @@ class Parts:
         if not self._signal.aborted:
             return
         with self.waiters.lock:
-            for part in [each for each in self._alive if each.state == "waiting"]:
+            for part in tuple(each for each in self._alive if each.state == "waiting"):
                 self._drop(part)
             self._ready.clear()
-            interrupts = [each._interrupt for each in self._alive if each._interrupt is not None]
+            interrupts = tuple(each._interrupt for each in self._alive if each._interrupt is not None)
         for interrupt in interrupts:
             try:
                 interrupt()
@@ -330,9 +370,8 @@ class Parts:
     def inject(self) -> None:
         """Raise TaskAborted in every thread of the parts; only where the authority allows that."""
         with self.waiters.lock:
-            for part in self._alive:
-                if part._thread_id is not None:
-                    raise_in_thread(part._thread_id, TaskAborted)
+            for thread_id in tuple(part._thread_id for part in self._alive if part._thread_id is not None):
+                raise_in_thread(thread_id, TaskAborted)
 
     def _end_interruptions(self, part: Part) -> None:
         """Let no exception come any more, and take one that has come a moment too late for the function."""
@@ -427,6 +466,14 @@ class Parts:
         if kinds is _ENDED:
             details = (*details, ("state", part.state))
         self.task.core.note(self.task, kinds[part.kind], details)
+
+
+def _follow(part: Part, before: Iterable[Part]) -> None:
+    """Let a part wait for others that have not ended; under the lock."""
+    for each in before:
+        if not each.done():
+            each._successors.append(part)
+            part._unmet += 1
 
 
 def _loop_of_body(task: RunningTask) -> asyncio.AbstractEventLoop | None:

@@ -2,8 +2,8 @@
 
 How a pause reaches the threads of a task, and the race that each step closes:
 
-1. Each pause has a number. A thread that sees one takes the event ``go``, *then* reports that it parks, *then* waits
-   for that event. So a resume between any two of these steps sets the very event that it waits for.
+1. Each pause has a number. A thread that sees one takes the latch ``go``, *then* reports that it parks, *then* waits
+   for that latch. So a resume between any two of these steps opens the very latch that it waits for.
 2. What is wished may change twice before it is passed on: resumed and paused again, while threads are parked. Then the
    authority counts the task as running, yet a thread has reported (``parked``): the pause gets another number, and
    the threads wake, look, and report again. Otherwise no thread would, and the pause would run into its timeout.
@@ -14,12 +14,11 @@ How a pause reaches the threads of a task, and the race that each step closes:
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 
 from whywait.errors import TaskAborted
 from whywait.kernel.durations import Seconds, patience_s
-from whywait.support.waiters import Awaited
+from whywait.support.waiters import Awaited, Latch
 
 
 class AbortSignal:
@@ -30,10 +29,10 @@ class AbortSignal:
     def __init__(self, label: str) -> None:
         """Made by the runtime only."""
         self._label = label
-        self._aborted = threading.Event()
+        self._aborted = Latch()
         self._listeners: list[Callable[[], object]] = []
         self._pauses = 0  # there have been so many
-        self.go = threading.Event()  # of the present pause: set when it is over
+        self.go = Latch()  # of the present pause: open when it is over
         self.reason: str | None = None  # the cause code once aborted
         self.pause = 0  # the number of the pause that is asked for; 0: none
         self.parked = False  # a thread has reported that it parks for it
@@ -69,19 +68,20 @@ class AbortSignal:
     def follow(self, *, pause: int, reason: str | None, parked: bool = False) -> None:
         """Become what is wished of the body now; to be called under the authority's lock, :meth:`notify` after it.
 
-        It is told the state of things, not what changed: so nothing goes wrong if two changes come in one.
+        It is told the state of things, not what changed: so nothing goes wrong if two changes come in one, or if this
+        is broken off and done again.
         """
         if pause != self.pause:
-            self.go.set()
+            self.go.open()
             if pause:
-                self.go = threading.Event()
+                self.go = Latch()
             self.parked = False  # before the number: other threads read that one first
             self.pause = pause
         self.parked = self.parked or parked
-        if reason is not None and self.reason is None:
-            self.reason = reason
-            self._aborted.set()
-            self.go.set()
+        self.reason = self.reason or reason
+        if self.reason is not None:
+            self._aborted.open()
+            self.go.open()
 
     def notify(self) -> None:
         """Call the listeners: something may have changed."""
@@ -106,12 +106,12 @@ class AbortSignal:
         finally:
             self.unlisten(tell)
 
-    async def park_async(self, go: threading.Event) -> None:
+    async def park_async(self, go: Latch) -> None:
         """Wait for the pause that ``go`` stands for to be over, without blocking the event loop."""
-        while not go.is_set():
+        while not go.is_open():
             waiter = Awaited()
             with self.heard_by(waiter.release):
-                if not go.is_set():
+                if not go.is_open():
                     await waiter.future
 
 

@@ -109,12 +109,17 @@ class Stream:
 
     # Readers
 
-    def join(self, *, past: bool) -> int:
-        """Add a reader, at the oldest chunk or at the next to come; return its key."""
+    def new_key(self) -> int:
+        """Return the key of a reader that is to join."""
         with self.waiters.lock:
-            key = next(self._keys)
+            return next(self._keys)
+
+    def join(self, key: int, *, past: bool) -> None:
+        """Add a reader, at the oldest chunk or at the next to come."""
+        with self.waiters.lock:
             self._positions[key] = self._first if past else self.count
-            return key
+        if not past:
+            self.made_room()  # what came before is held for no reader any more
 
     def leave(self, key: int) -> None:
         """Forget a reader; takes no lock."""
@@ -158,16 +163,21 @@ class Stream:
             self._first += 1
 
     def _promise(self) -> None:
-        granted = []
         with self.waiters.lock:
-            for producer, (want, tell) in list(self._asking.items()):
-                count = min(want, self._room())
-                if count > 0:
-                    del self._asking[producer]
-                    self._promised[producer] = self._promised.get(producer, 0) + count
-                    granted.append((tell, count))
+            granted = self._grant()
         for tell, count in granted:
             tell(count)
+
+    def _grant(self) -> list[tuple[Callable[[int], object], int]]:
+        """Promise the room there is; return what is to be told how much. Under the lock."""
+        granted = []
+        for producer, (want, tell) in list(self._asking.items()):
+            count = min(want, self._room())
+            if count > 0:
+                del self._asking[producer]
+                self._promised[producer] = self._promised.get(producer, 0) + count
+                granted.append((tell, count))
+        return granted
 
     def _check_open(self) -> None:
         if self.is_over:
@@ -191,7 +201,8 @@ class Reader:
         """Made by ``Handle.stream`` only."""
         self._task = task
         self._stream = stream
-        self._key = stream.join(past=past)
+        self._key = stream.new_key()  # before it joins: one that is broken off there leaves as any other
+        stream.join(self._key, past=past)
         self.missed = stream.position(self._key)  # how many chunks had gone before it began
 
     def __iter__(self) -> Self:

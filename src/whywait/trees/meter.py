@@ -145,7 +145,7 @@ class Meter:
     def remove(self, watch: Watch) -> None:
         """Look at a tree no more; the thread stays for the next one, until :meth:`end`."""
         with self._lock:
-            self._watches = [each for each in self._watches if each is not watch]
+            self._watches = list(filter(lambda each: each is not watch, self._watches))
             self._end_if_due()
 
     def end(self) -> None:

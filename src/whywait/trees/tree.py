@@ -121,18 +121,21 @@ class ProcessTree:
     def look(self) -> None:
         """Take in the news: whether the child process has ended, and whether all of the tree has."""
         with self._lock:
-            while not self.is_over:
-                try:
-                    data = self._line.socket.recv(PART_SIZE)
-                except BlockingIOError:
-                    return
-                except OSError:
-                    data = b""
-                if not data:
-                    self._lose()
-                    return
-                self._news += data
-                self._take_all()
+            self._look()
+
+    def _look(self) -> None:
+        while not self.is_over:
+            try:
+                data = self._line.socket.recv(PART_SIZE)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._lose()
+                return
+            self._news += data
+            self._take_all()
 
     def wait(self, timeout_s: float | None = None) -> int | None:
         """Wait for the child process to end; return its exit code, None if it has not ended in time."""

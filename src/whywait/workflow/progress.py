@@ -97,23 +97,26 @@ class Progress:
     def estimate_ns(self, now_ns: int) -> int | None:
         """Return how long the rest may take, from what has finished; None while nothing has."""
         with self._lock:
-            count = sum(number for number, _ in self._ran.values())
-            if not count or now_ns <= self.began_ns:
-                return None
-            mean = sum(total for _, total in self._ran.values()) / count
-            busy, left = float(self._busy_ns), 0.0
-            for task in self.tasks.values():
-                if not task.latest.alive:
-                    continue
-                number, total = self._ran.get(task.spec.name, (0, 0))
-                known = None if task.spec.duration_ms is None else task.spec.duration_ms * 1e6
-                expected = total / number if number else mean if known is None else known
-                if task.latest.started_ns is not None:
-                    busy += now_ns - task.latest.started_ns
-                    expected = max(0.0, expected - (now_ns - task.latest.started_ns))
-                left += expected
-            side_by_side = max(1.0, busy / (now_ns - self.began_ns))
-            return round(left / side_by_side)
+            return self._estimate_ns(now_ns)
+
+    def _estimate_ns(self, now_ns: int) -> int | None:
+        count = sum(number for number, _ in self._ran.values())
+        if not count or now_ns <= self.began_ns:
+            return None
+        mean = sum(total for _, total in self._ran.values()) / count
+        busy, left = float(self._busy_ns), 0.0
+        for task in self.tasks.values():
+            if not task.latest.alive:
+                continue
+            number, total = self._ran.get(task.spec.name, (0, 0))
+            known = None if task.spec.duration_ms is None else task.spec.duration_ms * 1e6
+            expected = total / number if number else mean if known is None else known
+            if task.latest.started_ns is not None:
+                busy += now_ns - task.latest.started_ns
+                expected = max(0.0, expected - (now_ns - task.latest.started_ns))
+            left += expected
+        side_by_side = max(1.0, busy / (now_ns - self.began_ns))
+        return round(left / side_by_side)
 
 
 _WORDS: Final = {Kind.TASK_STARTED: "start", Kind.TASK_RETRIED: "retry", **dict.fromkeys(ENDS, "end")}

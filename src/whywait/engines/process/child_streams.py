@@ -92,19 +92,23 @@ class ChildStream:
 
     def add_room(self, count: int) -> None:
         """Take in that the stream has room for so many chunks more."""
-        told = []
         with self.waiters.lock:
             self._room += count
             self._has_asked = self._has_asked and not count
-            while self._room and self._asking:
-                tell = self._asking.pop(next(iter(self._asking)))
-                self._room -= 1
-                told.append(tell)
+            told = self._promise()
             if self._asking:
                 self._ask()
         for tell in told:
             tell(1)
         self.waiters.ring()
+
+    def _promise(self) -> list[Callable[[int], object]]:
+        """Return what tells the producers that room for one chunk is theirs; under the lock."""
+        told = []
+        while self._room and self._asking:
+            told.append(self._asking.pop(next(iter(self._asking))))
+            self._room -= 1
+        return told
 
     def _ask(self) -> None:
         if not self._room and not self._has_asked:
