@@ -7,8 +7,8 @@ What keeps strangers from using up the process's file descriptors:
 
 1. A listener holds at most ``most`` connections. It accepts one at a time and closes a surplus one at once, so that not
    even for a moment there are more.
-2. When it is full, the connection that has been idle longest is closed first: a crowd of silent clients does not keep
-   out one that asks for something.
+2. When it is full, the connection that has been idle longest, and has sent nothing that was not read yet, is closed
+   first: a crowd of silent clients does not keep out one that asks for something.
 3. A connection whose first request head is not complete in ``HEAD_TIMEOUT_S`` is closed; one that asks for nothing more
    is closed after ``IDLE_TIMEOUT_S``. One that has announced a body and does not send it is as idle as a silent one.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import selectors
 import socket
 import struct
 from collections.abc import Callable
@@ -40,6 +41,7 @@ CLOSES_WITHIN_S: Final = 1.0
 MOST_CONNECTIONS: Final = 200
 SHARE: Final = 5  # connections take at most a fifth of the file descriptors that the process may open
 BACKLOG: Final = 128
+_Poll: Final = getattr(selectors, "PollSelector", selectors.SelectSelector)  # it needs no file descriptor of its own
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -146,10 +148,12 @@ class Server:
         served: set[Connection] = set()
 
         def make_room(accepted: int) -> bool:
-            for connection in idle:
-                connection.give_up()
+            silent = next((connection for connection in idle if not connection.has_news), None)
+            if silent is not None:
+                silent.give_up()
                 return True
-            return len(served) < accepted  # asyncio accepts many at once, and has them served after that
+            # Those with news will be idle no more; and asyncio accepts many at once, and has them served after that.
+            return bool(idle) or len(served) < accepted
 
         listener.make_room = make_room
         loop = asyncio.get_running_loop()
@@ -264,6 +268,13 @@ class Connection(H11Protocol):
     def _is_idle(self) -> bool:
         """Whether nothing is to be answered, or what is asked has not all come."""
         return self._has_no_request or self.cycle.more_body
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the client has sent something that was not read yet, or has hung up."""
+        with _Poll() as poll:
+            poll.register(self.transport.get_extra_info("socket"), selectors.EVENT_READ)
+            return bool(poll.select(0))
 
     def _wait_for_a_head(self) -> None:
         self._idle.setdefault(self)

@@ -21,6 +21,8 @@ _OWN_BITS = 32
 _MARKS = 1 << 62  # the least mark: no limit that anything else would set
 _KILLS_S = 0.1  # the system takes a tenth of a millisecond to tell: too long for each start of a command
 _ROUND_S = 0.01  # between two rounds of killing
+_REPLACED_WITHIN_S = 1.0  # a program takes the place of another in this time
+_IS_OF_KERNEL = 0x200000  # in the flags of a process: it is a thread of the system itself
 _SYS_CLONE3, _CLONE_INTO_CGROUP = 435, 0x200000000  # of <sys/syscall.h>, on all machines, and <linux/sched.h>
 _CLONE = struct.Struct("11Q")  # struct clone_args
 _ENDED = (b"Z", b"X")  # and not reaped yet
@@ -212,12 +214,33 @@ def told_in_environment(text: bytes) -> list[int]:
     found = []
     for pid in _all_pids():
         try:
-            with open(f"/proc/{pid}/environ", "rb") as environ:  # noqa: PTH123 - the quicker way
-                if text in environ.read().split(b"\0"):
-                    found.append(pid)
+            if text in _environment(pid).split(b"\0"):
+                found.append(pid)
         except OSError:
             continue  # it has ended, or belongs to another user
     return found
+
+
+def _environment(pid: int) -> bytes:
+    """Return the environment of a process; if another program is just taking its place, that of the new one."""
+    deadline = time.monotonic() + _REPLACED_WITHIN_S
+    while not (text := _read_environment(pid)) and _is_replaced(pid) and time.monotonic() < deadline:
+        time.sleep(_ROUND_S)
+    return text or _read_environment(pid)  # it may have become known between the two looks
+
+
+def _read_environment(pid: int) -> bytes:
+    with open(f"/proc/{pid}/environ", "rb") as environ:  # noqa: PTH123 - the quicker way
+        return environ.read()
+
+
+def _is_replaced(pid: int) -> bool:
+    """Return whether a process has begun another program so far that the system does not know its environment yet.
+
+    Its starter goes on before the environment is known: on a busy machine it is often seen so.
+    """
+    fields = stat_of(pid)
+    return bool(fields) and fields[0] not in _ENDED and fields[48] == b"0" and not int(fields[6]) & _IS_OF_KERNEL
 
 
 def end_marked(is_ours: Callable[[int], bool], within_s: float) -> bool:
