@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from .base import has_failed, inside, met
 from .endings import Endings
-from .records import ABORTED, ATTACHED, QUEUED, READY, RUNNING, SUSPENDED, Policy, Refused, Scope, Task
+from .records import ABORTED, ATTACHED, INIT, QUEUED, READY, RUNNING, SUSPENDED, Policy, Refused, Scope, Task
 
 
 @dataclass
@@ -86,7 +86,8 @@ class Admission(Endings):
     def check(self, submission: Submission, task: Task, drafts: list[Task]) -> None:
         """T3: in this order."""
         scopes = task.scope.path()
-        if task.scope.state not in {ATTACHED, RUNNING} or any(scope.state == SUSPENDED for scope in scopes):  # O2
+        barred = any(scope.state in {INIT, SUSPENDED} for scope in scopes)  # O2, O8
+        if task.scope.state not in {ATTACHED, RUNNING} or barred:
             raise Refused("scope_state", task)
         earlier = drafts[: drafts.index(task)]
         namesakes = [other for other in earlier if other.scope is task.scope and other.name == task.name]
