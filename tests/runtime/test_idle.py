@@ -26,7 +26,10 @@ async def nap():
 
 def switches(thread):
     """Return how often a thread has given up or lost the processor: it cannot run without one of the two."""
-    status = Path(f"/proc/self/task/{thread.native_id}/status").read_text(encoding="utf-8")
+    try:
+        status = Path(f"/proc/self/task/{thread.native_id}/status").read_text(encoding="utf-8")
+    except FileNotFoundError:  # it has ended
+        return 0
     return sum(int(line.split()[1]) for line in status.splitlines() if "ctxt_switches" in line)
 
 

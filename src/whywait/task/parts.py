@@ -404,7 +404,7 @@ class Parts:
     def finish(self, *, failed: bool) -> Failure | None:
         """Wait in the body's thread until all have ended; return what failed, if anything did."""
         if failed:
-            ask_end(self.task, FAILED)
+            self._ask_end()
         self._patiently(self._handlers_ended)
         self._stop_workers()
         self._patiently(self._all_ended)
@@ -414,12 +414,17 @@ class Parts:
     async def finish_async(self, *, failed: bool) -> Failure | None:
         """Do the same in a coroutine; being cancelled again interrupts the parts again."""
         if failed:
-            ask_end(self.task, FAILED)
+            self._ask_end()
         await self._patiently_async(self._handlers_ended)
         self._stop_workers()
         await self._patiently_async(self._all_ended)
         self.close()
         return self._failure
+
+    def _ask_end(self) -> None:
+        """Ask all parts to end, because the body has failed: by the failure of a part, if there is one."""
+        failure = self._failure
+        ask_end(self.task, FAILED if failure is None else failure[0])
 
     def close(self) -> None:
         """End the queues, and let nothing be added; parts that still run are asked to end."""

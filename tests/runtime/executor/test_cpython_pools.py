@@ -15,6 +15,17 @@ PACKAGE = "test.test_concurrent_futures"
 INSIDE = "it looks into the pool: "
 ALONE = "a worker process that dies, or what it cannot unpickle, costs one task and breaks no pool: "
 
+FORCED = (
+    "test_terminate_workers",
+    "test_kill_workers",
+    "test_force_shutdown_workers",
+    "test_force_shutdown_workers_invalid_op",
+    "test_force_shutdown_workers_dead_workers",
+    "test_force_shutdown_workers_not_started_yet",
+    "test_force_shutdown_workers_stops_pool",
+    "test_force_shutdown_during_max_tasks_worker_exit",
+)
+
 # Tests that are left out, and why. Process pools are tested with the start method "spawn", which is that of ours.
 LEFT_OUT = {
     "thread": {
@@ -39,12 +50,20 @@ LEFT_OUT = {
         "test_exit_during_result_pickle_on_worker": "a result that exits while it is pickled gives a PicklingError",
         "test_error_during_result_unpickle_in_result_handler": f"{ALONE}TaskFailed",
         "test_exit_during_result_unpickle_in_result_handler": f"{ALONE}TaskFailed, whose cause is the SystemExit",
-    },
+        "test_failed_worker_replacement_breaks_pool": f"{ALONE}it lets the start of one fail and wants the pool broken",
+        "test_gc_during_max_tasks_worker_exit_gh152967": f"{INSIDE}its processes",
+        "test_shutdown_no_wait_max_tasks_gh119592": f"{INSIDE}it joins its manager thread",
+    }
+    | dict.fromkeys(FORCED, "ending processes by hand is not offered: shutdown() and cancel() do that"),
 }
 NEWER = {  # not every release has them
     "test_shutdown_gh_132969_case_1",
     "test_shutdown_gh_132969_case_2",
     "test_broken_process_pool_traceback",
+    "test_failed_worker_replacement_breaks_pool",
+    "test_gc_during_max_tasks_worker_exit_gh152967",
+    "test_shutdown_no_wait_max_tasks_gh119592",
+    *FORCED,
 }
 MODULES = {
     "thread": ("test_init", "test_wait", "test_as_completed", "test_shutdown", "test_thread_pool"),
