@@ -8,20 +8,21 @@ from inspect import CO_GENERATOR
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
-OURS: Final = "whywait"
+OURS: Final = ("whywait",)
 _LOOKS: Final = ("call", "c_return")  # the interpreter looks for signals where a function begins and after calls
 
 
 class Interrupt:
     """Raises KeyboardInterrupt at the n-th different place of this project's code within the block.
 
-    ``again``: and once more, when the interpreter has looked for signals so many times after that.
+    ``again``: and once more, when the interpreter has looked for signals so many times after that. ``modules``: in the
+    code of these, as their names begin.
     """
 
-    def __init__(self, place: int, again: int = -1) -> None:
+    def __init__(self, place: int, again: int = -1, modules: tuple[str, ...] = OURS) -> None:
         self.where: str | None = None  # None: it did not come to that
         self.came_again = False
-        self._place, self._again = place, again
+        self._place, self._again, self._modules = place, again, modules
         self._seen: set[tuple[Any, int, str]] = set()
 
     def __enter__(self) -> Self:
@@ -36,7 +37,7 @@ class Interrupt:
         return kind is KeyboardInterrupt
 
     def _look(self, frame: FrameType, event: str, _: object) -> None:
-        if event in _LOOKS and _is_ours(frame):
+        if event in _LOOKS and self._is_ours(frame):
             self._seen.add((frame.f_code, frame.f_lasti, event))
             if len(self._seen) > self._place:
                 self.where = f"{frame.f_code.co_qualname}:{frame.f_lineno}"
@@ -58,18 +59,17 @@ class Interrupt:
             frame = frame.f_back
 
     def _look_again(self, frame: FrameType, event: str, _: object) -> None:
-        if event in _LOOKS and _is_ours(frame):
+        if event in _LOOKS and self._is_ours(frame):
             self._again -= 1
             if self._again < 0:
                 self.came_again = True
                 sys.setprofile(None)
                 raise KeyboardInterrupt
 
-
-def _is_ours(frame: FrameType) -> bool:
-    """Return whether a frame is of this project's code; what comes where a generator is let go is swallowed there."""
-    is_generator = frame.f_code.co_flags & CO_GENERATOR
-    return not is_generator and (frame.f_globals.get("__name__") or "").startswith(OURS)
+    def _is_ours(self, frame: FrameType) -> bool:
+        """Return whether a frame is of these modules; what comes where a generator is let go is swallowed there."""
+        is_generator = frame.f_code.co_flags & CO_GENERATOR
+        return not is_generator and (frame.f_globals.get("__name__") or "").startswith(self._modules)
 
 
 def at_every_place(attempt: Callable[[int], str | None], limit: int = 3000) -> int:

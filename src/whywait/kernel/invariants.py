@@ -17,6 +17,7 @@ from whywait.kernel.model import Lane, Scope, Task
 from whywait.kernel.pool import Pool
 from whywait.kernel.starting import closed_gate
 from whywait.kernel.state import ScopeState, TaskState
+from whywait.kernel.timers import HELD_AS
 
 
 def check(k: Base, now: int, *, rested: bool) -> None:
@@ -162,6 +163,21 @@ def levels_know_when_their_tasks_entered(k: Base) -> None:
         _equal(sums.get(level.rank, 0), level.entered_ns, f"rank {level.rank} knows when its tasks entered")
 
 
+def every_timer_has_its_target(k: Base) -> None:
+    """T6, R2: a timer that is to come is the one that its target has, and what a target has is to come."""
+    timers = {item[2] for heap in (k.timers.heap, k.expiries.heap) for item in heap if item[2].live}
+    for timer in timers:
+        assert timer.is_held, f"{timer.target} has the timer for its {timer.kind}"
+    targets = (*k.living(), *(each for scope in k.scopes.values() for each in scope.periodics.values()))
+    for target in targets:
+        for name in HELD_AS.values():
+            held = getattr(target, name, None)
+            assert held is None or held in timers, f"the {name} of {target} is set"
+    for scope in k.scopes.values():
+        off = [each for each in scope.periodics.values() if each.enabled == (each.timer is None)]
+        _equal([], off, f"the periodics of {scope} that are on tick, and no others")
+
+
 def nothing_startable_is_left(k: Base, now: int) -> None:
     """P2, B5, S6, S7: no task is left that may start or go on.
 
@@ -200,6 +216,7 @@ ALWAYS: Final = (
     suspensions_are_counted,
     the_ceiling_follows_the_holders,
     levels_know_when_their_tasks_entered,
+    every_timer_has_its_target,
 )
 
 

@@ -12,13 +12,15 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final
 
-from whywait.kernel import ending, graph, lending, starting, waiting
+from whywait.kernel import ending, graph, lending, running, starting, waiting
 from whywait.kernel.base import Base
+from whywait.kernel.events import Kind
 from whywait.kernel.limits import MEASURED
 from whywait.kernel.model import Scope, Task
 from whywait.kernel.state import Cause, Outcome, ScopeState, TaskState, Wait
-from whywait.kernel.timers import BACKOFF, RUN_TIMEOUT, TICK
+from whywait.kernel.timers import BACKOFF, PAUSE, RUN_TIMEOUT, TICK, Timer
 
+_ENDING: Final = (ScopeState.DISPOSING, ScopeState.DISPOSED)
 _BY_START: Final = attrgetter("started_seq")
 _BY_ENTRY: Final = attrgetter("entry")
 
@@ -30,6 +32,7 @@ def repair(k: Base, now: int, started: list[Task], reported: Task | None = None)
     all whose start has been recorded. ``reported`` is a task whose body has ended: it has its outcome afterwards, or
     stands as before its end.
     """
+    _dispose_inside(k, now)
     _complete_ends(k, now, reported)
     _count_iterations(k)
     _follow_dependencies(k, now)
@@ -91,7 +94,7 @@ def _rebuild(k: Base, now: int, living: list[Task], holders: list[Task]) -> None
     for task in (*(task for task in ready if task.entry), *(task for task in ready if not task.entry)):
         _enter_again(k, now, task)
     for task in living:
-        special = (task.wait_timer, task.held_by, task.after_ended, task.ended_successors)
+        special = (task.run_timer, task.pause_timer, task.wait_timer, task.held_by, task.after_ended, task.ended_successors)
         task.plain = task.plain and all(each is None for each in special)
     ceiling = k.levels.ceiling
     ceiling.change(now, k.holding.bit_length() - 1, held=False)
@@ -124,20 +127,29 @@ def _empty_gates(scopes: list[Scope]) -> None:
 def _enter_again(k: Base, now: int, task: Task) -> None:
     """Put a READY task back into its lane; one that was READY before keeps its place and its account."""
     since, entry, epoch, segment = task.since, task.entry, task.epoch, task.segment
-    entries, timer = k.entries, task.wait_timer
+    entries = k.entries
+    waiting.cancel_wait_timer(task, k.expiries)
     if entry:
         k.entries = entry - 1
     # It never has another since, not even until it gets its own back: this repair may be broken off and begun again.
     waiting.become_ready(k, since if entry else now, task)
     k.entries = max(entries, k.entries)
-    if timer is not None and task.wait_timer is not None:
-        k.expiries.cancel(task.wait_timer)
-        task.wait_timer = timer
     if entry and epoch is not None and segment is not None:
         level = task.lane.level
         waiting.forget_entry(task, level)
         task.since, task.epoch, task.segment = since, epoch, segment
         level.entered_ns += segment.starved_at(since)
+
+
+def _dispose_inside(k: Base, now: int) -> None:
+    """Let all have begun to end that is inside a scope which has."""
+    for scope in k.root.subtree():
+        if any(each.state in _ENDING for each in scope.chain):
+            if scope.state not in _ENDING:
+                scope.state = ScopeState.DISPOSING
+                k.tell_of(now, Kind.SCOPE_DISPOSING, scope)
+            for periodic in scope.periodics.values():
+                ending.stop_ticks(k, periodic)
 
 
 def _complete_ends(k: Base, now: int, reported: Task | None) -> None:
@@ -217,17 +229,28 @@ def _follow_dependencies(k: Base, now: int) -> None:
 
 
 def _set_timers(k: Base, now: int, living: list[Task]) -> None:
-    """Set those timers again that are missing."""
+    """Set those timers again that are missing, and call off those that are not to come."""
     for timers in (k.timers, k.expiries):
         timers.repair()
     for task in living:
-        timeout_ns, timer = task.policy.timeout_ns, task.run_timer
-        if task.state == TaskState.RUNNING and timeout_ns is not None and (timer is None or not timer.live):
+        timeout_ns, pause_timer = task.policy.timeout_ns, task.pause_timer
+        if task.state == TaskState.DISPOSING:
+            running.forget_run_timers(k, task)
+        elif task.state == TaskState.RUNNING and timeout_ns is not None and _is_missing(task.run_timer):
             task.run_timer = k.timers.add(task.since + timeout_ns, RUN_TIMEOUT, task)
             task.plain = False
-        elif task.held_by == Wait.BACKOFF and (task.wait_timer is None or not task.wait_timer.live):
+        elif task.held_by == Wait.BACKOFF and _is_missing(task.wait_timer):
+            task.unmet = 1
             task.wait_timer = k.timers.add(now, BACKOFF, task)
+        if task.state == TaskState.RUNNING and pause_timer is not None and not pause_timer.live:
+            task.pause_timer = k.timers.add(pause_timer.at, PAUSE, task)
     for scope in k.scopes.values():
         for periodic in scope.periodics.values():
-            if periodic.enabled and (periodic.timer is None or not periodic.timer.live):
+            if not periodic.enabled:
+                ending.stop_ticks(k, periodic)
+            elif _is_missing(periodic.timer):
                 periodic.timer = k.timers.add(max(now, periodic.planned_ns), TICK, periodic)
+
+
+def _is_missing(timer: Timer | None) -> bool:
+    return timer is None or not timer.live

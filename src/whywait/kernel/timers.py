@@ -13,6 +13,16 @@ MAX_WAIT: Final = "max_wait"
 STARVE: Final = "starve"
 TICK: Final = "tick"
 
+# The attribute of its target that a timer of a kind stands in.
+HELD_AS: Final = {
+    RUN_TIMEOUT: "run_timer",
+    PAUSE: "pause_timer",
+    BACKOFF: "wait_timer",
+    MAX_WAIT: "wait_timer",
+    STARVE: "starve_timer",
+    TICK: "timer",
+}
+
 _SLACK: Final = 64
 
 
@@ -27,6 +37,11 @@ class Timer:
         self.kind = kind
         self.target = target
         self.live = True
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is live and its target has it; a command that was broken off may leave one that no target has."""
+        return self.live and getattr(self.target, HELD_AS[self.kind]) is self
 
 
 class Timers:
@@ -54,11 +69,14 @@ class Timers:
             timer.target = None
             self._dead += 1
             if self._dead > _SLACK and self._dead * 2 > len(self.heap):
-                self.repair()
+                self._keep([item for item in self.heap if item[2].live])
 
     def repair(self) -> None:
-        """Keep the timers that are live, in order."""
-        self.heap[:] = [item for item in self.heap if item[2].live]
+        """Keep the timers that their targets have."""
+        self._keep([item for item in self.heap if item[2].is_held])
+
+    def _keep(self, items: list[tuple[int, int, Timer]]) -> None:
+        self.heap[:] = items
         heapify(self.heap)
         self._dead = 0
 
@@ -75,6 +93,7 @@ class Timers:
         at = self.next_at()
         if at is None or at > now:
             return None
-        timer = heappop(self.heap)[2]
-        timer.live = False
+        timer = self.heap[0][2]
+        timer.live = False  # first: one that is broken off here is not taken for one that is still to come
+        heappop(self.heap)
         return timer

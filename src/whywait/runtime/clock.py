@@ -56,9 +56,9 @@ class Clock:
         with self._lock:
             if self._closed:
                 return
-            heappush(self._heap, (at_ns, next(self._order), fn))
-            if self._heap[0][0] == at_ns:
+            if not self._heap or at_ns < self._heap[0][0]:
                 self._wake()
+            heappush(self._heap, (at_ns, next(self._order), fn))  # last, as above
         if self.needs_thread:
             self.start()
 
@@ -67,8 +67,8 @@ class Clock:
 
         A thread that starts may run a finaliser before it says so, and the finaliser may want any lock there is.
         """
-        self.needs_thread = False
         try:
+            self.needs_thread = False
             lasting_thread(self._run, "whywait-clock").start()
         except BaseException:
             self.needs_thread = True  # if it was started after all, it is one too many and ends at once
@@ -79,15 +79,16 @@ class Clock:
         with self._lock:
             self._closed = True
             self._heap.clear()
-            self._condition.notify()
+            self._condition.notify_all()
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             with suppress(RuntimeError):  # it is being started, and will end at once
                 thread.join()
 
     def _wake(self) -> None:
+        """Have the thread look again, once the lock is free."""
         if self._thread is not None:
-            self._condition.notify()
+            self._condition.notify_all()  # one alone may be lost: a signal can leave a place there that is slept in no more
         elif not self._closed:
             self.needs_thread = True
 
