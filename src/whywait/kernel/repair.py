@@ -94,7 +94,14 @@ def _rebuild(k: Base, now: int, living: list[Task], holders: list[Task]) -> None
     for task in (*(task for task in ready if task.entry), *(task for task in ready if not task.entry)):
         _enter_again(k, now, task)
     for task in living:
-        special = (task.run_timer, task.pause_timer, task.wait_timer, task.held_by, task.after_ended, task.ended_successors)
+        special = (
+            task.run_timer,
+            task.pause_timer,
+            task.wait_timer,
+            task.held_by,
+            task.after_ended,
+            task.ended_successors,
+        )
         task.plain = task.plain and all(each is None for each in special)
     ceiling = k.levels.ceiling
     ceiling.change(now, k.holding.bit_length() - 1, held=False)
@@ -244,6 +251,10 @@ def _set_timers(k: Base, now: int, living: list[Task]) -> None:
             task.wait_timer = k.timers.add(now, BACKOFF, task)
         if task.state == TaskState.RUNNING and pause_timer is not None and not pause_timer.live:
             task.pause_timer = k.timers.add(pause_timer.at, PAUSE, task)
+    _set_ticks(k, now)
+
+
+def _set_ticks(k: Base, now: int) -> None:
     for scope in k.scopes.values():
         for periodic in scope.periodics.values():
             if not periodic.enabled:
