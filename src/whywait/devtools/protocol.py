@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import selectors
 import socket
 import struct
 from collections.abc import Callable
@@ -34,6 +33,7 @@ from uvicorn.server import ServerState
 from whywait.devtools.access import Peer
 from whywait.devtools.guard import MAX_HEAD_BYTES
 from whywait.errors import ConfigError
+from whywait.support.polling import has_input
 
 HEAD_TIMEOUT_S: Final = 5.0
 IDLE_TIMEOUT_S: Final = 15
@@ -41,7 +41,6 @@ CLOSES_WITHIN_S: Final = 1.0
 MOST_CONNECTIONS: Final = 200
 SHARE: Final = 5  # connections take at most a fifth of the file descriptors that the process may open
 BACKLOG: Final = 128
-_Poll: Final = getattr(selectors, "PollSelector", selectors.SelectSelector)  # it needs no file descriptor of its own
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -272,9 +271,7 @@ class Connection(H11Protocol):
     @property
     def has_news(self) -> bool:
         """Whether the client has sent something that was not read yet, or has hung up."""
-        with _Poll() as poll:
-            poll.register(self.transport.get_extra_info("socket"), selectors.EVENT_READ)
-            return bool(poll.select(0))
+        return has_input(self.transport.get_extra_info("socket"))
 
     def _wait_for_a_head(self) -> None:
         self._idle.setdefault(self)

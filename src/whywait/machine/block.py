@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from whywait.machine.home import Home
 from whywait.support.lazy import asyncio
 from whywait.support.lent import environment, lent
 from whywait.support.logger import log
+from whywait.support.polling import has_input
 
 
 class Demands(TypedDict, total=False):
@@ -64,8 +64,7 @@ class Lease:
         """Whether the service has ended, and with it the permission."""
         if self._request is None:
             return False
-        readable, _, _ = select.select([self._request], [], [], 0)
-        return bool(readable)  # while a block runs, nothing comes but the end of the connection, or a wish to end
+        return has_input(self._request)  # while a block runs, only the end of the connection comes, or a wish to end
 
     def why(self) -> str:
         """Return why it waits, what it does, or how its wait divided, from any thread."""

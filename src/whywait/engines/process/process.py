@@ -37,6 +37,7 @@ from whywait.kernel.devices import Assigned
 from whywait.support.devices import environment_of
 from whywait.support.forks import own
 from whywait.support.locks import SafeLock
+from whywait.support.polling import has_input
 from whywait.support.usage import Facts, Usage, exit_facts, signal_name
 from whywait.task.running import RunningTask
 from whywait.trees.tree import GROUP, ProcessTree
@@ -211,7 +212,7 @@ class ChildProcess:
 
     def hear_refusal(self) -> None:
         """Take in what a process has sent that was gone before it got its first task: it may not have begun."""
-        if self.is_fresh and select.select([self._results], [], [], 0)[0]:
+        if self.is_fresh and has_input(self._results):
             with suppress(EOFError, OSError):
                 self.receive()
 
