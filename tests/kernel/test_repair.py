@@ -81,7 +81,7 @@ def ticks(kernel, scope, task):
 
 def switches_off(kernel, scope, task):
     periodic = kernel.add_periodic(1, scope, 2_000_000)
-    return lambda: kernel.set_periodic_enabled(10, periodic, False)  # noqa: FBT003 - the setting itself
+    return lambda: kernel.set_periodic_enabled(10, periodic, False)
 
 
 def disposes(kernel, scope, task):

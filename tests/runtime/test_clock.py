@@ -5,7 +5,7 @@ import time
 import pytest
 
 from interrupts import OURS, Interrupt, at_every_place
-from patience import PATIENCE_S, until
+from patience import until
 from whywait.runtime.clock import Clock
 from whywait.support.logger import log
 
