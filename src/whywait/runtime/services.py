@@ -5,12 +5,11 @@ A child process has its own stand-in for the part that bodies use, see :mod:`why
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from whywait.engines.base import Engine
 from whywait.engines.registry import Engines
@@ -28,8 +27,10 @@ from whywait.runtime.lazy import Lazy
 from whywait.runtime.lazy import end as end_lazy
 from whywait.runtime.remember import teller
 from whywait.runtime.settings import Settings
+from whywait.support.forks import own
 from whywait.support.green import refuse_green_threads
 from whywait.support.logger import Log, log
+from whywait.support.numbers import Numbers
 from whywait.task.inside import parts_of
 from whywait.task.running import inside_of
 from whywait.task.streams import Stream, check_name
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
     from whywait.observe.report import Report
     from whywait.task.parts import Part
 
-_tokens = itertools.count(1)
+_tokens: Final = Numbers()
+own(_tokens)
 
 
 class CoreServices(Core):
@@ -57,7 +59,7 @@ class CoreServices(Core):
         if self.history is not None:
             self.tap(teller(self.kernel, self.history))
         self.lazies: list[Lazy[Any]] = []  # those that are made, in that order
-        self.token = next(_tokens)  # tells the refs of this authority from those of others
+        self.token = _tokens.next()  # tells the refs of this authority from those of others
         self.engines = Engines(self, settings.engine)
         self.root = ScopeRecord(self.kernel.root, self.engines.default, settings.grace)
 

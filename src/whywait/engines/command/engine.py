@@ -4,6 +4,10 @@ Each thread of the engine looks after one running command: it collects what the 
 The command gets an abort as SIGTERM, a kill as SIGKILL, a pause as SIGSTOP and a resume as SIGCONT, all sent to
 everything of its process tree, whatever group or session that is in. Its body has ended when its process has and no
 process of its tree can write into its output any more; what it left running without output is killed then.
+
+``_Running._lock`` guards what a command was told; the lock of its tree is taken under it. ``_running``, ``_waiting``
+and ``_doomed`` are dicts and a set whose single steps are atomic: a wish is noted before the command is looked for, and
+the command is made known before wishes are.
 """
 
 from __future__ import annotations

@@ -4,11 +4,14 @@ One pump (``pump.py``) takes answers, reports them and sends the next tasks in o
 interpreters (no fork, nothing of ``__main__`` runs again) with the parent's ``sys.path``, working directory and
 output. Functions, arguments and results travel pickled, see ``pickling.py``; context variables stay behind. What
 bodies start and leave running, in whatever group or session, ends with the process that ran them.
+
+The engine has no lock of its own. ``_lent`` and ``_waiting`` are dicts of which threads use single steps or a copy:
+only the thread that takes a task out of ``_waiting`` sends it again. ``_broken`` is set once. ``_functions`` may pickle
+a function twice, under two numbers.
 """
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -26,6 +29,7 @@ from whywait.engines.process.upkeep import make_upkeep
 from whywait.errors import ConfigError
 from whywait.kernel.reasons import Placement
 from whywait.kernel.state import Cause, Outcome
+from whywait.support.numbers import Numbers
 from whywait.support.raised import shown_error
 from whywait.trees.tree import SHORTAGES, dismiss_keeper
 
@@ -70,7 +74,7 @@ class ProcessEngine(Engine):
         self._functions = Functions()
         self._crew = Crew(make_upkeep(initializer, initargs, max_tasks_per_child, max_ram_per_child), self._try_next)
         self._lent: dict[Lendable, Lent] = {}
-        self._numbers = itertools.count(1)  # of lazy resources
+        self._numbers = Numbers()  # of lazy resources
         self._waiting: dict[EngineTask, str] = {}  # those for which the system gave no process, and what it said
 
     def attach(self, runtime: Runtime) -> None:
@@ -127,10 +131,11 @@ class ProcessEngine(Engine):
 
     def lend(self, resource: Lendable) -> Lent:
         """Return what stands for a lazy resource until it reaches a process, which makes it at the first use there."""
-        if resource not in self._lent:
-            lent = Lent(next(self._numbers), repr(resource), dumps(resource.lend_to(self)))
-            self._lent.setdefault(resource, lent)
-        return self._lent[resource]
+        lent = self._lent.get(resource)
+        if lent is None:
+            new = Lent(self._numbers.next(), repr(resource), dumps(resource.lend_to(self)))
+            lent = self._lent.setdefault(resource, new)
+        return lent
 
     def take_back(self, resource: Lendable) -> None:
         """End the processes that hold a lazy resource: they close it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from whywait.engines.base import EngineTask
 from whywait.engines.process.wishes import NOTHING, wish_line, wish_of
 from whywait.support.locks import SafeLock
+from whywait.support.numbers import Numbers
 
 if TYPE_CHECKING:
     from whywait.engines.ray.child import Status
@@ -34,7 +34,7 @@ class RayTask:
         self._cluster = cluster
         self._token = token
         self._told = NOTHING
-        self._said = itertools.count(1)
+        self._said = Numbers()
         self._early: dict[int, tuple[int, Any]] = {}  # messages that have overtaken others
 
     @property
@@ -59,17 +59,16 @@ class RayTask:
             if self.place is None or wish == self._told:
                 return
             self._told = wish
-            self.say(wish_line(wish))
+            self.say(wish_line(self.number, wish))
 
     def say(self, line: str) -> None:
-        """Tell the worker something about its task, whose number stands for ``{}``."""
+        """Tell the worker something about its task."""
         if self.place is not None:
-            count = next(self._said)
-            self._cluster.board.down.remote(self.place[0], (self._token, self.number, count, line.format(self.number)))
+            self._cluster.board.down.remote(self.place[0], (self._token, self.number, self._said.next(), line))
 
-    def answer(self, number: int, data: bytes) -> None:
+    def answer(self, number: int, question: int, data: bytes) -> None:
         """Send the answer to a question."""
-        self.say(f"answer {{}} {number} 1 {data.hex()}")
+        self.say(f"answer {number} {question} 1 {data.hex()}")
 
     def in_order(self, count: int, kind: int, payload: Any) -> Iterator[tuple[int, Any]]:  # noqa: ANN401 - as the kind has it
         """Yield the messages that are next in order, now that one more has come; the caller counts ``received``."""
