@@ -421,10 +421,10 @@ def test_a_client_hears_that_its_service_is_gone(tmp_path):
 
 
 def test_a_part_that_is_just_being_asked_for_does_not_hold_its_whole():
-    """M9: the whole may end on another thread between the two steps; its permission comes back, the part is cancelled."""
+    """M9: the whole may end on another thread between the steps; its permission comes back, the part is cancelled."""
     ended, cancelled = [], []
     leases = SimpleNamespace(engine=SimpleNamespace(ended=lambda *told: ended.append(told)), forget=lambda _: None)
-    whole, part = (Lease(leases, id, None, ["make"], None, lambda _: None) for id in ("whole", "part"))
+    whole, part = (Lease(leases, name, None, ["make"], None, lambda _: None) for name in ("whole", "part"))
     whole._execution = "execution"
     whole.add_part(part)
     whole._report(SimpleNamespace(end=lambda: None), SUCCEEDED)
