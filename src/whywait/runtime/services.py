@@ -5,11 +5,12 @@ A child process has its own stand-in for the part that bodies use, see :mod:`why
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from whywait.engines.base import Engine
 from whywait.engines.registry import Engines
@@ -27,10 +28,8 @@ from whywait.runtime.lazy import Lazy
 from whywait.runtime.lazy import end as end_lazy
 from whywait.runtime.remember import teller
 from whywait.runtime.settings import Settings
-from whywait.support.forks import own
 from whywait.support.green import refuse_green_threads
 from whywait.support.logger import Log, log
-from whywait.support.numbers import Numbers
 from whywait.task.inside import parts_of
 from whywait.task.running import inside_of
 from whywait.task.streams import Stream, check_name
@@ -44,8 +43,7 @@ if TYPE_CHECKING:
     from whywait.observe.report import Report
     from whywait.task.parts import Part
 
-_tokens: Final = Numbers()
-own(_tokens)
+_tokens = itertools.count(1)
 
 
 class CoreServices(Core):
@@ -59,7 +57,7 @@ class CoreServices(Core):
         if self.history is not None:
             self.tap(teller(self.kernel, self.history))
         self.lazies: list[Lazy[Any]] = []  # those that are made, in that order
-        self.token = _tokens.next()  # tells the refs of this authority from those of others
+        self.token = next(_tokens)  # tells the refs of this authority from those of others
         self.engines = Engines(self, settings.engine)
         self.root = ScopeRecord(self.kernel.root, self.engines.default, settings.grace)
 

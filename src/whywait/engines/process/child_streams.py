@@ -6,6 +6,7 @@ socket. ``Sender`` is the link to the process above.
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Callable
 from queue import Empty, Full
@@ -15,7 +16,6 @@ from whywait.engines.process.frames import KIND_ASK, KIND_CALL, KIND_EMIT, pack_
 from whywait.errors import WhywaitError
 from whywait.kernel.durations import Seconds, patience_s
 from whywait.kernel.state import TaskState
-from whywait.support.numbers import Numbers
 from whywait.support.waiters import Waiters
 from whywait.task.queues import check_queue_limit, queue_has_ended
 from whywait.task.streams import Pickled
@@ -122,7 +122,7 @@ class Calls:
     def __init__(self, link: Sender) -> None:
         self._link = link
         self._waiters = Waiters()
-        self._numbers = Numbers()
+        self._numbers = itertools.count(1)
         self._parts: dict[int, list[str]] = {}
         self._answers: dict[int, Any] = {}
 
@@ -141,7 +141,7 @@ class Calls:
         return self._answer(number)
 
     def _ask(self, question: Question) -> int:
-        number = self._numbers.next()
+        number = next(self._numbers)
         self._link.send(KIND_CALL, dumps((number, question)))
         return number
 

@@ -12,6 +12,7 @@ a function twice, under two numbers.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -29,7 +30,6 @@ from whywait.engines.process.upkeep import make_upkeep
 from whywait.errors import ConfigError
 from whywait.kernel.reasons import Placement
 from whywait.kernel.state import Cause, Outcome
-from whywait.support.numbers import Numbers
 from whywait.support.raised import shown_error
 from whywait.trees.tree import SHORTAGES, dismiss_keeper
 
@@ -74,7 +74,7 @@ class ProcessEngine(Engine):
         self._functions = Functions()
         self._crew = Crew(make_upkeep(initializer, initargs, max_tasks_per_child, max_ram_per_child), self._try_next)
         self._lent: dict[Lendable, Lent] = {}
-        self._numbers = Numbers()  # of lazy resources
+        self._numbers = itertools.count(1)  # of lazy resources
         self._waiting: dict[EngineTask, str] = {}  # those for which the system gave no process, and what it said
 
     def attach(self, runtime: Runtime) -> None:
@@ -133,7 +133,7 @@ class ProcessEngine(Engine):
         """Return what stands for a lazy resource until it reaches a process, which makes it at the first use there."""
         lent = self._lent.get(resource)
         if lent is None:
-            new = Lent(self._numbers.next(), repr(resource), dumps(resource.lend_to(self)))
+            new = Lent(next(self._numbers), repr(resource), dumps(resource.lend_to(self)))
             lent = self._lent.setdefault(resource, new)
         return lent
 

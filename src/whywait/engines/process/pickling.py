@@ -8,6 +8,7 @@ where that cannot be told from sending it anew: it travels by name, or by value 
 from __future__ import annotations
 
 import dis
+import itertools
 import pickle
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +16,6 @@ from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
 from whywait.errors import ConfigError
-from whywait.support.numbers import Numbers
 
 try:
     import cloudpickle  # type: ignore[import-untyped]
@@ -75,7 +75,7 @@ class Functions:
 
     def __init__(self) -> None:
         self._kept: dict[Callable[..., Any], Kept | None] = {}  # None: looked at, may not be kept
-        self._numbers = Numbers()
+        self._numbers = itertools.count(1)
 
     def pack(self, fn: Callable[..., Any]) -> tuple[int, bytes]:
         """Return the number under which a child may keep the function (0: it may not) and its bytes."""
@@ -100,7 +100,7 @@ class Functions:
         if not _is_constant(fn, functions, looks):
             self._kept[fn] = None
             return 0, data
-        kept = self._kept[fn] = Kept(self._numbers.next(), data, functions, looks)
+        kept = self._kept[fn] = Kept(next(self._numbers), data, functions, looks)
         return kept.number, data
 
 

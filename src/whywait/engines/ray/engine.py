@@ -9,7 +9,7 @@ The pump may be two threads for a while, and messages come on a third one. A tas
 that takes it out of ``_tasks`` reports its end.
 
 ``RayEngine._following`` guards the limits that follow the nodes; ``Core.lock`` is taken under it. ``RayTask.lock``
-guards what a body was told, and how many of its messages have come; nothing but a number is taken under it.
+guards what a body was told, and how many of its messages have come; nothing is taken under it.
 ``Collector._has_more`` guards what the collector asks for. The rest are deques and dicts used in single steps, and
 single values: ``_will_send`` is reset before what waits is taken, and what waits is there before it is looked at;
 ``place`` and ``value`` of a task are set once; of what the packer has learned a value that is lost costs time only.

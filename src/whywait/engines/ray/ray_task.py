@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from whywait.engines.base import EngineTask
 from whywait.engines.process.wishes import NOTHING, wish_line, wish_of
 from whywait.support.locks import SafeLock
-from whywait.support.numbers import Numbers
 
 if TYPE_CHECKING:
     from whywait.engines.ray.child import Status
@@ -34,7 +34,7 @@ class RayTask:
         self._cluster = cluster
         self._token = token
         self._told = NOTHING
-        self._said = Numbers()
+        self._said = itertools.count(1)
         self._early: dict[int, tuple[int, Any]] = {}  # messages that have overtaken others
 
     @property
@@ -64,7 +64,7 @@ class RayTask:
     def say(self, line: str) -> None:
         """Tell the worker something about its task."""
         if self.place is not None:
-            self._cluster.board.down.remote(self.place[0], (self._token, self.number, self._said.next(), line))
+            self._cluster.board.down.remote(self.place[0], (self._token, self.number, next(self._said), line))
 
     def answer(self, number: int, question: int, data: bytes) -> None:
         """Send the answer to a question."""
