@@ -91,7 +91,8 @@ def test_a_paused_command_stops_and_goes_on_by_resume_or_by_its_shell(shell, mac
     shell.type(COUNTS)
     shell.until("here\r\n")
     name, _ = state_of(machine)
-    assert machine.run("pause", name).out == f"{name}: paused, now PAUSED\n"
+    paused = machine.run("pause", name)
+    assert paused.out == f"{name}: paused, now PAUSED\n", paused.err
     assert "Stopped" in shell.finish().out
     size = counted.stat().st_size
     assert active(machine) == 1

@@ -10,15 +10,18 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from machines import in_home, machine_in
 from patience import until
 from whywait import machine as this_machine
+from whywait.engines.base import SUCCEEDED
 from whywait.errors import MachineError, TaskDropped
 from whywait.machine.client import Gone, LeaseRequest, Machine
 from whywait.machine.home import Home
+from whywait.machine.leases import Lease
 
 GRACE_S = 2.0  # of a scope, before a body is killed
 
@@ -415,3 +418,17 @@ def test_a_client_hears_that_its_service_is_gone(tmp_path):
         with pytest.raises(Gone):
             list(iter(lambda: request.receive(30), None))
         request.close()
+
+
+def test_a_part_that_is_just_being_asked_for_does_not_hold_its_whole():
+    """M9: the whole may end on another thread between the steps; its permission comes back, the part is cancelled."""
+    ended, cancelled = [], []
+    leases = SimpleNamespace(engine=SimpleNamespace(ended=lambda *told: ended.append(told)), forget=lambda _: None)
+    whole, part = (Lease(leases, name, None, ["make"], None, lambda _: None) for name in ("whole", "part"))
+    whole._execution = "execution"
+    whole.add_part(part)
+    whole._report(SimpleNamespace(end=lambda: None), SUCCEEDED)
+    assert ended == [("execution", SUCCEEDED)]
+    handle = SimpleNamespace(cancel=lambda: cancelled.append(1), add_done_callback=lambda _: None)
+    part.submitted(handle)
+    assert cancelled == [1]

@@ -53,12 +53,14 @@ def test_a_scope_counts_its_own_tasks_once_whatever_their_attempts(authority):
     scope = authority.scope("s")
     tries = []
 
+    gate = threading.Event()
+
     def body():
+        gate.wait(PATIENCE_S)
         tries.append(1)
         if len(tries) < 3:
             raise OSError
 
-    gate = threading.Event()
     scope.submit(gate.wait, PATIENCE_S)
     scope.submit(body, retry=Retry(2, backoff=0.01))
     authority.submit(int)  # another scope's

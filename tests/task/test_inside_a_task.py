@@ -372,3 +372,25 @@ def test_in_a_worker_process_there_is_no_picture():
         looks = authority.submit(process_bodies.look, engine="process")
         with pytest.raises(InvalidTransition, match="runs in a worker process, where there is no snapshot"):
             looks.result(PATIENCE_S)
+
+
+def test_a_part_that_has_ended_has_its_result(authority, monkeypatch):
+    """X1: whatever moment another thread looks at it: the state becomes final last."""
+    seen = []
+
+    def set_and_look(part, name, value):
+        object.__setattr__(part, name, value)
+        if name == "state" and part.done():
+            try:
+                seen.append(part.result())
+            except ValueError:
+                seen.append("raised")
+
+    monkeypatch.setattr(parts.Part, "__setattr__", set_and_look, raising=False)
+
+    def fail():
+        raise ValueError
+
+    assert authority.submit(lambda: current().handler(lambda: "value").result(PATIENCE_S)).result(PATIENCE_S) == "value"
+    authority.submit(lambda: current().handler(fail)).exception(PATIENCE_S)
+    assert seen == ["value", "raised"]

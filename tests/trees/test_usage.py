@@ -278,3 +278,24 @@ def test_measures_are_recorded_and_replayed(tmp_path):
         events = authority.events()
     assert {"TASK_MEASURED", "TASK_OVERDRAWN", "TASK_RETRIED"} <= {event.kind for event in events}
     assert [event.to_dict() for event in Record(path).replay()][: len(events)] == [event.to_dict() for event in events]
+
+
+def test_a_measure_of_before_does_not_count_for_what_begins_now():
+    """U1: a process is measured anew for each task, also if it is being looked at that moment."""
+    told = []
+
+    class Tree:
+        guard, cgroup = 0, ""
+
+    class Slow(Watch):
+        def _sampled(self):
+            if not told:
+                told.append("begun")
+                self.begin()  # another thread does, in the midst of the look
+            return 10**9
+
+    watch = Slow(Tree(), told.append)
+    watch.look()
+    assert (watch.peak, watch.ram, told) == (0, 0, ["begun"])
+    watch.look()
+    assert (watch.peak, watch.ram, told) == (10**9, 10**9, ["begun", 10**9])

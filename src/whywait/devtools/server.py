@@ -1,7 +1,9 @@
 """The server: a thread of its own that follows a run and answers for it: on a port, a Unix socket, or in a host's app.
 
 Everything that touches the feed happens on the event loop of that thread, so the threads of tasks and the event loop of
-a host are left alone.
+a host are left alone. No lock is needed: what other threads ask for (the loop, the feed) is set before the server is
+ready, once; ``_run_is_over`` is set before the loop is told to close. Of the feed they touch ``wake_from`` alone, which
+reads a single flag: the feed resets that before it looks for news, and news is there before the flag is looked at.
 """
 
 from __future__ import annotations

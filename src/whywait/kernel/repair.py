@@ -94,14 +94,8 @@ def _rebuild(k: Base, now: int, living: list[Task], holders: list[Task]) -> None
     for task in (*(task for task in ready if task.entry), *(task for task in ready if not task.entry)):
         _enter_again(k, now, task)
     for task in living:
-        special = (
-            task.run_timer,
-            task.pause_timer,
-            task.wait_timer,
-            task.held_by,
-            task.after_ended,
-            task.ended_successors,
-        )
+        timers = (task.run_timer, task.pause_timer, task.wait_timer)
+        special = (*timers, task.held_by, task.after_ended, task.ended_successors)
         task.plain = task.plain and all(each is None for each in special)
     ceiling = k.levels.ceiling
     ceiling.change(now, k.holding.bit_length() - 1, held=False)
@@ -240,27 +234,28 @@ def _set_timers(k: Base, now: int, living: list[Task]) -> None:
     for timers in (k.timers, k.expiries):
         timers.repair()
     for task in living:
-        timeout_ns, pause_timer = task.policy.timeout_ns, task.pause_timer
-        if task.state == TaskState.DISPOSING:
+        if task.state == TaskState.RUNNING:
+            _set_run_timers(k, task)
+        elif task.state == TaskState.DISPOSING:
             running.forget_run_timers(k, task)
-        elif task.state == TaskState.RUNNING and timeout_ns is not None and _is_missing(task.run_timer):
-            task.run_timer = k.timers.add(task.since + timeout_ns, RUN_TIMEOUT, task)
-            task.plain = False
         elif task.held_by == Wait.BACKOFF and _is_missing(task.wait_timer):
             task.unmet = 1
             task.wait_timer = k.timers.add(now, BACKOFF, task)
-        if task.state == TaskState.RUNNING and pause_timer is not None and not pause_timer.live:
-            task.pause_timer = k.timers.add(pause_timer.at, PAUSE, task)
-    _set_ticks(k, now)
-
-
-def _set_ticks(k: Base, now: int) -> None:
     for scope in k.scopes.values():
         for periodic in scope.periodics.values():
             if not periodic.enabled:
                 ending.stop_ticks(k, periodic)
             elif _is_missing(periodic.timer):
                 periodic.timer = k.timers.add(max(now, periodic.planned_ns), TICK, periodic)
+
+
+def _set_run_timers(k: Base, task: Task) -> None:
+    timeout_ns, pause_timer = task.policy.timeout_ns, task.pause_timer
+    if timeout_ns is not None and _is_missing(task.run_timer):
+        task.run_timer = k.timers.add(task.since + timeout_ns, RUN_TIMEOUT, task)
+        task.plain = False
+    if pause_timer is not None and not pause_timer.live:
+        task.pause_timer = k.timers.add(pause_timer.at, PAUSE, task)
 
 
 def _is_missing(timer: Timer | None) -> bool:

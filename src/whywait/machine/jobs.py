@@ -8,6 +8,10 @@ under the authority's lock, so that the rows change in the order of the kernel's
 2. A start is on the disk before the command runs: a command that may have run is never taken for one that has not.
 3. An error that is retried is no end. The kernel tells the end first and the retry right after it, so an end is held
    until the next event, or until the handle is told, whichever comes first.
+
+The authority's lock guards ``_held`` and, of a living job, attempt, waits and watchers. Jobs are accepted on the thread
+of the server, which alone counts them. ``by_number``, ``_by_id`` and ``_live`` are dicts of which others use single
+steps or a copy; a job itself changes as ``store.py`` says.
 """
 
 from __future__ import annotations
@@ -216,8 +220,9 @@ class Jobs:
 
         If there is none, raise UnknownTask with the nearest id, which may be one of the ``others``.
         """
-        if ref.isdigit() and int(ref) in self.by_number:
-            return self.by_number[int(ref)]
+        numbered = self.by_number.get(int(ref)) if ref.isdigit() else None
+        if numbered is not None:
+            return numbered
         scope, _, name = ref.rpartition("/")
         found = [job for (key, each), job in list(self._by_id.items()) if each == name and scope in ("", key)]
         if len(found) == 1:
@@ -445,7 +450,7 @@ class Jobs:
     def new_scope(self, name: str) -> str:
         """Return a name for a scope that no job has: this one, or with a number behind it."""
         check_name("scope", name)
-        taken = {scope for scope, _ in self._by_id} | set(self._core.scopes)
+        taken = {scope for scope, _ in list(self._by_id)} | set(self._core.scopes)
         numbered = (f"{name}-{number}" for number in count(2))
         return name if name not in taken else next(each for each in numbered if each not in taken)
 

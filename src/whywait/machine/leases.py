@@ -24,6 +24,12 @@ The protocol, over HTTP on the Unix socket of the home (``client.LeaseRequest`` 
    whether other tasks wait for cpu.
 9. ``{"ended": {"outcome": ..., "cause": ...}}`` is the last line: the request was cancelled or dropped while it waited,
    or the lease has ended. If the connection breaks without it, the service is gone, and the client ends its command.
+
+Requests come on the thread of the server; permissions, ends and wishes on any. ``Lease._lock`` guards what a lease has:
+its handle, permission and parts, and whether it is over; ``Core.lock`` is never taken under it. What is told to its
+client last, ``_told`` and ``_told_wanted``, belongs to the thread of the server. Without a lock are read: the
+permission and ``granted_at``, each set once; ``_is_gone``, set before what it is for; ``Leases._by_id``, a dict whose
+single steps, and whose copy, are atomic. ``_watch`` is set before the lease can end.
 """
 
 from __future__ import annotations
@@ -108,13 +114,13 @@ class Lease(Known):
     def granted(self, execution: EngineTask) -> None:
         """Tell the client that it may run."""
         permission = self._leases.permit(self, execution)
-        with self._lock:
+        if self.pid is not None and self.whole is None:
+            self._measure(self.pid, execution)
+        with self._lock:  # from here on it may end, which ends the measuring
             self._execution = execution
             self.permission = permission
             self.granted_at = time.time()
             gone = self._is_over
-        if self.pid is not None and self.whole is None:
-            self._measure(self.pid, execution)
         if gone:
             self._finish((Outcome.ERROR, Cause.WORKER_LOST, False), kill=True)
         else:
@@ -264,12 +270,22 @@ class Lease(Known):
             self._leases.engine.ended(execution, outcome)
 
     def end_with_whole(self) -> None:
-        """End a part because the whole has ended."""
-        self._end()
-        if self.permission is not None:
-            self._report(self.permission, SUCCEEDED)
-        else:
-            self.handle.cancel()
+        """End a part because the whole has ended; one that is just being submitted ends by :meth:`submitted`."""
+        with self._lock:
+            self._is_over = True
+            permission, handle = self.permission, getattr(self, "handle", None)
+        if permission is not None:
+            self._report(permission, SUCCEEDED)
+        elif handle is not None:
+            handle.cancel()
+
+    def submitted(self, handle: Handle[Any]) -> None:
+        """Take the handle of the task that it is the body of; what has ended meanwhile is cancelled."""
+        with self._lock:
+            self.handle, is_over = handle, self._is_over
+        if is_over:
+            handle.cancel()
+        handle.add_done_callback(self.settled)
 
 
 class Leases:
@@ -320,7 +336,7 @@ class Leases:
         tell({"id": lease.id})
         body: Any = lease  # the engine takes no function
         try:
-            lease.handle = served_in.submit(body, id=lease.id, engine=self.engine, **options)
+            handle = served_in.submit(body, id=lease.id, engine=self.engine, **options)
         except BaseException as error:
             del self._by_id[lease.id]
             if lease.whole is not None:
@@ -328,7 +344,7 @@ class Leases:
             if isinstance(error, Infeasible) and around is not None:
                 raise around.refusal(error) from None
             raise
-        lease.handle.add_done_callback(lease.settled)
+        lease.submitted(handle)
         return lease
 
     def permit(self, lease: Lease, execution: EngineTask) -> Permission:

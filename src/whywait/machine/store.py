@@ -12,6 +12,18 @@ How a change gets from the kernel to the disk, and what each step closes:
 4. A commit that fails (a full disk) changes nothing. A new job of that transaction is refused. Everything else has
    happened already, so it stays first in the queue and is tried again until the disk takes it; meanwhile nothing is
    told and, since a start waits for its ticket, nothing starts.
+
+Which lock guards what:
+
+================  ===================================================================================================
+``Store._turn``   the connection, and which thread writes; ``_lock`` and ``Core.lock`` may be taken under it, it is
+                  never taken under them
+``Store._lock``   the queue and whether it takes more; may be taken under ``Core.lock``
+``Ticket._lock``  whether a change is known to be kept, and what is told of that; nothing is taken under it
+================  ===================================================================================================
+
+What is read without: whether a ticket is done, and whether anything is queued, only to write sooner; the failure of a
+ticket, behind its latch; the fields of a job, single values that the thread in its turn sets, the state last.
 """
 
 from __future__ import annotations
@@ -241,8 +253,8 @@ class Store:
         values = [*(_as_kept(name, value) for name, value in fields.items()), job.number]
 
         def then() -> None:
-            for name, value in fields.items():
-                setattr(job, name, value)
+            for name in sorted(fields, key="state".__eq__):  # the state last: what belongs to it is there then
+                setattr(job, name, fields[name])
 
         change = _statement(f"UPDATE jobs SET {names} WHERE number = ?", values)  # noqa: S608 - ours
         return self._put(change, then, is_awaited=is_awaited)
@@ -271,7 +283,7 @@ class Store:
         """Write what is queued, unless the disk does not take it, and close the file."""
         with self._lock:
             self._closing = True
-            self._news.notify()
+            self._news.notify_all()
         self._thread.join()
         with self._turn:  # a thread that waits for its change may be writing
             self._connection.close()
@@ -295,7 +307,7 @@ class Store:
             if not self._closing:
                 self._queue.append(ticket)
                 if not is_awaited:
-                    self._news.notify()
+                    self._news.notify_all()  # all: see the clock of the runtime
                 return ticket
         ticket.release(_ENDING)
         return ticket
@@ -327,7 +339,7 @@ class Store:
             log.error("%s", failure)
             with self._lock:  # what is new is refused, the rest is kept for another try
                 self._queue.extendleft(reversed(tuple(ticket for ticket in batch if not ticket.is_new)))
-                self._news.notify()
+                self._news.notify_all()
         for ticket in batch:
             if failure is None or ticket.is_new:
                 ticket.release(failure)

@@ -7,6 +7,9 @@
    loses what it has not written, and nothing else.
 4. The file is bounded: so many attempts of each name, so many in all, none that is too old.
 5. A file that cannot be written costs the history only; the log is told once. A broken one is set aside and begun anew.
+
+``History._lock`` guards what waits to be written: it may be taken under any lock, and nothing is taken under it.
+``History._file_lock`` guards the use of the file, and whether the log was told; ``_lock`` is taken under it.
 """
 
 from __future__ import annotations

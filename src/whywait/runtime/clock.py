@@ -88,7 +88,7 @@ class Clock:
     def _wake(self) -> None:
         """Have the thread look again, once the lock is free."""
         if self._thread is not None:
-            self._condition.notify_all()  # a signal can leave a place in there that no thread sleeps in
+            self._condition.notify_all()  # all: a signal may have left a place there in which no thread sleeps any more
         elif not self._closed:
             self.needs_thread = True
 

@@ -47,6 +47,7 @@ What is read or changed without a lock, and why that is sound without a global i
 - ``LoopEngine``: what is posted is there before ``_woken`` is looked at, and the loop resets that before it takes
   what is posted. ``_tasks`` is changed on the thread of the loop, and when that is closed by the thread that ends it;
   others look one task up, in one step.
+- ``itertools.count``, of tokens, functions, questions and lines: a step of it is atomic, unlike that of a range.
 - ``ThreadEngine._threads``: a set whose single steps, and whose copy, are atomic.
 """
 

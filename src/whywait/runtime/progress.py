@@ -15,7 +15,7 @@ from time import monotonic, monotonic_ns
 from typing import Any, Final, NamedTuple, Protocol, TextIO
 
 from whywait.errors import ConfigError
-from whywait.kernel.events import Event, Kind
+from whywait.kernel.events import Event, Kind, RawEvent
 from whywait.kernel.model import Task
 from whywait.kernel.state import Outcome
 from whywait.kernel.waiting import waits_for
@@ -135,9 +135,10 @@ class _Tasks:
         self._scope = scope
         self._counted: Counter[str] = Counter()
         self._fold: Fold[Attempt] = Fold(Attempt)
-        self._unsubscribe: Callable[[], None] = scope.core.subscribe(self._note)
+        self._end: Callable[[], None] = scope.core.tap(self._note)  # at once: what ends is counted when it is gone
 
-    def _note(self, event: Event) -> None:
+    def _note(self, raw: RawEvent) -> None:
+        event = Event.of(raw)
         attempt = self._fold.feed(event)
         scope = self._scope.core.kernel.scopes.get(event.scope)  # None: it is gone, and it was inside
         if attempt is None or attempt.periodic or (scope is not None and self._scope.kernel_scope not in scope.chain):
@@ -162,7 +163,7 @@ class _Tasks:
         return self._scope.done_within(timeout_s)
 
     def stop(self) -> None:
-        self._unsubscribe()
+        self._end()
 
 
 def _look(ended: int, total: int, failed: int, living: list[Task]) -> Look:

@@ -27,9 +27,10 @@ def own(thing: Owned) -> None:
 
 
 def _let_go_all() -> None:
-    for thing in list(_owned):
+    owned = list(_owned)
+    _owned.clear()  # first: what is of use in the fork too may be owned anew
+    for thing in owned:
         thing.let_go()
-    _owned.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 
 class Later:
     """Calls a function on a thread of its own a while after it was first asked to; while nothing is asked, none runs.
 
-    The thread is no daemon, so a program that ends still gets done what it has asked for.
+    The thread is no daemon, so a program that ends still gets done what it has asked for. No lock is needed:
+    ``_thread`` is reset before the function is called, so a thread that finds it set has asked in time. Two that ask at
+    once may each start one, and the second finds nothing to do.
     """
 
     def __init__(self, act: Callable[[], object], thread_name: str) -> None:
@@ -27,8 +30,10 @@ class Later:
         self._thread = thread
         try:
             thread.start()
-        except RuntimeError:  # the system gives none, or the interpreter is about to end
-            self._thread = None
+        except BaseException as error:
+            self._thread = None  # if it was started after all, it does no harm
+            if not isinstance(error, RuntimeError):  # that one: the system gives none, or the interpreter ends
+                raise
             return False
         return True
 
@@ -37,7 +42,8 @@ class Later:
         self._hurry.set()
         thread = self._thread
         if thread is not None:
-            thread.join()
+            with suppress(RuntimeError):  # it is just being started, and does not wait
+                thread.join()
 
     def _run(self, delay_s: float) -> None:
         self._hurry.wait(delay_s)

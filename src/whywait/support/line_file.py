@@ -7,6 +7,9 @@
    under the lock of the file, so they are written in order and once.
 4. A file that cannot be written (a full disk) is given up: that is logged once, by the thread or by ``close`` and never
    under a lock of the caller's, and costs nothing but the file.
+
+``LineFile._lock`` guards the file, the order of what is written, and what was told; it may be taken under any lock, and
+nothing is taken under it. ``_lines`` is a deque, filled without it; ``error`` is set once, and asked again under it.
 """
 
 from __future__ import annotations

@@ -12,6 +12,11 @@ on its event loop; workers, if asked for: in processes) and take no slot. How a 
    of its own, which has a stack to do it; unless it has begun. Which of the two it is, is decided under the lock.
 5. A thread that the body has started by itself may add a part between the end of the body and its report, where the
    engine waits for parts no more. Such a part is asked to end when the end of the task is told.
+
+``Parts.waiters.lock`` guards all of ``Parts`` and its parts; ``Core.lock`` is never taken under it. Without it are
+read: the state of a part, which becomes final in one step, after the value and the error; ``_failure``, when all parts
+have ended; ``_on_loop``, which only the thread of the loop changes. ``_interrupt`` is set before the signal is looked
+at, and the signal before ``_interrupt`` is: one of the two sees the other.
 """
 
 from __future__ import annotations
@@ -283,8 +288,8 @@ class Parts:
         is_first = False
         with self.waiters.lock:
             obeyed = self._signal.aborted and isinstance(error, TaskAborted | asyncio.CancelledError)
-            part.state = "succeeded" if error is None else "cancelled" if obeyed else "failed"
             part._value, part._error = value, error
+            part.state = "succeeded" if error is None else "cancelled" if obeyed else "failed"  # then the rest is there
             part._fn = part._interrupt = None
             part._args = ()
             if part.state == "failed" and self._failure is None:

@@ -7,6 +7,10 @@ closed or forgotten holds no producer up.
 
 At the end of the task a reader gets what is left, and then the end, or the error that ``handle.result()`` raises. A
 task that is tried again goes on in the same stream.
+
+``Stream.waiters.lock`` guards all of a stream. Without it are read: ``is_open`` and ``is_over``, each set once, and
+``count``, of which a value that is one too low for an instant will do; ``_asking``, by a reader that has gone on: a
+producer that asks later looks for room itself. ``_left`` is a deque, which a finaliser may fill.
 """
 
 from __future__ import annotations

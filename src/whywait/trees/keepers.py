@@ -1,4 +1,8 @@
-"""The keeper process of this program: made when a first tree is started, replaced when it is of no use any more."""
+"""The keeper process of this program: made when a first tree is started, replaced when it is of no use any more.
+
+``Keepers._lock`` guards which keepers, trees and idle lines there are; nothing is taken under it. A line belongs to the
+tree that it was given to. The guard of a tree is read without a lock: a number that is set once.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +172,7 @@ class Keepers:
 
     def __init__(self) -> None:
         """Begin without a process."""
-        self._lock = SafeLock()  # guards all that follows
+        self._lock = SafeLock()  # guards all that follows, and what is said to keepers but for the lines to guards
         self.keeper: KeeperProcess | None = None
         self._retired: list[KeeperProcess] = []
         self._idle: list[Line] = []  # to guards of the keeper that have nothing to guard; the last was used last
@@ -217,7 +221,8 @@ class Keepers:
                     self._idle.append(line)
                 else:
                     line.close()
-        if self._is_dismissed:
+            is_dismissed = self._is_dismissed
+        if is_dismissed:
             self.dismiss()
 
     def dismiss(self) -> None:
@@ -241,6 +246,7 @@ class Keepers:
         self._drop_idle()
         self._lock = SafeLock()
         self.keeper, self._retired, self._trees, self._is_dismissed = None, [], set(), False
+        own(self)
 
     def _usable(self) -> KeeperProcess:
         """Return a keeper that answers and is in the same surroundings as this program; called under the lock."""

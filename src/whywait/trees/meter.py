@@ -3,6 +3,17 @@
 It takes at most one part in two hundred of a processor: the more there is to look at, the longer it rests between two
 looks. Pages that processes share are counted once: where a tree has several processes, the plain sum of their resident
 memory is put right from time to time by what the system knows of shared pages (Pss), which takes longer to ask for.
+
+Which lock guards what:
+
+===============  ====================================================================================================
+``Meter._lock``  which watches there are, the thread and its bell; may be taken under the lock of a tree
+``Watch._lock``  ``ram``, ``peak`` and what was told of them, and which measure counts; nothing is taken under it
+===============  ====================================================================================================
+
+What is read without: the list of watches, which is replaced and never changed; ``is_active`` and ``is_slept_on``, each
+set before the other is looked at, so that a watch is seen or rings; what a watch found (``peak``, ``cpu_s``, ``how``),
+single values of which any that it had will do.
 """
 
 from __future__ import annotations
@@ -55,13 +66,17 @@ class Watch:
         self.how = "sampled"  # or "cgroup": what measures the memory
         self.cpu_s = 0.0  # of the processes that live, and of those that they have reaped
         self.is_active = False
+        self._lock = SafeLock()
+        self._begun = 0  # so many times: a measure of before counts no more
         self._told = 0
         self._plain = self._count = 0  # the plain sum, and the processes, when shared pages were asked for last
         self._twice = 0  # bytes of it that were counted more than once
 
     def begin(self) -> None:
         """Measure anew from now on."""
-        self.peak = self._told = 0
+        with self._lock:
+            self._begun += 1
+            self.peak = self._told = 0
         self.is_active = True
         meter.wake()
 
@@ -71,14 +86,20 @@ class Watch:
 
     def look(self) -> None:
         """Take a measure."""
+        begun, told = self._begun, self.told
         ram = self._counted() if self._tree.cgroup else None
         if ram is None:
             ram = self._sampled()
-        self.ram = ram
-        self.peak = max(self.peak, ram)
-        if self.told is not None and abs(ram - self._told) > max(STEP, self._told // STEP_SHARE):
-            self._told = ram
-            self.told(ram)
+        with self._lock:
+            if begun != self._begun:
+                return
+            self.ram = ram
+            self.peak = max(self.peak, ram)
+            is_news = abs(ram - self._told) > max(STEP, self._told // STEP_SHARE)
+            if is_news:
+                self._told = ram
+        if is_news and told is not None:
+            told(ram)
 
     def _counted(self) -> int | None:
         """Return the memory that the cgroup counts, less what is only a copy of files; None if it counts none."""
@@ -114,6 +135,12 @@ class Watch:
         return [pid for folder in _folders(self._tree.cgroup) for pid in _procs(folder) if pid != guard]
 
 
+class _Bell(threading.Event):
+    """Wakes a thread of the meter."""
+
+    is_slept_on = False
+
+
 class Meter:
     """Looks at all trees that are watched, one after the other."""
 
@@ -122,8 +149,7 @@ class Meter:
         self._lock = SafeLock()
         self._watches: list[Watch] = []
         self._thread: threading.Thread | None = None
-        self._bell = threading.Event()
-        self._sleeps = False
+        self._bell = _Bell()
         self._is_dismissed = False  # the thread is to end with the last watch
         own(self)
 
@@ -133,7 +159,7 @@ class Meter:
             self._watches = [*self._watches, watch]
             self._is_dismissed = False
             if self._thread is None:
-                self._bell = threading.Event()
+                self._bell = _Bell()
                 self._thread = lasting_thread(self._run, "whywait-meter")
                 try:
                     self._thread.start()
@@ -165,8 +191,9 @@ class Meter:
 
     def wake(self) -> None:
         """See that the thread looks, should it sleep."""
-        if self._sleeps:
-            self._bell.set()
+        bell = self._bell
+        if bell.is_slept_on:
+            bell.set()
 
     def let_go(self) -> None:
         """In a fork of this program there is no thread, and nothing to look at."""
@@ -185,11 +212,11 @@ class Meter:
             idle = 0 if active else idle + 1
             pause_s: float | None = max(SHORTEST_S, (thread_time() - began_s) / SHARE)
             if idle > IDLE_LOOKS:
-                self._sleeps = True
+                bell.is_slept_on = True
                 if not any(watch.is_active for watch in self._watches):  # one that begins from here on rings
                     pause_s = None
             bell.wait(pause_s)
-            self._sleeps = False
+            bell.is_slept_on = False
             bell.clear()
 
 

@@ -1,6 +1,8 @@
 """A child process with all its descendants, as the program that started it sees it.
 
-How the tree is held together is told in ``keeper.py``. A tree may be used by several threads.
+How the tree is held together is told in ``keeper.py``. A tree may be used by several threads. ``ProcessTree._lock``
+guards what comes and goes on its line, and its end; the lock of the meter is taken under it. Without it are read: the
+exit code and ``is_over``, each set once, after what belongs to it.
 """
 
 from __future__ import annotations
@@ -220,8 +222,9 @@ class ProcessTree:
                 self._refused = fields[0], fields[1]
                 return
             elif kind == "ended":
-                self.exit_code, self.peak, self.cpu_s = fields
-                self._look_for_memory()
+                code, self.peak, self.cpu_s = fields
+                self._look_for_memory(code)
+                self.exit_code = code
             elif kind == "gone":
                 self.peak, self.cpu_s, met_oom = fields
                 self.is_out_of_memory = self.is_out_of_memory or met_oom
@@ -244,9 +247,9 @@ class ProcessTree:
             remove_cgroup(self.cgroup)
         self._end()
 
-    def _look_for_memory(self) -> None:
+    def _look_for_memory(self, code: int) -> None:
         """Tell from its end whether the system has killed the child process for lack of memory."""
-        if self.exit_code in _KILLED and not self._is_told_to_die:
+        if code in _KILLED and not self._is_told_to_die:
             self.is_out_of_memory = kills_for_memory(now=True) > self._kills
 
     def _end(self) -> None:

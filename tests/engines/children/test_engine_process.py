@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import process_bodies as bodies
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 from process_bodies import is_alive, is_free, run_script
-from whywait import Authority, ConfigError, Retry, TaskFailed
+from whywait import Authority, ConfigError, Retry, TaskAborted, TaskFailed, current
 from whywait.engines.process import pickling
+from whywait.engines.process.process import ChildProcess
 from whywait.engines.process.results import RemoteTraceback
 
 OPTIONS = {"engine": "process", "slots": 1, "grace": 0.1}
@@ -244,3 +245,42 @@ def test_current_works_in_a_worker(shared):
     """T8, X3: the same calls work inside a worker process, and the ref is the handle's."""
     handle = shared.submit(bodies.check_context, id=f"named-{uuid.uuid4()}")
     assert handle.result(PATIENCE_S) == (handle.ref, False, None)
+
+
+def test_room_for_a_task_that_has_ended_is_not_taken_for_the_next_ones(make, monkeypatch):
+    """X3: what is said to a process names the task that asked; one that runs there later still hears its own signal."""
+    say, held, go_on = ChildProcess.say, threading.Event(), threading.Event()
+
+    def say_late(process, line):
+        if threading.current_thread() is reading:
+            held.set()
+            go_on.wait(PATIENCE_S)
+        say(process, line)
+
+    def emit_for_ever():
+        while True:
+            current().emit("chunk")
+
+    def wait_for_signal():
+        current().signal.wait()
+        current().checkpoint()
+
+    monkeypatch.setattr(ChildProcess, "say", say_late)
+    authority = make(grace=PATIENCE_S)
+    pid = authority.submit(bodies.pid).result(PATIENCE_S)
+    first = authority.submit(emit_for_ever)
+    stream = first.stream()
+    reading = threading.Thread(target=next, args=(stream,))
+    until(lambda: stream._stream._asking)
+    reading.start()
+    assert held.wait(PATIENCE_S)
+    first.cancel()
+    assert isinstance(first.exception(PATIENCE_S), TaskAborted)
+    second = authority.submit(wait_for_signal)
+    until(lambda: second.state == "RUNNING")
+    until(lambda: second.usage is not None)  # it is with its process
+    go_on.set()
+    reading.join(PATIENCE_S)
+    second.cancel()
+    assert isinstance(second.exception(PATIENCE_S / 2), TaskAborted)
+    assert authority.submit(bodies.pid).result(PATIENCE_S) == pid

@@ -570,7 +570,7 @@ def three_processes(monkeypatch):
 
     def find(crew, devices):
         with one_at_a_time:
-            if not crew._idle[devices] and len(crew.processes) >= 3:
+            if not crew.has_idle(devices) and len(crew.processes) >= 3:
                 raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
             return original(crew, devices)
 

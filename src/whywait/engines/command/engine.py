@@ -4,6 +4,11 @@ Each thread of the engine looks after one running command: it collects what the 
 The command gets an abort as SIGTERM, a kill as SIGKILL, a pause as SIGSTOP and a resume as SIGCONT, all sent to
 everything of its process tree, whatever group or session that is in. Its body has ended when its process has and no
 process of its tree can write into its output any more; what it left running without output is killed then.
+
+``_Running._lock`` guards what a command was told; the lock of its tree is taken under it. ``_scarcity`` guards what
+the system has left for the next start, where that is little; the locks of trees are taken under it. ``_running``,
+``_waiting`` and ``_doomed`` are dicts and a set whose single steps are atomic: a wish is noted before the command is
+looked for, and the command is made known before wishes are.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ import select
 import shlex
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import KW_ONLY, dataclass
 from time import monotonic
 from typing import Any, ClassVar, Final, NoReturn
@@ -228,6 +233,7 @@ class CommandEngine(ThreadEngine):
             raise ConfigError("the command engine needs the processes and signals of POSIX")
         super().__init__()
         self._running: dict[EngineTask, _Running] = {}
+        self._scarcity = SafeLock()  # held while a command is tried again
         self._waiting: dict[EngineTask, str] = {}  # those that the system cannot start now, and what it said
         self._doomed: set[int] = set()  # numbers of the attempts that are to be killed, as soon as they run
 
@@ -301,13 +307,17 @@ class CommandEngine(ThreadEngine):
         """Start a command; as long as others run that may make room for it, a shortage of the system is waited out.
 
         Those that run are looked at after each try: others that are being started may take what is left and fail too.
+        So from its second try on only one command is tried at a time.
         """
         alone_since_s = None
+        turn: AbstractContextManager[object] = nullcontext()
         try:
             while True:
                 try:
-                    return _launch(command, more, environment_of(execution.task.devices))
+                    with turn:
+                        return _launch(command, more, environment_of(execution.task.devices))
                 except CommandFailed as error:
+                    turn = self._scarcity
                     refusal = error.__cause__
                     if not isinstance(refusal, OSError) or refusal.errno not in SHORTAGES:
                         raise

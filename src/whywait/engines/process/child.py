@@ -3,6 +3,10 @@
 The main thread runs the bodies. One more thread reads the control socket: it brings aborts, pauses and resumes to
 the body that runs. When the parent is gone, whatever guards this process ends it, with all that bodies have started.
 A process that a body forks keeps none of the pipes and ends with the body.
+
+``ChildServices.lock`` guards which task runs, its signal, its streams and a wish that came early. ``Link._writing``
+guards the pipe to the parent; nothing is taken under it. The lock of a stream, or of the answers, guards what is in it,
+and ``_writing`` is taken under it. All else belongs to the main thread; ``Calls._parts`` to the one that listens.
 """
 
 from __future__ import annotations

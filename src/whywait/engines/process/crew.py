@@ -1,11 +1,14 @@
 """The child processes of an engine: found for a task, kept while they are idle, replaced, buried.
 
 Whatever thread takes a process out of the idle ones is its one user until it lets the process idle again.
+
+There is no lock: ``processes`` is a set, ``_idle`` a dict that only grows, its values and ``_making`` are deques, and
+each is used in single steps, or copied in one. ``is_stale`` of a process is set once, for good.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
@@ -30,12 +33,12 @@ class Crew:
         self.processes: set[ChildProcess] = set()
         self._making: deque[None] = deque()  # one for each that is being started: several threads of the pump may do so
         self.grace_s = 0.0  # how long one that has resources to close may take to its end
-        self._idle: defaultdict[Assigned, deque[ChildProcess]] = defaultdict(deque)  # by the units they are bound to
+        self._idle: dict[Assigned, deque[ChildProcess]] = {}  # by the units they are bound to
 
     def find(self, devices: Assigned) -> ChildProcess:
         """Return an idle process that is bound to these units, or a new one; it is theirs for life."""
         try:
-            return self._idle[devices].pop()
+            return self._idle_of(devices).pop()
         except IndexError:
             self._retire_from(devices)
             try:
@@ -50,6 +53,9 @@ class Crew:
                 self._making.pop()
             return process
 
+    def _idle_of(self, devices: Assigned) -> deque[ChildProcess]:
+        return self._idle.setdefault(devices, deque())
+
     def has_any(self) -> bool:
         """Return whether there is a process, or one is being started."""
         return bool(self._making or self.processes)  # in this order: it is one of the processes before it is made
@@ -61,7 +67,7 @@ class Crew:
     def let_idle(self, process: ChildProcess) -> None:
         """Keep a process for the tasks to come."""
         process.idle_since_s = monotonic()
-        self._idle[process.devices].append(process)
+        self._idle_of(process.devices).append(process)
         if process.is_stale:  # since it was looked at
             self._retire(process.devices, 0.0, stale_only=True)
         self._when_free()
@@ -94,7 +100,8 @@ class Crew:
     def end_holders(self, number: int) -> None:
         """End the processes that may hold a lazy resource, so that they close it; one that is busy after its task."""
         for process in list(self.processes):
-            process.is_stale = process.is_stale or number in process.lent
+            if number in process.lent:
+                process.is_stale = True
         for devices in list(self._idle):
             self._retire(devices, 0.0, stale_only=True)
 
@@ -114,7 +121,7 @@ class Crew:
     def _retire(self, devices: Assigned, idle_s: float, *, stale_only: bool = False) -> None:
         """End those of them that are bound to these units."""
         retiring = []
-        before, idle = monotonic() - idle_s, self._idle[devices]
+        before, idle = monotonic() - idle_s, self._idle_of(devices)
         for process in list(idle):
             if process.idle_since_s <= before and (process.is_stale or not stale_only):
                 with suppress(ValueError):  # another thread has taken it

@@ -4,6 +4,10 @@ One pump (``pump.py``) takes answers, reports them and sends the next tasks in o
 interpreters (no fork, nothing of ``__main__`` runs again) with the parent's ``sys.path``, working directory and
 output. Functions, arguments and results travel pickled, see ``pickling.py``; context variables stay behind. What
 bodies start and leave running, in whatever group or session, ends with the process that ran them.
+
+The engine has no lock of its own. ``_lent`` and ``_waiting`` are dicts of which threads use single steps or a copy:
+only the thread that takes a task out of ``_waiting`` sends it again. ``_broken`` is set once. ``_functions`` may pickle
+a function twice, under two numbers.
 """
 
 from __future__ import annotations
@@ -127,10 +131,11 @@ class ProcessEngine(Engine):
 
     def lend(self, resource: Lendable) -> Lent:
         """Return what stands for a lazy resource until it reaches a process, which makes it at the first use there."""
-        if resource not in self._lent:
-            lent = Lent(next(self._numbers), repr(resource), dumps(resource.lend_to(self)))
-            self._lent.setdefault(resource, lent)
-        return self._lent[resource]
+        lent = self._lent.get(resource)
+        if lent is None:
+            new = Lent(next(self._numbers), repr(resource), dumps(resource.lend_to(self)))
+            lent = self._lent.setdefault(resource, new)
+        return lent
 
     def take_back(self, resource: Lendable) -> None:
         """End the processes that hold a lazy resource: they close it."""

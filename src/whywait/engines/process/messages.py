@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections.abc import Callable
+from functools import partial
 from queue import Empty, Full
 from typing import Any, Protocol
 
@@ -19,12 +21,13 @@ class Outside(Protocol):
     """Where (a part of) a task runs, as far as messages are concerned."""
 
     outlets: dict[str, Any]
+    number: int  # of the task that it runs now; what is said later has to name the task that asked
 
     def say(self, line: str) -> None:
-        """Tell it something about its task; ``{}`` stands for the number of the task."""
+        """Tell it something about a task."""
 
-    def answer(self, number: int, data: bytes) -> None:
-        """Send the answer to a question."""
+    def answer(self, number: int, question: int, data: bytes) -> None:
+        """Send the answer to a question of a task."""
 
 
 def take_message(task: RunningTask, outside: Outside, kind: int, payload: bytes | bytearray) -> None:
@@ -39,17 +42,18 @@ def take_message(task: RunningTask, outside: Outside, kind: int, payload: bytes 
         core.stream_of(task, name).put_promised(outside, Pickled(data))
     elif kind == KIND_ASK:
         name, data = unpack_named(payload)
-        want = int.from_bytes(data, "little")
+        want, room = int.from_bytes(data, "little"), f"room {outside.number} {name.encode().hex()}"
         stream = core.open_stream(task, name, want)
         outside.outlets[name] = stream
-        stream.ask_room(outside, want, lambda count: outside.say(f"room {{}} {name.encode().hex()} {count}"))
+        stream.ask_room(outside, want, lambda count: outside.say(f"{room} {count}"))
     elif kind == KIND_NOTE:
         event, details = pickle.loads(payload)  # noqa: S301 - from our own child
         core.note(task, event, details)
     else:
-        number, question = pickle.loads(payload)  # noqa: S301 - from our own child
-        name = f"whywait-answer-{task.label}-{number}"  # it may have to wait for its answer
-        threading.Thread(target=_answer, args=(task, outside, number, question), name=name, daemon=True).start()
+        question, asked = pickle.loads(payload)  # noqa: S301 - from our own child
+        name = f"whywait-answer-{task.label}-{question}"  # it may have to wait for its answer
+        tell = partial(outside.answer, outside.number, question)
+        threading.Thread(target=_answer, args=(task, tell, asked), name=name, daemon=True).start()
 
 
 def forget_streams(outside: Outside) -> None:
@@ -59,9 +63,9 @@ def forget_streams(outside: Outside) -> None:
     outside.outlets.clear()
 
 
-def _answer(task: RunningTask, outside: Outside, number: int, question: tuple[Any, ...]) -> None:
+def _answer(task: RunningTask, tell: Callable[[bytes], None], asked: tuple[Any, ...]) -> None:
     """Do what is asked of a queue."""
-    verb, name, limit, timeout, data = question
+    verb, name, limit, timeout, data = asked
     answer: tuple[bool, Any] | WhywaitError = False, None
     try:
         queue = TaskContext(task).queue(name, limit=limit)
@@ -78,4 +82,4 @@ def _answer(task: RunningTask, outside: Outside, number: int, question: tuple[An
         answer = error
     except (Empty, Full):
         pass
-    outside.answer(number, dumps(answer))
+    tell(dumps(answer))

@@ -1,4 +1,10 @@
-"""A child process as the engine sees it: started, given one task after the other, told things, ended."""
+"""A child process as the engine sees it: started, given one task after the other, told things, ended.
+
+``ChildProcess._lock`` guards which task it runs, what it was told of that, and the closing of its pipes; the lock of
+its tree is taken under it, and it is never taken under that. All else belongs to its one user (see ``crew.py``), but
+for ``is_stale``, which any thread sets, and ``lent``, in which any looks a number up. What is said without the lock are
+lines of at most some kilobytes, each of which the socket takes in one piece.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +79,7 @@ class ChildProcess:
         self._lock = SafeLock()  # guards what tell and kill touch
         self.execution: Any = None  # the task that it runs
         self._told: Wish = NOTHING
-        self._number = 0  # of the task
+        self.number = 0  # of the task
         self.outlets: dict[str, Any] = {}  # streams that it was promised room in
         self.use: tuple[int, int] | None = None  # what the body has told: CPU time in ns, peak of memory
         self._known: set[int] = set()  # the functions it keeps
@@ -133,7 +139,7 @@ class ChildProcess:
         """Let wishes about a task reach this process from now on; those that are there already are told."""
         with self._lock:
             self.execution = task
-            self._number = number
+            self.number = number
             self._told = NOTHING
         if task.attention:
             self.tell(task)
@@ -267,20 +273,20 @@ class ChildProcess:
             if wish != self._told:
                 self._told = wish
                 with suppress(OSError):  # it is gone, or listens to nothing: the thread that serves it will notice
-                    self._control.send(wish_line(wish).format(self._number).encode() + b"\n", _SEND_FLAGS)
+                    self._control.send(wish_line(self.number, wish).encode() + b"\n", _SEND_FLAGS)
             return True
 
     def say(self, line: str) -> None:
-        """Tell the process something about its task (``{}`` is the task's number); may wait for it to listen."""
+        """Tell the process something about a task; may wait for it to listen."""
         with suppress(OSError):  # it is gone: the thread that serves it will notice
-            self._control.sendall(line.format(self._number).encode() + b"\n", _NO_SIGNAL)
+            self._control.sendall(line.encode() + b"\n", _NO_SIGNAL)
 
-    def answer(self, number: int, data: bytes) -> None:
-        """Send the answer to a question; in parts, each small enough that no other line comes between."""
+    def answer(self, number: int, question: int, data: bytes) -> None:
+        """Send the answer to a question of a task; in parts, each small enough that no other line comes between."""
         text = data.hex()
         for start in range(0, len(text), _PART):
             is_last = start + _PART >= len(text)
-            self.say(f"answer {{}} {number} {is_last:d} {text[start : start + _PART]}")
+            self.say(f"answer {number} {question} {is_last:d} {text[start : start + _PART]}")
 
     def kill(self, task: RunningTask) -> bool:
         """Kill the process with all its descendants, if it runs the given task; return whether it does."""

@@ -14,6 +14,11 @@ only the pump can bring. So a second thread looks after the first. The rules bet
    whether the understudy sleeps. While the leader sleeps, both do, and the understudy never sleeps longer.
 5. A leader with nothing to serve may end: it gives the lead up under the lock and *then* looks for posts again. So a
    post that came too late to be seen starts another leader.
+
+``Pump._lock`` guards ``_lead``, ``is_busy`` of it when it ends, the making of the pipe, and ``_is_closed``; nothing is
+taken under it. ``_watched``, ``is_urgent`` and ``_is_swift`` belong to the leader; the understudy touches the first
+when it takes over, while the leader is in the midst of a step. ``_posted`` and ``later`` are deques. ``_is_asleep`` and
+``_understudy_sleeps`` are single steps in the order of rules 3 and 4, and hold without a global interpreter lock too.
 """
 
 from __future__ import annotations

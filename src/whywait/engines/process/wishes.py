@@ -16,7 +16,7 @@ def wish_of(task: RunningTask) -> Wish:
     return NOTHING if signal is None else (signal.pause, signal.parked, signal.reason or "")
 
 
-def wish_line(wish: Wish) -> str:
-    """Return the line that tells a wish; ``{}`` stands for the number of the task."""
+def wish_line(number: int, wish: Wish) -> str:
+    """Return the line that tells a wish about the task of a number."""
     pause, parked, reason = wish
-    return f"wish {{}} {pause} {parked:d} {reason}"
+    return f"wish {number} {pause} {parked:d} {reason}"

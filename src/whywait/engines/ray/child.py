@@ -3,6 +3,10 @@
 A body that runs for a while, or that has something to say, is announced to the driver through the switchboard, and
 from then on the worker listens for what is wished of it. A body that is over at once is never announced, which would
 cost more than the body.
+
+``RayServices._sending`` guards what is sent up, whether a body is placed, and which thread listens; nothing is taken
+under it. ``ChildServices.lock`` guards what it does in other child processes. The lines that a body has heard belong to
+the thread that listens, all else to the one that runs bodies; ``_board`` is set before a body begins.
 """
 
 from __future__ import annotations
@@ -222,11 +226,13 @@ class RayServices(ChildServices):
     def _listen(self) -> None:
         """Pass on what the driver wishes, as long as a body may have to hear it."""
         while True:
+            board = self._board
             try:
-                lines = ray.get(self._board.listen.remote(self._worker))
+                lines = ray.get(board.listen.remote(self._worker))
             except Exception:  # noqa: BLE001 - the switchboard is gone, and the driver with it or about to act
-                self._listener = None
-                return
+                if self._is_deaf(board):
+                    return
+                continue
             for token, number, count, line in lines:
                 body = self.execution
                 if body is not None and (body.token, body.number) == (token, number):
@@ -238,6 +244,14 @@ class RayServices(ChildServices):
                 if self.execution is None and monotonic() - self._busy_s > IDLE_S:
                     self._listener = None
                     return
+
+    def _is_deaf(self, board: Any) -> bool:  # noqa: ANN401 - an actor
+        """Listen no more to a switchboard that is gone; return whether there is no other one yet."""
+        with self._sending:
+            is_last = self._board is board
+            if is_last:
+                self._listener = None
+            return is_last
 
     def _board_called(self, name: str) -> Any:  # noqa: ANN401 - an actor
         board = self._boards.get(name)

@@ -3,6 +3,10 @@
 The first authority connects (to the address given, else to ``RAY_ADDRESS``, else to an instance of its own that ends
 with the last authority that uses it); a connection that the program has made itself is used and left alone. One
 thread follows which nodes there are, another takes what bodies say through the switchboard.
+
+``_shared_lock`` guards which cluster this program has; held while it is joined and left. ``Cluster._lock`` guards which
+followers there are, nothing is taken under it; they are looked up, and copied, in one step without it. ``nodes`` and
+``has`` are replaced by the thread that follows, ``board`` and its name by the one that takes messages: single values.
 """
 
 from __future__ import annotations
@@ -91,10 +95,11 @@ class Cluster:
             thread.start()
 
     def _open_board(self) -> None:
-        self.board_name = f"whywait-{uuid.uuid4().hex}"
+        name = f"whywait-{uuid.uuid4().hex}"
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         options = {"num_cpus": 0, "max_concurrency": 100_000, "max_restarts": 0, "scheduling_strategy": here}
-        self.board = ray.remote(Switchboard).options(name=self.board_name, **options).remote()
+        self.board = ray.remote(Switchboard).options(name=name, **options).remote()
+        self.board_name = name  # last: a worker that is told of it finds it
 
     def add(self, token: int, follower: Follower) -> None:
         """Tell a follower what happens from now on."""

@@ -7,6 +7,12 @@ switchboard, see :mod:`whywait.engines.ray.switchboard`.
 
 The pump may be two threads for a while, and messages come on a third one. A task ends once because only the thread
 that takes it out of ``_tasks`` reports its end.
+
+``RayEngine._following`` guards the limits that follow the nodes; ``Core.lock`` is taken under it. ``RayTask.lock``
+guards what a body was told, and how many of its messages have come; nothing is taken under it.
+``Collector._has_more`` guards what the collector asks for. The rest are deques and dicts used in single steps, and
+single values: ``_will_send`` is reset before what waits is taken, and what waits is there before it is looked at;
+``place`` and ``value`` of a task are set once; of what the packer has learned a value that is lost costs time only.
 """
 
 from __future__ import annotations
@@ -30,6 +36,7 @@ from whywait.engines.ray.switchboard import KIND_PLACED
 from whywait.kernel.events import Kind
 from whywait.kernel.reasons import Placement
 from whywait.kernel.state import Cause
+from whywait.support.locks import SafeLock
 
 if TYPE_CHECKING:
     from whywait.engines.ray.child import Status
@@ -73,6 +80,7 @@ class RayEngine(Engine):
         self._packer: Packer
         self._results: Results
         self._limits: FollowedLimits | None = None
+        self._following = SafeLock()
 
     def attach(self, runtime: Runtime) -> None:
         """Connect to the cluster; limits that the authority was not given follow it if all tasks run there."""
@@ -273,8 +281,9 @@ class RayEngine(Engine):
         """Take in which nodes there are now; limits that were not set follow them."""
         self._packer.nodes_changed()
         self._most_in_flight = max(IN_FLIGHT, PER_CPU * total(nodes).get("cpu", 0))
-        if self._limits is not None:
-            self._limits.follow(nodes)
+        with self._following:  # those of now: this may come from two threads, and the later news first
+            if self._limits is not None:
+                self._limits.follow(nodes if self._cluster is None else self._cluster.nodes)
 
     def switchboard_lost(self) -> None:
         """End bodies that may have had something to say; what is sent from now on uses another switchboard."""

@@ -68,7 +68,7 @@ class Packer:
             ),
             pickle.HIGHEST_PROTOCOL,
         )
-        remote = self._remote_for(of_the_cluster(execution.task), cluster.has, status_alone=status_alone)
+        remote = self._remote_for(of_the_cluster(execution.task), cluster, status_alone=status_alone)
         refs = remote.remote(head) if in_head else remote.remote(Head(head), *args)
         task.value, task.status = (None, refs) if status_alone else refs
 
@@ -82,15 +82,16 @@ class Packer:
 
     def nodes_changed(self) -> None:
         """Put demands into Ray's words anew: other nodes may know other resources."""
-        self._remote.clear()
+        self._remote = {}
 
-    def _remote_for(self, demand: Demand, has: dict[str, int], *, status_alone: bool) -> Any:  # noqa: ANN401 - a remote function
-        found = self._remote.get((demand, status_alone))
+    def _remote_for(self, demand: Demand, cluster: Cluster, *, status_alone: bool) -> Any:  # noqa: ANN401 - a remote function
+        kept = self._remote  # before it is looked what the cluster has: what is outdated meanwhile is kept nowhere
+        found = kept.get((demand, status_alone))
         if found is None:
-            wanted = in_rays_words(dict(demand), has)
+            wanted = in_rays_words(dict(demand), cluster.has)
             found = self._carry_out.options(num_returns=1 if status_alone else 2, max_retries=0, **wanted)
-            if len(self._remote) < _KEPT_AT_MOST:
-                self._remote[demand, status_alone] = found
+            if len(kept) < _KEPT_AT_MOST:
+                kept[demand, status_alone] = found
         return found
 
     def _module_paths(self) -> bytes:

@@ -59,17 +59,16 @@ class RayTask:
             if self.place is None or wish == self._told:
                 return
             self._told = wish
-            self.say(wish_line(wish))
+            self.say(wish_line(self.number, wish))
 
     def say(self, line: str) -> None:
-        """Tell the worker something about its task, whose number stands for ``{}``."""
+        """Tell the worker something about its task."""
         if self.place is not None:
-            count = next(self._said)
-            self._cluster.board.down.remote(self.place[0], (self._token, self.number, count, line.format(self.number)))
+            self._cluster.board.down.remote(self.place[0], (self._token, self.number, next(self._said), line))
 
-    def answer(self, number: int, data: bytes) -> None:
+    def answer(self, number: int, question: int, data: bytes) -> None:
         """Send the answer to a question."""
-        self.say(f"answer {{}} {number} 1 {data.hex()}")
+        self.say(f"answer {number} {question} 1 {data.hex()}")
 
     def in_order(self, count: int, kind: int, payload: Any) -> Iterator[tuple[int, Any]]:  # noqa: ANN401 - as the kind has it
         """Yield the messages that are next in order, now that one more has come; the caller counts ``received``."""
