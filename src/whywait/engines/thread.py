@@ -46,6 +46,7 @@ from whywait.task.signals import raise_in_thread
 
 T = TypeVar("T")
 
+MADE_WITHIN_S: Final = 1.0  # a thread is made by another one in this time
 _OURS: Final = ("whywait", "whywait.engines", "whywait.runtime")
 
 
@@ -161,7 +162,8 @@ class ThreadEngine(Engine):
             if not self._threads:
                 self._give_up(error)
         else:
-            made.acquire()
+            if not made.acquire(timeout=MADE_WITHIN_S):  # it may have had no memory to begin; one too many does no harm
+                self._make_thread()
 
     def _make_thread_and_tell(self, tell: Callable[[], None]) -> None:
         try:

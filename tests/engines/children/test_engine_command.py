@@ -56,9 +56,10 @@ def test_command_chooses_its_engine(authority):
 
 FEW_FILES = """if True:
     import resource
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
     from whywait import Authority, Command
     with Authority(slots=40) as authority:
+        str(authority.submit(int).why())  # what explains is imported
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
         gate = Command(["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"])
         handles = [authority.submit(gate) for _ in range(40)]
         while not any("waits for other commands to end" in str(handle.why()) for handle in handles):
