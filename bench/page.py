@@ -97,6 +97,8 @@ Sections 1 and 5 again, in microseconds, beside the standard library alone, and 
 def _bodies(figures: Figures) -> str:
     """Return what bodies in Python take on one thread and on two, and how many times the rate of one thread that is."""
     lengths = dict.fromkeys(key.partition("/")[0] for key in figures.keys("bodies"))
+    if not lengths:
+        return ""
     columns: dict[str, Get] = {}
     for us in lengths:
         columns |= {f"{us} µs, {_workers(key)}": _stats(figures, "bodies", f"{us}/{key}") for key in ("1", "2")}

@@ -42,22 +42,29 @@ FIGURES_INTRO = """\
 
 ## The newest Pythons
 
-`make test` runs under the Python of `.venv`, `make test-python VERSION=3.14` (3.15, 3.13t) under others.
-Whole runs of 2026-11-17, three files at once on two cores:
+`make test` runs under the Python of `.venv`, `make test-python VERSION=3.14` (3.15, 3.13t, 3.14t) under others.
+Whole runs, three files at once on two cores, the last two without the global interpreter lock:
 
-| Python | passed | failed | skipped |
-| --- | ---: | ---: | ---: |
-| 3.14.10 | 5,800 | 0 | 39 |
-| 3.15.2 | 5,799 | 1 | 39 |
+| Python | date | passed | failed | skipped |
+| --- | --- | ---: | ---: | ---: |
+| 3.14.10 | 2026-11-18 | 5,970 | 2 | 39 |
+| 3.15.2 | 2026-11-17 | 5,799 | 1 | 39 |
+| 3.13.15t | 2026-11-18 | 5,927 | 3 | 42 |
+| 3.14.7t | 2026-11-17 | 5,940 | 7 | 42 |
 
-The one that failed took three processes for running at once that a busy machine had started one after another; it
-waits for them now. Those skipped need node, cargo or the tests of CPython itself, which the Debian tree does not have.
+All but two of those that failed were mended after that and run again by themselves. Four were faults that any Python
+shows: the reason of a task's end, the count of `progress()`, commands that were started at once with few file
+descriptors, and a rule that the model of the kernel did not know; the others were tests that took a timing for granted.
+The two that are left:
 
-Of 3.13t, without the global interpreter lock, the tests of kernel, runtime, engines, tasks, simulation and support are
-run: some packages are missing there. A run of all tests on 2026-11-17, on a crowded machine, had 5,706 passed, 67
-failed and 10 errors. At least 35 of these are packages that are missing or too old there, and 6 are crashes of that
-interpreter without memory, which it has without whywait too; the others were not all looked into. So 3.13t is **not**
-among the Pythons that whywait says it supports.
+- 3.14 without memory: of programs in which thirty allocations in a row fail, while tasks are retried, some hang with
+  the lock taken (`test_no_memory_at_each_allocation[30-3]`, one in ten to one in twenty). On 3.11 none of 60 does.
+- 3.13t: `test_a_paused_command_stops_and_goes_on_by_resume_or_by_its_shell` failed twice on a crowded machine, and
+  passed four times out of four alone; the reason is not known.
+
+Those skipped need node, cargo or the tests of CPython itself, which a tree may not have. On 3.13t what needs packages
+with parts in Rust is left out (`WITHOUT_3.13t` in the Makefile). Without memory a free-threaded interpreter crashes by
+itself.
 
 ## Figures of the last long runs
 
