@@ -11,6 +11,7 @@ from whywait.kernel import invariants
 
 PATIENCE_S = 10.0
 ALLOCATIONS = 250
+SPARE = 2100  # so many tuples of a size does Python keep for reuse, which takes no memory
 EXPECTED = (MemoryError, RuntimeError, SystemError, ValueError)  # the last: there was no memory for another attempt
 # How Python says it of a lock, and of the frame of a call.
 SAYS = {RuntimeError: "can't allocate lock", SystemError: "error return without exception set"}
@@ -26,6 +27,7 @@ def body(ran, attempts):
 def attempt(authority, first, missing, attempts):
     """Submit a task and wait for it while allocations fail; return whether one did."""
     ran, handle, failed = [], None, None
+    kept = [(each,) * size for size in range(1, 6) for each in range(SPARE)]
     _testcapi.set_nomemory(first, first + missing)
     try:
         handle = authority.submit(body, ran, attempts, retry=attempts - 1)
@@ -48,6 +50,7 @@ def attempt(authority, first, missing, attempts):
     with authority._core.lock:
         invariants.check(authority._core.kernel, 1 << 62, rested=False)
     assert len(ran) <= attempts, first
+    kept.clear()
     return failed is not None
 
 

@@ -3,9 +3,14 @@
 import ast
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
 import whywait
+from patience import FREE_THREADED
 from whywait.support.locks import SafeLock
 
 ALARMS = 1000
@@ -52,6 +57,51 @@ def test_a_signal_leaves_no_lock_taken():
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+WITHOUT_MEMORY = """
+import _testcapi, threading
+from whywait.support.locks import SafeLock
+
+def take(lock):
+    with lock:
+        pass
+
+def take_and_raise(lock):
+    with lock:
+        raise ValueError
+
+def attack():
+    for use, missing in ((take, 1), (take, 30), (take_and_raise, 1), (take_and_raise, 30)):
+        for first in range(12):
+            lock = SafeLock()
+            kept = [(each,) * size for size in range(1, 6) for each in range(2100)]  # none is left for reuse
+            _testcapi.set_nomemory(first, first + missing)
+            try:
+                use(lock)
+            except BaseException as error:
+                _testcapi.remove_mem_hooks()
+                failed.append(type(error))
+            _testcapi.remove_mem_hooks()
+            taken.append(lock._is_owned())
+
+failed, taken = [], []
+thread = threading.Thread(target=attack)
+thread.start()
+thread.join()
+print(failed.count(MemoryError), len(taken), any(taken))
+"""
+
+
+@pytest.mark.skipif(FREE_THREADED, reason="a free-threaded interpreter without memory crashes, with any threads")
+def test_a_lack_of_memory_leaves_no_lock_taken():
+    """O6: whichever allocation fails, alone or with all after it, in a thread that gets no signals."""
+    pytest.importorskip("_testcapi", reason="this Python cannot be told to be out of memory")
+    command = [sys.executable, "-c", WITHOUT_MEMORY]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    failures, uses, is_taken = ended.stdout.split() or [ended.stderr, "", ""]
+    assert (uses, is_taken) == ("48", "False"), failures
+    assert int(failures) > 2, "there was no lack of memory"
 
 
 def test_locks_that_a_signal_may_meet_are_safe():

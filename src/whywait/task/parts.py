@@ -37,6 +37,7 @@ from whywait.kernel.durations import Seconds, patience_s
 from whywait.kernel.events import Kind
 from whywait.support.coroutines import begun, close, primed
 from whywait.support.lazy import asyncio, running_loop
+from whywait.support.locks import INTERRUPTIBLE
 from whywait.support.raised import shown_error
 from whywait.support.waiters import Waiters, refuse_on_loop
 from whywait.task.queues import Mailbox, queue_has_ended
@@ -235,6 +236,7 @@ class Parts:
         value, error = None, None
         try:
             try:
+                INTERRUPTIBLE.add(threading.get_ident())
                 part._thread_id = threading.get_ident()
                 value = run(part)
                 if isawaitable(value):
@@ -385,6 +387,7 @@ class Parts:
                 with self.waiters.lock:  # from here on none is sent
                     part._thread_id = None
                 sleep(0)  # one that was sent comes now at the latest
+        INTERRUPTIBLE.discard(threading.get_ident())
 
     # Waiting
 
