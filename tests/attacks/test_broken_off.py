@@ -20,7 +20,6 @@ from whywait.task.running import task_here
 
 WAITING = 30_000
 ALARM_S = 0.0013
-NO_MEMORY = Path(__file__).with_name("no_memory.py")
 
 
 class Alarm(BaseException):
@@ -360,17 +359,22 @@ def test_an_alarm_every_1300_microseconds_with_30000_waiting_tasks():
 @pytest.mark.parametrize("missing", [1, 3, 30])
 def test_no_memory_at_each_allocation(missing, attempts):
     """D1, T2: whichever allocation fails, and so many after it, in whatever thread, the task ends once or was never."""
+    assert failures_of("no_memory.py", missing, attempts) > 30, "there was no lack of memory"
+
+
+@pytest.mark.skipif(FREE_THREADED, reason="a free-threaded interpreter without memory crashes, with any threads")
+def test_no_memory_for_what_the_main_thread_asks():
+    """O6: reads, waits and commands that fail for want of memory leave the lock free, where signals come too."""
+    assert failures_of("no_memory_to_read.py") > 300, "there was no lack of memory"
+
+
+def failures_of(script, *args):
+    """Run an attack without memory and return how often it met a lack of it."""
     pytest.importorskip("_testcapi", reason="this Python cannot be told to be out of memory")
-    ended = subprocess.run(
-        [sys.executable, str(NO_MEMORY), str(missing), str(attempts)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    command = [sys.executable, str(Path(__file__).with_name(script)), *map(str, args)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    failures = int(ended.stdout.split()[-1])
-    assert failures > 30, "there was no lack of memory"
+    return int(ended.stdout.split()[-1])
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # threads without memory end

@@ -69,7 +69,7 @@ def test_an_understudy_that_saw_the_leader_fall_asleep_is_woken_when_it_does_not
         posted.extend([held_up, freed.set])
 
     posted.meanwhile = post_when_the_understudy_sleeps
-    pump.look_again()
+    pump._start()  # and not woken: it would not be asleep then
     assert through.wait(PATIENCE_S)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from inspect import CO_GENERATOR
@@ -26,6 +27,7 @@ class Interrupt:
         self._seen: set[tuple[Any, int, str]] = set()
 
     def __enter__(self) -> Self:
+        gc.disable()  # what comes in a finaliser is swallowed there
         sys.setprofile(self._look)
         return self
 
@@ -34,6 +36,7 @@ class Interrupt:
     ) -> bool:
         sys.settrace(None)
         sys.setprofile(None)
+        gc.enable()
         return kind is KeyboardInterrupt
 
     def _look(self, frame: FrameType, event: str, _: object) -> None:

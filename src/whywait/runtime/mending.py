@@ -5,7 +5,7 @@ while the first is handled. What holds nevertheless:
 
 1. The lock is released in the very frame that has taken it: a call that succeeded at that depth of the stack succeeds
    there again, however full the stack is. It is the first call of the handler, so no other exception comes before it.
-   Blocks that take a lock have no conditional jump back in their own frame: see support/locks.py.
+   Where it is taken by ``with``, support/locks.py sees to that.
 2. ``begun`` is set before a command changes anything and reset when it has changed everything. A thread that takes the
    lock and finds it set repairs first. A repair that is broken off leaves it set, and is begun again.
 3. What is left to do is handed to a thread of its own, which has an empty stack and gets no signals. It is started by a

@@ -6,21 +6,20 @@ task costs two switches between threads. A thread that only tries, and lets othe
 holds the lock without running; so a thread that runs finds it free. Where there is no such lock, the holder runs
 meanwhile, and what it does takes less time than a switch between threads: trying is all there is to do.
 
-And taking locks so that an exception out of nowhere (Ctrl-C, a handler of signals that raises, a lack of memory) leaves
-none taken:
+And taking locks so that an exception out of nowhere leaves none taken. Before 3.15 ``with`` alone does not see to that:
 
-- Until 3.13 no signal came between the step of ``with`` that takes a lock and the block that gives it back. Since 3.14
-  the step is a call like any other, and 3.14 looks for signals after it: one in three of those that come to a thread
-  that does little else leave the lock taken for ever. A method in Python can catch the exception, and no signal comes
-  between its return and the block.
-- The lock's own ``__exit__`` is a single step, which no signal divides. But its three arguments are put in a tuple, and
-  where there is no memory for that, the lock stays taken. A method in Python needs none, but a signal may come with its
-  first step. So threads that exceptions come to from outside call the former, and all others the latter.
+- Since 3.14 the step that takes the lock is a call like any other, and a signal (Ctrl-C, an alarm whose handler raises)
+  that comes right after it finds no block yet to give the lock back.
+- From 3.12 to 3.14 a conditional jump back (a ``while``, a comprehension with a condition, a ``for`` that ends in an
+  ``if``) is left out of the exception table: a signal that comes with it passes by every ``with``, ``except`` and
+  ``finally`` around it in the same frame. Code that takes a lock without ``with`` has none there.
+- The step that gives the lock back is one that no signal divides, but its three arguments are put in a tuple: where
+  there is no memory for that, the lock stays taken. A method in Python would need none, but a signal may come with its
+  first step.
 
-From 3.12 to 3.14 a conditional jump back (a ``while``, a comprehension with a condition, a ``for`` that ends in an
-``if``) is left out of the exception table: a signal that comes with it passes by every ``with``, ``except`` and
-``finally`` around it in the same frame, and the lock stays taken. So no block that takes a lock has one; such a loop
-stands in a function of its own, whose call is covered. tests/support/test_locks.py holds to it.
+So a :class:`SafeLock` is left in two ways. Threads that no exception comes to from outside call a method in Python. The
+others call the lock's own, by way of an object that goes with the block, however that ends, and whose finaliser gives
+back what is still taken: without memory, and without a step in Python that a signal could come with.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ import sys
 import threading
 from _thread import RLock, get_ident
 from collections.abc import Callable
+from functools import partial
 from time import sleep
 from typing import Any, Final, Protocol
 
@@ -58,37 +58,40 @@ def wait_for(lock: Lock) -> None:
     lock.acquire()
 
 
-class _Leaving:
-    """What a block calls at its end, looked up when it begins: the way to give the lock back in this thread."""
+if sys.version_info >= (3, 15):
+    SafeLock = RLock
+else:
 
-    def __get__(self, lock: SafeLock, _: type) -> Callable[[Any, Any, Any], None]:
-        return lock.leave_in_one_step if get_ident() in INTERRUPTIBLE else lock.leave_without_memory
+    class _Leave(partial[None]):
+        """What a block calls at its end. It has a finaliser of its own."""
 
+        __slots__ = ("__del__",)
 
-class SafeLock(RLock):  # type: ignore[misc] # it is final in the stubs, not in Python
-    """A lock that a thread may take again, and that no exception leaves taken; tests/support/test_locks.py."""
+    class _Leaving:
+        """What ``with`` looks up before it takes the lock: the way to leave it in this thread."""
 
-    __slots__ = ()
+        def __get__(self, lock: SafeLock, _: type) -> Callable[[Any, Any, Any], None]:
+            is_taken = lock._is_owned  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
+            if get_ident() not in INTERRUPTIBLE:
+                return lock.leave_without_memory
+            if is_taken():  # inside another block, which sees to what is left
+                return lock.leave_in_one_step
+            leave = _Leave(lock.leave_in_one_step)
+            taken, release = iter(is_taken, False), iter(lock.release, True)  # noqa: FBT003 - values to end at
+            leave.__del__ = partial(all, zip(taken, release))  # type: ignore[attr-defined] # noqa: B905 - while taken, release
+            return leave
 
-    __exit__ = _Leaving()
-    leave_in_one_step = RLock.__exit__
+    class SafeLock(RLock):  # type: ignore[misc] # final in the stubs, not in Python
+        """A lock that a thread may take again, and that no exception leaves taken; tests/support/test_locks.py."""
 
-    def leave_without_memory(self, kind: object, error: object, traceback: object, /) -> None:  # noqa: ARG002 - of a block
-        """Give it back: a call in Python that builds nothing."""
-        self.release()
+        __slots__ = ()
 
-    if sys.version_info >= (3, 14):
+        __exit__ = _Leaving()
+        leave_in_one_step = RLock.__exit__
 
-        def __enter__(self) -> bool:
-            """Take it; a signal that comes with that leaves it free."""
-            try:
-                return self.acquire()
-            except BaseException:
-                try:  # noqa: SIM105 - the first call: no other exception comes before it
-                    self.release()
-                except BaseException:  # noqa: BLE001, S110 - it was not taken yet; or another one, and the first is raised
-                    pass
-                raise
+        def leave_without_memory(self, _kind: object, _error: object, _traceback: object, /) -> None:
+            """Give it back: a call in Python that builds nothing."""
+            self.release()
 
 
 def _note_main_thread() -> None:

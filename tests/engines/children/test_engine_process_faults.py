@@ -123,6 +123,7 @@ def test_workers_killed_at_random(make):
                     os.kill(pid, signal.SIGKILL)
             until(lambda: not any(map(_is_worker, pids)), "the end of those that were killed")
             pids.clear()
+    until(lambda: len(ended) >= len(handles), "the callback of the last one, which comes after its result")
     assert sorted(map(id, ended)) == sorted(map(id, handles))
     assert is_free(authority)
 

@@ -85,16 +85,17 @@ class TestInterpreterExit:
     def test_cancelled_futures_do_not_keep_it(self):
         """After `shutdown(wait=False, cancel_futures=True)` only what runs is waited for."""
         printed = run_program("""
-            import threading, time
+            import threading
             from whywait import Executor
 
-            started = threading.Event()
+            started, shut = threading.Event(), threading.Event()
             executor = Executor(1)
-            executor.submit(lambda: (started.set(), time.sleep(0.05), print("ran", flush=True)))
+            executor.submit(lambda: (started.set(), shut.wait(), print("ran", flush=True)))
             started.wait()
             for _ in range(100):
                 executor.submit(print, "pending")
             executor.shutdown(wait=False, cancel_futures=True)
+            shut.set()
         """)
         assert printed == ["ran"]
 
