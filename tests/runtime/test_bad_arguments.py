@@ -13,6 +13,8 @@ def refused(words, kind=ConfigError):
     with pytest.raises(kind) as caught:
         yield
     assert words in str(caught.value)
+    error = caught.value
+    assert error.__suppress_context__ or error.__context__ is None, "a traceback shows what is none of the user's"
 
 
 @pytest.fixture

@@ -105,11 +105,13 @@ def prepare(
         values = options.values()
         key = (*options, *values, *map(type, values))  # 1 and True are not the same
         try:
-            priority, demand, policy, engine, slot = record.terms[key]
+            terms = record.terms[key]
         except (KeyError, TypeError):  # it is new, or has a value that cannot be hashed, such as a dict of resources
+            terms = None
+        if terms is None:  # not in the handler: what is wrong with the options is all that a refusal shows
             is_shared = not _learn(core, execution, name, options)
             terms = _terms(core, record, options, key if is_shared else None, what, known)
-            priority, demand, policy, engine, slot = terms
+        priority, demand, policy, engine, slot = terms
         if engine is not None:
             execution.engine = engine.here()
     ended = tuple([_task(core, dependency) for dependency in each_dependency(after_ended)]) if after_ended else ()
