@@ -25,9 +25,11 @@ from whywait.trees.meter import Watch, meter
 from whywait.trees.system import end_marked, kill_cgroup, kills_for_memory, new_mark, remove_cgroup
 from whywait.trees.wire import GROUP, PART_SIZE, SESSION, has_message, packed, take_message
 
-__all__ = ["GROUP", "SESSION", "SHORTAGES", "ProcessTree", "StartFailed", "dismiss_keeper"]
+__all__ = ["AGAIN_S", "ALONE_S", "GROUP", "SESSION", "SHORTAGES", "ProcessTree", "StartFailed", "dismiss_keeper"]
 
 SHORTAGES: Final = {errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}  # may be over soon
+AGAIN_S: Final = 0.05  # between two tries to start a process, while the system gives too little for it
+ALONE_S: Final = 1.0  # a task fails for which none can be started for so long while there is no other one
 LOST: Final = -signal.SIGKILL
 LOST_S: Final = 2.0  # how long to look for what a guard that was killed has left
 _KILLED: Final = (-signal.SIGKILL, 128 + signal.SIGKILL)  # it was; a shell says it of what it has run

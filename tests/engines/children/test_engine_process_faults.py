@@ -545,6 +545,27 @@ def test_a_process_that_gets_no_thread_leaves_its_task_to_another(make, tmp_path
     assert is_free(authority)
 
 
+def test_a_shortage_that_is_soon_over_is_waited_out_without_any_process(make, monkeypatch):
+    """T4: processes that have just ended may still be counted; the reason says what the system said."""
+    is_short = threading.Event()
+    is_short.set()
+
+    def tree(argv, **options):
+        if is_short.is_set():
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        return ProcessTree(argv, **options)
+
+    monkeypatch.setattr("whywait.engines.process.process.ProcessTree", tree)
+    monkeypatch.setattr("whywait.engines.process.engine.ALONE_S", PATIENCE_S)
+    authority = make(slots=3)
+    handles = [authority.submit(bodies.add, 1, number) for number in range(5)]
+    said = "Resource temporarily unavailable"
+    until(lambda: sum(said in str(handle.why()) for handle in handles) == 3, "three that wait")
+    is_short.clear()
+    assert [handle.result(PATIENCE_S) for handle in handles] == [1, 2, 3, 4, 5]
+    assert is_free(authority)
+
+
 def test_without_any_process_that_gets_a_thread_a_task_fails(make, without_threads):
     """T2, T4: with what the system said."""
     without_threads += [[], []]

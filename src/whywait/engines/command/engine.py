@@ -35,14 +35,12 @@ from whywait.support.known import Known
 from whywait.support.locks import SafeLock
 from whywait.support.usage import exit_facts, signal_name
 from whywait.task.running import signal_of
-from whywait.trees.tree import SHORTAGES, ProcessTree, StartFailed, dismiss_keeper
+from whywait.trees.tree import AGAIN_S, ALONE_S, SHORTAGES, ProcessTree, StartFailed, dismiss_keeper
 
 TAIL_LENGTH: Final = 2000  # of stderr, in the message of an error
 SHORT_LENGTH: Final = 200  # of a command, in a message
 NOT_EXECUTABLE: Final = 126  # as a shell says it
 NOT_FOUND: Final = 127
-AGAIN_S: Final = 0.05  # between two tries to start a command, while the system gives too little for it
-ALONE_S: Final = 1.0  # a command fails that cannot be started for so long while no other one runs
 
 
 @dataclass(frozen=True, slots=True)

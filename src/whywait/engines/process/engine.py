@@ -7,7 +7,7 @@ bodies start and leave running, in whatever group or session, ends with the proc
 
 The engine has no lock of its own. ``_lent`` and ``_waiting`` are dicts of which threads use single steps or a copy:
 only the thread that takes a task out of ``_waiting`` sends it again. ``_broken`` is set once. ``_functions`` may pickle
-a function twice, under two numbers.
+a function twice, under two numbers. ``_alone_since_s`` is one number, and a moment more or less makes no difference.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable
+from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine, EngineTask, Lendable, Runtime
@@ -31,7 +32,7 @@ from whywait.errors import ConfigError
 from whywait.kernel.reasons import Placement
 from whywait.kernel.state import Cause, Outcome
 from whywait.support.raised import shown_error
-from whywait.trees.tree import SHORTAGES, dismiss_keeper
+from whywait.trees.tree import AGAIN_S, ALONE_S, SHORTAGES, dismiss_keeper
 
 if TYPE_CHECKING:
     from concurrent.futures import BrokenExecutor
@@ -72,10 +73,11 @@ class ProcessEngine(Engine):
         self._broken: BrokenExecutor | None = None  # why no process can be set up
         self._pump = Pump("whywait-process", self._begin, self._serve, self._tell, self._rest)
         self._functions = Functions()
-        self._crew = Crew(make_upkeep(initializer, initargs, max_tasks_per_child, max_ram_per_child), self._try_next)
+        self._crew = Crew(make_upkeep(initializer, initargs, max_tasks_per_child, max_ram_per_child), self._when_free)
         self._lent: dict[Lendable, Lent] = {}
         self._numbers = itertools.count(1)  # of lazy resources
         self._waiting: dict[EngineTask, str] = {}  # those for which the system gave no process, and what it said
+        self._alone_since_s: float | None = None  # it gives none, and there is none
 
     def attach(self, runtime: Runtime) -> None:
         """Belong to an authority from now on, and write to its log."""
@@ -290,7 +292,7 @@ class ProcessEngine(Engine):
         return sent
 
     def _without_process(self, execution: EngineTask, error: Exception) -> Ended | None:
-        """Let a task wait for a process that is there, since the system gives no other; else it fails.
+        """Let a task wait for a process that is there, since the system gives no other, or for a while; then it fails.
 
         It waits before it is looked whether there is one: other threads start processes, or fail to, at the same time.
         """
@@ -299,7 +301,13 @@ class ProcessEngine(Engine):
             if self._crew.has_idle(execution.task.devices):  # since it was looked for
                 self._try_again(execution)
                 return None
-            if self._crew.has_any() or self._waiting.pop(execution, None) is None:
+            if self._crew.has_any():
+                return None
+            self._alone_since_s = self._alone_since_s or monotonic()
+            if monotonic() < self._alone_since_s + ALONE_S:  # those that have just ended may still be counted
+                self.runtime.call_later(AGAIN_S, self._try_next)
+                return None
+            if self._waiting.pop(execution, None) is None:
                 return None
             self._try_next()  # what waited for a process that was being started, and never came
         return failed(execution, f"no worker process could be started: {error}", error, Cause.WORKER_LOST)
@@ -350,6 +358,11 @@ class ProcessEngine(Engine):
         """Do so for the task that has waited longest."""
         for execution in list(self._waiting)[:1]:
             self._try_again(execution)
+
+    def _when_free(self) -> None:
+        """Do so because a process is idle, or gone so that there may be another."""
+        self._alone_since_s = None
+        self._try_next()
 
     def _tell(self, execution: EngineTask) -> None:
         self.runtime.tell(execution)
