@@ -6,7 +6,7 @@ task costs two switches between threads. A thread that only tries, and lets othe
 holds the lock without running; so a thread that runs finds it free. Where there is no such lock, the holder runs
 meanwhile, and what it does takes less time than a switch between threads: trying is all there is to do.
 
-And taking locks so that an exception out of nowhere leaves none taken. Before 3.15 ``with`` alone does not see to that:
+And taking locks so that an exception out of nowhere leaves none taken. ``with`` alone does not see to that:
 
 - Since 3.14 the step that takes the lock is a call like any other, and a signal (Ctrl-C, an alarm whose handler raises)
   that comes right after it finds no block yet to give the lock back.
@@ -16,6 +16,7 @@ And taking locks so that an exception out of nowhere leaves none taken. Before 3
 - The step that gives the lock back is one that no signal divides, but its three arguments are put in a tuple: where
   there is no memory for that, the lock stays taken. A method in Python would need none, but a signal may come with its
   first step.
+- A tracer or profiler that raises may do so after the step that takes the lock, on every Python; 3.15 mends the others.
 
 So a :class:`SafeLock` is left in two ways. Threads that no exception comes to from outside call a method in Python. The
 others call the lock's own, by way of an object that goes with the block, however that ends, and whose finaliser gives
@@ -58,40 +59,38 @@ def wait_for(lock: Lock) -> None:
     lock.acquire()
 
 
-if sys.version_info >= (3, 15):
-    SafeLock = RLock
-else:
+class _Leave(partial[None]):
+    """What a block calls at its end. It has a finaliser of its own."""
 
-    class _Leave(partial[None]):
-        """What a block calls at its end. It has a finaliser of its own."""
+    __slots__ = ("__del__",)
 
-        __slots__ = ("__del__",)
 
-    class _Leaving:
-        """What ``with`` looks up before it takes the lock: the way to leave it in this thread."""
+class _Leaving:
+    """What ``with`` looks up before it takes the lock: the way to leave it in this thread."""
 
-        def __get__(self, lock: SafeLock, _: type) -> Callable[[Any, Any, Any], None]:
-            is_taken = lock._is_owned  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
-            if get_ident() not in INTERRUPTIBLE:
-                return lock.leave_without_memory
-            if is_taken():  # inside another block, which sees to what is left
-                return lock.leave_in_one_step
-            leave = _Leave(lock.leave_in_one_step)
-            taken, release = iter(is_taken, False), iter(lock.release, True)  # noqa: FBT003 - values to end at
-            leave.__del__ = partial(all, zip(taken, release))  # type: ignore[attr-defined] # noqa: B905 - while taken, release
-            return leave
+    def __get__(self, lock: SafeLock, _: type) -> Callable[[Any, Any, Any], None]:
+        is_taken = lock._is_owned  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
+        if get_ident() not in INTERRUPTIBLE:
+            return lock.leave_without_memory
+        if is_taken():  # inside another block, which sees to what is left
+            return lock.leave_in_one_step
+        leave = _Leave(lock.leave_in_one_step)
+        taken, release = iter(is_taken, False), iter(lock.release, True)  # noqa: FBT003 - values to end at
+        leave.__del__ = partial(all, zip(taken, release))  # type: ignore[attr-defined] # noqa: B905 - while taken, release
+        return leave
 
-    class SafeLock(RLock):  # type: ignore[misc] # final in the stubs, not in Python
-        """A lock that a thread may take again, and that no exception leaves taken; tests/support/test_locks.py."""
 
-        __slots__ = ()
+class SafeLock(RLock):  # type: ignore[misc] # final in the stubs, not in Python
+    """A lock that a thread may take again, and that no exception leaves taken; tests/support/test_locks.py."""
 
-        __exit__ = _Leaving()
-        leave_in_one_step = RLock.__exit__
+    __slots__ = ()
 
-        def leave_without_memory(self, _kind: object, _error: object, _traceback: object, /) -> None:
-            """Give it back: a call in Python that builds nothing."""
-            self.release()
+    __exit__ = _Leaving()
+    leave_in_one_step = RLock.__exit__
+
+    def leave_without_memory(self, _kind: object, _error: object, _traceback: object, /) -> None:
+        """Give it back: a call in Python that builds nothing."""
+        self.release()
 
 
 def _note_main_thread() -> None:
