@@ -14,7 +14,7 @@ class Machine:
 
     def __init__(self, home):
         self.home = home
-        self.environment = {**clean_environment(), "WHYWAIT_HOME": str(home)}
+        self.environment = {**clean_environment(), "WHYWAIT_HOME": str(home), "WHYWAIT_PAUSE_TIMEOUT_MS": "30000"}
 
     def run(self, *args, stdin="", cwd=None, env=None):
         """Run the program to its end."""

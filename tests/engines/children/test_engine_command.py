@@ -336,7 +336,7 @@ PARENT = """if True:
     import sys, time
     from whywait import Authority
     from whywait.engines.command.engine import Command
-    a = Authority(slots=3)
+    a = Authority(slots=3, pause_timeout=60)
     handles = [a.submit(Command(text)) for text in sys.argv[2:]]
     handles[-1].pause()
     open(sys.argv[1], "w").write("x")

@@ -7,8 +7,8 @@ process of its tree can write into its output any more; what it left running wit
 
 ``_Running._lock`` guards what a command was told; the lock of its tree is taken under it. ``_scarcity`` guards what
 the system has left for the next start, where that is little; the locks of trees are taken under it. ``_running``,
-``_waiting`` and ``_doomed`` are dicts and a set whose single steps are atomic: a wish is noted before the command is
-looked for, and the command is made known before wishes are.
+``_waiting``, ``_starting`` and ``_doomed`` are dicts, a deque and a set whose single steps are atomic: a wish is noted
+before the command is looked for, and the command is made known before wishes are.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import re
 import select
 import shlex
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
 from time import monotonic
 from typing import Any, ClassVar, Final, NoReturn
@@ -231,6 +232,7 @@ class CommandEngine(ThreadEngine):
             raise ConfigError("the command engine needs the processes and signals of POSIX")
         super().__init__()
         self._running: dict[EngineTask, _Running] = {}
+        self._starting: deque[None] = deque()  # one for each that is tried for the first time
         self._scarcity = SafeLock()  # held while a command is tried again
         self._waiting: dict[EngineTask, str] = {}  # those that the system cannot start now, and what it said
         self._doomed: set[int] = set()  # numbers of the attempts that are to be killed, as soon as they run
@@ -305,10 +307,10 @@ class CommandEngine(ThreadEngine):
         """Start a command; as long as others run that may make room for it, a shortage of the system is waited out.
 
         Those that run are looked at after each try: others that are being started may take what is left and fail too.
-        So from its second try on only one command is tried at a time.
+        So from its second try on only one is tried at a time, and none counts as alone while others are at their first.
         """
         alone_since_s = None
-        turn: AbstractContextManager[object] = nullcontext()
+        turn: AbstractContextManager[object] = _counted(self._starting)
         try:
             while True:
                 try:
@@ -319,7 +321,7 @@ class CommandEngine(ThreadEngine):
                     refusal = error.__cause__
                     if not isinstance(refusal, OSError) or refusal.errno not in SHORTAGES:
                         raise
-                    alone_since_s = None if self._running else alone_since_s or monotonic()
+                    alone_since_s = None if self._running or self._starting else alone_since_s or monotonic()
                     if alone_since_s is not None and monotonic() > alone_since_s + ALONE_S:
                         raise
                     self._waiting[execution] = refusal.strerror or str(refusal)
@@ -332,6 +334,15 @@ class CommandEngine(ThreadEngine):
         running = self._running.get(execution)
         if running is not None and running.follow(execution):
             self.runtime.parked(execution)
+
+
+@contextmanager
+def _counted(those_inside: deque[None]) -> Iterator[None]:
+    those_inside.append(None)
+    try:
+        yield
+    finally:
+        those_inside.pop()
 
 
 def _command_of(execution: EngineTask) -> tuple[Command, tuple[Any, ...]]:
