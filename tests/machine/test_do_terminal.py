@@ -1,8 +1,11 @@
 """``whywait do`` in an interactive bash on a pseudo-terminal: job control, the waiting line, the end."""
 
 import json
+import os
+import re
 import signal
 import sys
+import threading
 
 import pytest
 
@@ -101,6 +104,7 @@ def test_a_paused_command_stops_and_goes_on_by_resume_or_by_its_shell(shell, mac
     assert machine.run("resume", name).code == 0
     until(lambda: counted.stat().st_size > size, "the command going on")
     shell.type("fg")
+    shell.until("whywait do")  # bash shows what it lets go on
     assert machine.run("pause", name).code == 0
     shell.finish()
     shell.type("fg")
@@ -108,6 +112,28 @@ def test_a_paused_command_stops_and_goes_on_by_resume_or_by_its_shell(shell, mac
     shell.press_ctrl_c()
     assert shell.finish().status == 128 + signal.SIGINT
     until(lambda: active(machine) == 0, "the permission coming back")
+
+
+def test_a_pause_is_not_lost_where_the_command_is_let_go_on_at_that_moment(shell, machine):
+    """X1, M7: a shell's SIGCONT takes back the stop that is on its way; the command stops all the same."""
+    shell.type("whywait do -- sh -c 'echo $$ here; while :; do sleep 0.01; done'")
+    pid = int(re.search(r"(\d+) here\r\n", shell.until("here\r\n"))[1])
+    name, _ = state_of(machine)
+    ended = threading.Event()
+
+    def let_go_on():
+        while not ended.is_set():
+            os.kill(pid, signal.SIGCONT)
+
+    thread = threading.Thread(target=let_go_on)
+    thread.start()
+    try:
+        assert machine.run("pause", name).code == 0
+    finally:
+        ended.set()
+        thread.join()
+    assert machine.run("cancel", name).code == 0
+    until(lambda: active(machine) == 0, "the end of the command")
 
 
 @pytest.mark.parametrize("by", ["the terminal", "the service"])

@@ -114,6 +114,8 @@ class Guard:
             if self._kills_at is not None and monotonic() >= self._kills_at:
                 self._signal_all(signal.SIGKILL)
                 self._kills_at = monotonic() + AGAIN_S
+            if self._has_to_stop():
+                self._signal_all(signal.SIGSTOP)
             if self._has_to_wake_client():
                 os.kill(self._client, signal.SIGCONT)
             if self._tokens is not None:
@@ -153,8 +155,8 @@ class Guard:
             if self._is_paused:
                 self._say_parked()
         elif os.WIFCONTINUED(status):
-            self._is_stopped = False
-            if self._is_paused and self._permission is not None:  # by a shell, not by the service
+            was_stopped, self._is_stopped = self._is_stopped, False
+            if was_stopped and self._is_paused and self._permission is not None:  # by a shell, not by the service
                 self._is_paused = False
                 self._permission.resumed()
         else:
@@ -231,6 +233,10 @@ class Guard:
         for pid in descendants(os.getpid()):
             send_signal(pid, number)
 
+    def _has_to_stop(self) -> bool:
+        """Return whether the command is paused and has not stopped: a shell may have let it go on at that moment."""
+        return self._is_paused and self._is_alive and not self._is_stopped
+
     def _has_to_wake_client(self) -> bool:
         """Return whether the client sleeps, or is about to, though its command goes on or has ended.
 
@@ -241,7 +247,7 @@ class Guard:
     def _timeout_s(self) -> float | None:
         """Return after how long something is to be done if nothing happens before."""
         due = [] if self._tokens is None else self._tokens.timeouts_s()
-        if self._has_to_wake_client():
+        if self._has_to_wake_client() or self._has_to_stop():
             due.append(AGAIN_S)
         if self._kills_at is not None:
             due.append(max(0.0, self._kills_at - monotonic()))
