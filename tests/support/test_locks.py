@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,37 @@ def test_a_signal_leaves_no_lock_taken():
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def test_a_signal_leaves_no_lock_taken_by_a_task_that_parks(monkeypatch):
+    """O6, X1: the command that reports it takes the lock once, however deep the signal comes."""
+
+    def ring(number, frame):
+        raise Alarm
+
+    def park():
+        while True:
+            core.parked(execution)
+
+    gate = threading.Event()
+    with whywait.Authority(slots=1) as authority:
+        core = authority._core
+        authority.submit(gate.wait)
+        (task,) = core.kernel.running.values()
+        execution = task.job
+        monkeypatch.setattr(type(core.kernel), "parked", lambda kernel, now, task: None)
+        before = signal.signal(signal.SIGALRM, ring)
+        try:
+            for number in range(ALARMS):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0.0001 + number % 97 * 1e-6)
+                    park()
+                except Alarm:
+                    assert not core._lock._is_owned(), number
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            gate.set()
 
 
 WITHOUT_MEMORY = """
