@@ -12,7 +12,9 @@ import pytest
 import process_bodies
 from patience import PATIENCE_S, until
 from whywait import Authority, Command, Executor, current
+from whywait.engines import thread
 from whywait.errors import ConfigError, InvalidTransition, PauseTimeout, TaskAborted, TaskTimeout, WhywaitError
+from whywait.runtime.core import Core
 from whywait.runtime.work import Work
 from whywait.task import parts
 from whywait.task.parts import HANDLER_THREADS
@@ -179,6 +181,41 @@ def test_a_thread_body_ends_by_injection_if_that_is_allowed():
         handle = authority.submit(body, timeout=0.02)
         with pytest.raises(TaskTimeout):
             handle.result(PATIENCE_S)
+
+
+@pytest.mark.parametrize(("module", "late"), [(thread, "body"), (parts, "handler"), (parts, "worker")])
+def test_what_begins_when_its_time_is_up_ends_by_injection_too(monkeypatch, module, late):
+    """T6, O5: the exception is sent before there is a thread to raise it in."""
+    asked, killed = threading.Event(), threading.Event()
+    kill = Core._kill
+
+    class Late(set):
+        def add(self, thread_id):
+            asked.set()
+            assert killed.wait(PATIENCE_S)
+            super().add(thread_id)
+
+    def kill_and_tell(core, task, execution):
+        kill(core, task, execution)
+        killed.set()
+
+    def spin():
+        while True:
+            time.sleep(0.001)
+
+    def body():
+        if late != "body":
+            getattr(current(), {"handler": "handler", "worker": "spawn"}[late])(spin)
+        spin()
+
+    monkeypatch.setattr(Core, "_kill", kill_and_tell)
+    monkeypatch.setattr(module, "INTERRUPTIBLE", Late())
+    with Authority(slots=1, inject=True, grace=0) as authority:
+        handle = authority.submit(body)
+        assert asked.wait(PATIENCE_S)
+        handle.cancel()
+        assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
+        assert authority.submit(int).result(PATIENCE_S) == 0
 
 
 def test_a_pause_that_reaches_nobody_shows_in_the_events():

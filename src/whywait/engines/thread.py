@@ -252,6 +252,8 @@ class ThreadEngine(Engine):
             INTERRUPTIBLE.add(get_ident())
             with self._guard:
                 self._interruptible.add(execution)
+            if execution.attention and execution.aborted:  # its time may have been up before it could be interrupted
+                raise TaskAborted
             execution.value = _call(execution.context, *execution.body())
         finally:
             self._end_interruptions(execution)

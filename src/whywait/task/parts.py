@@ -137,6 +137,7 @@ class Parts:
         self._on_loop: set[asyncio.Task[None]] = set()  # a loop itself keeps its tasks only weakly
         self._failure: Failure | None = None
         self._is_over = False
+        self._is_injected = False  # the time to end by themselves is up
         signal.listen(self._follow_signal)
 
     # In
@@ -238,6 +239,8 @@ class Parts:
             try:
                 INTERRUPTIBLE.add(threading.get_ident())
                 part._thread_id = threading.get_ident()
+                if self._is_injected:  # a moment before there was a thread to raise it in
+                    raise TaskAborted(f"task {self.task.label} is asked to end: {self._signal.reason}")
                 value = run(part)
                 if isawaitable(value):
                     value = asyncio.run(self._run_own_loop(part, value))
@@ -377,6 +380,7 @@ class Parts:
     def inject(self) -> None:
         """Raise TaskAborted in every thread of the parts; only where the authority allows that."""
         with self.waiters.lock:
+            self._is_injected = True  # first: a part that begins notes its thread, then looks here
             for thread_id in tuple(part._thread_id for part in self._alive if part._thread_id is not None):
                 raise_in_thread(thread_id, TaskAborted)
 
