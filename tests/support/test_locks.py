@@ -66,6 +66,27 @@ def test_a_signal_leaves_no_lock_taken():
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.parametrize("watch", [sys.setprofile, sys.settrace])
+def test_one_that_keeps_frames_does_not_release_a_lock(watch):
+    """O6: a profiler or a debugger lets go of the frame of an earlier block inside a later one."""
+    lock, frames = SafeLock(), []
+
+    def keep(frame, event, argument):
+        frames.append(frame)
+        return keep
+
+    try:
+        watch(keep)
+        with lock:
+            pass
+    finally:
+        watch(None)
+    assert frames
+    with lock:
+        frames.clear()
+        assert lock._is_owned()
+
+
 def test_a_signal_leaves_no_lock_taken_by_a_task_that_parks(monkeypatch):
     """O6, X1: the command that reports it takes the lock once, however deep the signal comes."""
 

@@ -79,7 +79,10 @@ else:
             leave = _Leave(lock.leave_in_one_step)
             taken, release = iter(is_taken, False), iter(lock.release, True)  # noqa: FBT003 - values to end at
             leave.__del__ = partial(all, zip(taken, release))  # type: ignore[attr-defined] # noqa: B905 - while taken, release
-            return leave
+            try:
+                return leave
+            finally:
+                del leave  # a profiler or debugger may keep this frame: the object is to go with the block all the same
 
     class SafeLock(RLock):  # type: ignore[misc] # final in the stubs, not in Python
         """A lock that a thread may take again, and that no exception leaves taken; tests/support/test_locks.py."""
