@@ -10,6 +10,7 @@ import time
 import pytest
 
 import process_bodies
+from interrupts import Interrupt, at_every_place
 from patience import PATIENCE_S, until
 from whywait import Authority, Command, Executor, current
 from whywait.engines import thread
@@ -216,6 +217,28 @@ def test_what_begins_when_its_time_is_up_ends_by_injection_too(monkeypatch, modu
         handle.cancel()
         assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
         assert authority.submit(int).result(PATIENCE_S) == 0
+
+
+def test_a_stream_ends_wherever_a_signal_came_when_it_was_first_asked_for():
+    """W3, O6: another reader gets all that is emitted, and the end."""
+    go, kept = threading.Event(), []
+
+    def body():
+        go.wait(PATIENCE_S)
+        current().emit(1)
+
+    def attempt(place):
+        go.clear()
+        handle = authority.submit(body)
+        with Interrupt(place) as interrupt:
+            kept.append(handle.stream())  # what comes in its finaliser is swallowed there
+        go.set()
+        read = authority.submit(lambda: list(handle.stream()))
+        assert read.result(PATIENCE_S) == [1], interrupt.where
+        return interrupt.where
+
+    with Authority(slots=2) as authority:
+        assert at_every_place(attempt) > 5
 
 
 def test_a_pause_that_reaches_nobody_shows_in_the_events():
