@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,58 @@ def test_a_signal_leaves_no_lock_taken():
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("watch", [sys.setprofile, sys.settrace])
+def test_one_that_keeps_frames_does_not_release_a_lock(watch):
+    """O6: a profiler or a debugger lets go of the frame of an earlier block inside a later one."""
+    lock, frames = SafeLock(), []
+
+    def keep(frame, event, argument):
+        frames.append(frame)
+        return keep
+
+    try:
+        watch(keep)
+        with lock:
+            pass
+    finally:
+        watch(None)
+    assert frames
+    with lock:
+        frames.clear()
+        assert lock._is_owned()
+
+
+def test_a_signal_leaves_no_lock_taken_by_a_task_that_parks(monkeypatch):
+    """O6, X1: the command that reports it takes the lock once, however deep the signal comes."""
+
+    def ring(number, frame):
+        raise Alarm
+
+    def park():
+        while True:
+            core.parked(execution)
+
+    gate = threading.Event()
+    with whywait.Authority(slots=1) as authority:
+        core = authority._core
+        authority.submit(gate.wait)
+        (task,) = core.kernel.running.values()
+        execution = task.job
+        monkeypatch.setattr(type(core.kernel), "parked", lambda kernel, now, task: None)
+        before = signal.signal(signal.SIGALRM, ring)
+        try:
+            for number in range(ALARMS):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0.0001 + number % 97 * 1e-6)
+                    park()
+                except Alarm:
+                    assert not core._lock._is_owned(), number
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            gate.set()
 
 
 WITHOUT_MEMORY = """

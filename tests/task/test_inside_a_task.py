@@ -10,9 +10,12 @@ import time
 import pytest
 
 import process_bodies
+from interrupts import Interrupt, at_every_place
 from patience import PATIENCE_S, until
 from whywait import Authority, Command, Executor, current
+from whywait.engines.thread import ThreadEngine
 from whywait.errors import ConfigError, InvalidTransition, PauseTimeout, TaskAborted, TaskTimeout, WhywaitError
+from whywait.runtime.core import Core
 from whywait.runtime.work import Work
 from whywait.task import parts
 from whywait.task.parts import HANDLER_THREADS
@@ -179,6 +182,69 @@ def test_a_thread_body_ends_by_injection_if_that_is_allowed():
         handle = authority.submit(body, timeout=0.02)
         with pytest.raises(TaskTimeout):
             handle.result(PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("owner", "step", "late"),
+    [
+        (ThreadEngine, "_call_interruptibly", "body"),
+        (parts.Parts, "_begins", "handler"),
+        (parts.Parts, "_begins", "worker"),
+    ],
+)
+def test_what_begins_when_its_time_is_up_ends_by_injection_too(monkeypatch, owner, step, late):
+    """T6, O5: the exception is sent before there is a thread to raise it in."""
+    asked, killed = threading.Event(), threading.Event()
+    kill, begin = Core._kill, getattr(owner, step)
+
+    def begin_late(self, begun):
+        asked.set()
+        assert killed.wait(PATIENCE_S)
+        return begin(self, begun)
+
+    def kill_and_tell(core, task, execution):
+        kill(core, task, execution)
+        killed.set()
+
+    def spin():
+        while True:
+            time.sleep(0.001)
+
+    def body():
+        if late != "body":
+            getattr(current(), {"handler": "handler", "worker": "spawn"}[late])(spin)
+        spin()
+
+    monkeypatch.setattr(Core, "_kill", kill_and_tell)
+    monkeypatch.setattr(owner, step, begin_late)
+    with Authority(slots=1, inject=True, grace=0) as authority:
+        handle = authority.submit(body)
+        assert asked.wait(PATIENCE_S)
+        handle.cancel()
+        assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
+        assert authority.submit(int).result(PATIENCE_S) == 0
+
+
+def test_a_stream_ends_wherever_a_signal_came_when_it_was_first_asked_for():
+    """W3, O6: another reader gets all that is emitted, and the end."""
+    go, kept = threading.Event(), []
+
+    def body():
+        go.wait(PATIENCE_S)
+        current().emit(1)
+
+    def attempt(place):
+        go.clear()
+        handle = authority.submit(body)
+        with Interrupt(place) as interrupt:
+            kept.append(handle.stream())  # what comes in its finaliser is swallowed there
+        go.set()
+        read = authority.submit(lambda: list(handle.stream()))
+        assert read.result(PATIENCE_S) == [1], interrupt.where
+        return interrupt.where
+
+    with Authority(slots=2) as authority:
+        assert at_every_place(attempt) > 5
 
 
 def test_a_pause_that_reaches_nobody_shows_in_the_events():

@@ -36,7 +36,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine, EngineTask, Runtime
 from whywait.errors import TaskAborted
 from whywait.kernel.model import Task
-from whywait.support.locks import INTERRUPTIBLE, SafeLock
+from whywait.support.locks import SafeLock
 from whywait.support.raised import cut_traceback, traceback_of
 from whywait.support.threads import NO_MEMORY, PAUSES_S, lasting_thread
 from whywait.support.usage import Usage
@@ -249,9 +249,10 @@ class ThreadEngine(Engine):
 
     def _call_interruptibly(self, execution: EngineTask) -> None:
         try:
-            INTERRUPTIBLE.add(get_ident())
             with self._guard:
                 self._interruptible.add(execution)
+            if execution.attention and execution.aborted:  # its time may have been up before it could be interrupted
+                raise TaskAborted
             execution.value = _call(execution.context, *execution.body())
         finally:
             self._end_interruptions(execution)
@@ -264,7 +265,6 @@ class ThreadEngine(Engine):
                 with self._guard:  # from here on none is sent
                     self._interruptible.discard(execution)
                 sleep(0)  # one that was sent comes now at the latest
-        INTERRUPTIBLE.discard(get_ident())
 
     # Threads
 

@@ -111,13 +111,7 @@ class Guard:
             self._tokens.begin(self._sources)
         while self._reap():
             self._sources.wait(self._timeout_s())
-            if self._kills_at is not None and monotonic() >= self._kills_at:
-                self._signal_all(signal.SIGKILL)
-                self._kills_at = monotonic() + AGAIN_S
-            if self._has_to_stop():
-                self._signal_all(signal.SIGSTOP)
-            if self._has_to_wake_client():
-                os.kill(self._client, signal.SIGCONT)
+            self._signal_again()
             if self._tokens is not None:
                 self._tokens.look()
         if self._tokens is not None:
@@ -232,6 +226,16 @@ class Guard:
     def _signal_all(self, number: int) -> None:
         for pid in descendants(os.getpid()):
             send_signal(pid, number)
+
+    def _signal_again(self) -> None:
+        """Send signals that have had no effect yet."""
+        if self._kills_at is not None and monotonic() >= self._kills_at:
+            self._signal_all(signal.SIGKILL)
+            self._kills_at = monotonic() + AGAIN_S
+        if self._has_to_stop():
+            self._signal_all(signal.SIGSTOP)
+        if self._has_to_wake_client():
+            os.kill(self._client, signal.SIGCONT)
 
     def _has_to_stop(self) -> bool:
         """Return whether the command is paused and has not stopped: a shell may have let it go on at that moment."""

@@ -93,7 +93,6 @@ from whywait.support.raised import loggable, shown_error
 from whywait.support.threads import NO_MEMORY
 from whywait.task.inside import end_parts, parts_if_any
 from whywait.task.running import signal_of
-from whywait.task.signals import AbortSignal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -423,14 +422,14 @@ class Core(Watching):
 
     def parked(self, execution: Execution) -> None:
         """Report that a body has parked at a checkpoint."""
+        signal = signal_of(execution)  # before: it takes the lock, and a command that is broken off gives it back once
 
-        def act(now: int) -> AbortSignal:
+        def act(now: int) -> None:
             self.kernel.parked(now, execution.task)
-            signal = signal_of(execution)
             signal.parked = True
-            return signal
 
-        self.command(act).notify()  # worker processes of the task are told
+        self.command(act)
+        signal.notify()  # worker processes of the task are told
 
     def measured(self, execution: Execution, ram: int) -> None:
         """Report how many bytes of memory a body uses now."""

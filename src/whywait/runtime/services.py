@@ -86,13 +86,13 @@ class CoreServices(Core):
         """Return a stream of a task, made at its first use; it ends with the task."""
         check_name(name)
         with self.lock:
-            streams = inside_of(execution).streams
-            stream: Stream | None = streams.get(name)
-            if stream is not None:
-                return stream
-            stream = streams[name] = Stream(execution.label, name)
+            streams: dict[str, Stream] = inside_of(execution).streams
+            if name in streams:
+                return streams[name]
+        stream = Stream(execution.label, name)
         execution.when_done(lambda _: self._close_stream(execution, stream), None)
-        return stream
+        with self.lock:  # last: one that a signal leaves without an end is nobody's
+            return streams.setdefault(name, stream)
 
     def open_stream(self, execution: Execution, name: str, limit: int) -> Stream:
         """Return a stream for a producer; the first one says how many chunks it may keep."""

@@ -18,26 +18,23 @@ And taking locks so that an exception out of nowhere leaves none taken. ``with``
   first step.
 - A tracer or profiler that raises may do so after the step that takes the lock, on every Python; 3.15 mends the others.
 
-So a :class:`SafeLock` is left in two ways. Threads that no exception comes to from outside call a method in Python. The
-others call the lock's own, by way of an object that goes with the block, however that ends, and whose finaliser gives
-back what is still taken: without memory, and without a step in Python that a signal could come with.
+So a block that takes a :class:`SafeLock` calls the lock's own way of leaving through an object that goes with the
+block, however that ends, and whose finaliser gives back what is still taken: without memory, and without a step in
+Python that a signal could come with, and be lost.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
-from _thread import RLock, get_ident
+from _thread import RLock
 from collections.abc import Callable
 from functools import partial
 from time import sleep
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from whywait.errors import WhywaitError
 
 _HAS_GIL: Final = getattr(sys, "_is_gil_enabled", lambda: True)()
-INTERRUPTIBLE: Final[set[int | None]] = set()  # the threads that exceptions come to from outside: signals, TaskAborted
 TRIES: Final = 200 if _HAS_GIL else 500  # then it sleeps after all: the holder may itself be waiting for a processor
 
 
@@ -66,18 +63,21 @@ class _Leave(partial[None]):
 
 
 class _Leaving:
-    """What ``with`` looks up before it takes the lock: the way to leave it in this thread."""
+    """What ``with`` looks up before it takes the lock: the way to leave it."""
 
-    def __get__(self, lock: SafeLock, _: type) -> Callable[[Any, Any, Any], None]:
+    def __get__(self, lock: SafeLock | None, _: type) -> Callable[..., None]:
+        if lock is None:
+            return RLock.__exit__
         is_taken = lock._is_owned  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
-        if get_ident() not in INTERRUPTIBLE:
-            return lock.leave_without_memory
         if is_taken():  # inside another block, which sees to what is left
-            return lock.leave_in_one_step
-        leave = _Leave(lock.leave_in_one_step)
+            return lock.leave
         taken, release = iter(is_taken, False), iter(lock.release, True)  # noqa: FBT003 - values to end at
+        leave = _Leave(lock.leave)
         leave.__del__ = partial(all, zip(taken, release))  # type: ignore[attr-defined] # noqa: B905 - while taken, release
-        return leave
+        try:
+            return leave
+        finally:
+            del leave  # a profiler or debugger may keep this frame: the object is to go with the block all the same
 
 
 class SafeLock(RLock):  # type: ignore[misc] # final in the stubs, not in Python
@@ -86,22 +86,7 @@ class SafeLock(RLock):  # type: ignore[misc] # final in the stubs, not in Python
     __slots__ = ()
 
     __exit__ = _Leaving()
-    leave_in_one_step = RLock.__exit__
-
-    def leave_without_memory(self, _kind: object, _error: object, _traceback: object, /) -> None:
-        """Give it back: a call in Python that builds nothing."""
-        self.release()
-
-
-def _note_main_thread() -> None:
-    """Note which thread gets the signals: in a fork, the one that has forked."""
-    INTERRUPTIBLE.clear()
-    INTERRUPTIBLE.add(threading.main_thread().ident)
-
-
-_note_main_thread()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_main_thread)
+    leave = RLock.__exit__
 
 
 class LeftBehind:

@@ -37,7 +37,6 @@ from whywait.kernel.durations import Seconds, patience_s
 from whywait.kernel.events import Kind
 from whywait.support.coroutines import begun, close, primed
 from whywait.support.lazy import asyncio, running_loop
-from whywait.support.locks import INTERRUPTIBLE
 from whywait.support.raised import shown_error
 from whywait.support.waiters import Waiters, refuse_on_loop
 from whywait.task.queues import Mailbox, queue_has_ended
@@ -137,6 +136,7 @@ class Parts:
         self._on_loop: set[asyncio.Task[None]] = set()  # a loop itself keeps its tasks only weakly
         self._failure: Failure | None = None
         self._is_over = False
+        self._is_injected = False  # the time to end by themselves is up
         signal.listen(self._follow_signal)
 
     # In
@@ -236,8 +236,9 @@ class Parts:
         value, error = None, None
         try:
             try:
-                INTERRUPTIBLE.add(threading.get_ident())
                 part._thread_id = threading.get_ident()
+                if self._is_injected:  # a moment before there was a thread to raise it in
+                    raise TaskAborted(f"task {self.task.label} is asked to end: {self._signal.reason}")
                 value = run(part)
                 if isawaitable(value):
                     value = asyncio.run(self._run_own_loop(part, value))
@@ -377,6 +378,7 @@ class Parts:
     def inject(self) -> None:
         """Raise TaskAborted in every thread of the parts; only where the authority allows that."""
         with self.waiters.lock:
+            self._is_injected = True  # first: a part that begins notes its thread, then looks here
             for thread_id in tuple(part._thread_id for part in self._alive if part._thread_id is not None):
                 raise_in_thread(thread_id, TaskAborted)
 
@@ -387,7 +389,6 @@ class Parts:
                 with self.waiters.lock:  # from here on none is sent
                     part._thread_id = None
                 sleep(0)  # one that was sent comes now at the latest
-        INTERRUPTIBLE.discard(threading.get_ident())
 
     # Waiting
 
