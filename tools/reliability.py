@@ -54,9 +54,9 @@ Whole runs, three files at once on two cores with other work beside them; a t is
 | 3.13.15t | 2026-11-18 | 5,935 | 3 | 44 |
 | 3.14.7t | 2026-11-18 | 5,968 | 1 | 44 |
 
-Of those that failed, two are this page, which had not been written anew. Two were a command that gave up too early with
-few file descriptors, on 3.13 and 3.13t, one a pause that took longer than its 1.5 s: the first is mended, the second test
-has more time, and both were run again by themselves.
+Of those that failed, two are this page, which had not been written anew. Two were a command that gave up too early
+with few file descriptors, on 3.13 and 3.13t, one a pause that took longer than its 1.5 s: the first is mended, the
+second test has more time, and both were run again by themselves.
 
 Those skipped need node, cargo or the tests of CPython itself, which a tree may not have. On 3.13t what needs packages
 with parts in Rust is left out (`WITHOUT_3.13t` in the Makefile). Without memory, 3.12, 3.13
