@@ -145,10 +145,20 @@ def attack():
             taken.append(lock._is_owned())
 
 failed, taken = [], []
+def attack_in_thread():
+    begins.acquire()
+    try:
+        attack()
+    finally:
+        ended.release()
+
 attack()
-thread = threading.Thread(target=attack)
-thread.start()
-thread.join()
+begins, ended = threading.Lock(), threading.Lock()
+begins.acquire()
+ended.acquire()
+threading.Thread(target=attack_in_thread).start()
+begins.release()  # from here on this thread needs no memory until it is over
+ended.acquire()
 print(failed.count(MemoryError), len(taken), any(taken))
 """
 

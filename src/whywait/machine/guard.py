@@ -206,7 +206,7 @@ class Guard:
                 if self._is_stopped or not self._is_alive:  # else when it has stopped
                     self._say_parked()
             case "resume":
-                self._is_paused = False
+                self._is_paused = self._is_stopped = False  # a pause that follows at once is not parked yet
                 self._signal_all(signal.SIGCONT)
             case "wanted" | "not wanted" if self._tokens is not None:
                 self._tokens.wanted(is_wanted=order == "wanted")
