@@ -91,7 +91,7 @@ class CoreServices(Core):
                 return streams[name]
         stream = Stream(execution.label, name)
         execution.when_done(lambda _: self._close_stream(execution, stream), None)
-        with self.lock:  # last: one that a signal leaves without an end is nobody's
+        with self.lock:  # last: no reader finds a stream that a signal has left without an end
             return streams.setdefault(name, stream)
 
     def open_stream(self, execution: Execution, name: str, limit: int) -> Stream:
