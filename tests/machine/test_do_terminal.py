@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -134,6 +135,41 @@ def test_a_pause_is_not_lost_where_the_command_is_let_go_on_at_that_moment(shell
         thread.join()
     assert machine.run("cancel", name).code == 0
     until(lambda: active(machine) == 0, "the end of the command")
+
+
+STARTS = """import os
+print(os.getpid(), "here", flush=True)
+while True:
+    pid = os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 1, "door", os.O_WRONLY, 0)])
+    os.waitpid(pid, 0)"""
+
+
+@pytest.mark.parametrize("then", ["begins", "is left behind"])
+def test_a_command_that_is_starting_another_is_paused(shell, machine, then):
+    """X1: the system stops it only when the other has begun, so that is not stopped before."""
+    door = machine.home.parent / "door"
+    door.unlink(missing_ok=True)
+    os.mkfifo(door)  # whoever opens it waits for a reader
+    shell.type(f"whywait do --name starts -- {sys.executable} -c '{STARTS}'")
+    pid = int(re.search(r"(\d+) here\r\n", shell.until("here\r\n"))[1])
+    status = Path(f"/proc/{pid}/status")
+    until(lambda: "State:\tD" in status.read_text(encoding="utf-8"), "the command waiting for the other to begin")
+    name, _ = state_of(machine)
+    pausing = machine.start("pause", name)
+    until(lambda: _has_to_stop(status), "the stop on its way")
+    if then == "begins":
+        os.close(os.open(door, os.O_RDONLY | os.O_NONBLOCK))
+    else:
+        os.kill(pid, signal.SIGKILL)
+    assert pausing.wait() == 0
+    assert state_of(machine) == (name, "PAUSED")
+    assert machine.run("cancel", name).code == 0
+    until(lambda: active(machine) == 0, "the end of the command")
+
+
+def _has_to_stop(status):
+    found = re.search(r"ShdPnd:\t(\w+)", status.read_text(encoding="utf-8"))
+    return int(found[1], 16) >> (signal.SIGSTOP - 1) & 1
 
 
 @pytest.mark.parametrize("by", ["the terminal", "the service"])

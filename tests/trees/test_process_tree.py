@@ -395,3 +395,20 @@ def test_a_keeper_that_is_dismissed_during_a_start_ends_with_the_last_tree():
     keepers.remove(starting)
     assert keepers.keeper is None
     assert keeper.has_ended()
+
+
+def test_keepers_that_were_replaced_have_ended_when_the_last_is_dismissed():
+    """O5: also one that is slow to end."""
+    with ProcessTree(["true"]):
+        first = keepers.keeper
+        before = os.umask(0o027)  # the next tree has another keeper
+        try:
+            ProcessTree(["true"]).close()
+        finally:
+            os.umask(before)
+        os.kill(first.pid, signal.SIGSTOP)
+    goes_on = threading.Timer(0.1, os.kill, (first.pid, signal.SIGCONT))
+    goes_on.start()
+    dismiss_keeper()
+    assert first.has_ended()
+    goes_on.join()

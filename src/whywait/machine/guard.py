@@ -11,9 +11,11 @@ What it does, and what would go wrong without it:
    are killed, the service kills all that has the mark of the lease, which the command and its descendants inherit
    whatever session, environment or parent they give themselves.
 5. The service is gone: its connection ends, and the guard ends the tree, first politely.
-6. The service wishes a pause: the guard stops the whole tree and says so when the command has stopped; without that the
-   service would take it for one that does not heed a pause, and cancel it. A shell's ``fg`` continues the command as
-   well, which the guard passes on, so that the service does not list as stopped what runs.
+6. The service wishes a pause: the guard stops the command, then all else of the tree, and says so; without that the
+   service would take it for one that does not heed a pause, and cancel it. The command comes first: if it is just
+   starting a process (vfork), the system stops it when that has begun, which it never does if it is stopped before. A
+   shell's ``fg`` continues the command as well, which the guard passes on, so that the service does not list as
+   stopped what runs.
 
 The command is in the process group of the client, so the terminal treats both as one job: Ctrl-C and Ctrl-Z reach the
 command from the terminal, and a pipeline keeps its terminal. The guard is in a group of its own, so that what a shell
@@ -146,8 +148,7 @@ class Guard:
         if os.WIFSTOPPED(status):
             self._is_stopped = self._client_sleeps = True
             self._tell(f"stopped {os.WSTOPSIG(status)}")
-            if self._is_paused:
-                self._say_parked()
+            self._heed_pause()
         elif os.WIFCONTINUED(status):
             was_stopped, self._is_stopped = self._is_stopped, False
             if was_stopped and self._is_paused and self._permission is not None:  # by a shell, not by the service
@@ -156,6 +157,7 @@ class Guard:
         else:
             self._is_alive = self._is_stopped = False
             self._status = status
+            self._heed_pause()  # what it leaves behind
 
     def _read_client(self) -> None:
         assert self._line is not None, "only a line that is there is polled"
@@ -202,18 +204,21 @@ class Guard:
                 self._kill()
             case "pause":
                 self._is_paused = True
-                self._signal_all(signal.SIGSTOP)
-                if self._is_stopped or not self._is_alive:  # else when it has stopped
-                    self._say_parked()
+                self._heed_pause()
             case "resume":
                 self._is_paused = self._is_stopped = False  # a pause that follows at once is not parked yet
                 self._signal_all(signal.SIGCONT)
             case "wanted" | "not wanted" if self._tokens is not None:
                 self._tokens.wanted(is_wanted=order == "wanted")
 
-    def _say_parked(self) -> None:
-        if self._permission is not None:
-            self._permission.parked()
+    def _heed_pause(self) -> None:
+        """Stop what a pause has to stop: the command, then what it has started, and tell the service."""
+        if self._has_to_stop():
+            os.kill(self._command, signal.SIGSTOP)
+        elif self._is_paused:
+            self._signal_all(signal.SIGSTOP)
+            if self._permission is not None:
+                self._permission.parked()
 
     def _abort(self) -> None:
         self._is_paused = False
@@ -233,7 +238,7 @@ class Guard:
             self._signal_all(signal.SIGKILL)
             self._kills_at = monotonic() + AGAIN_S
         if self._has_to_stop():
-            self._signal_all(signal.SIGSTOP)
+            self._heed_pause()
         if self._has_to_wake_client():
             os.kill(self._client, signal.SIGCONT)
 

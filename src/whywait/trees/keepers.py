@@ -230,11 +230,11 @@ class Keepers:
         with self._lock:
             self._is_dismissed = True
             self._drop_idle()
-            leaving = self.keeper if not self._trees else None
-            if leaving is not None:
-                self._retire(leaving)
-        if leaving is not None:
-            leaving.wait_end()
+            if self.keeper is not None and not self._trees:
+                self._retire(self.keeper)
+            leaving = [] if self._trees else list(self._retired)  # earlier ones too
+        for keeper in leaving:
+            keeper.wait_end()
         with self._lock:
             self._bury()
 
