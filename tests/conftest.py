@@ -20,6 +20,15 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.fixture
+def no_collector():
+    """Keep the collector of garbage from running: what a signal raises in a finaliser is swallowed there."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def interrupts_arrive():
     """Let Ctrl-C end the programs that tests start, also where a shell runs the tests in the background."""

@@ -318,7 +318,7 @@ def test_an_interrupt_in_the_first_submission(engine):
     assert broken > 20
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # from a callback of the collector
+@pytest.mark.usefixtures("no_collector")
 def test_an_alarm_every_1300_microseconds_with_30000_waiting_tasks():
     """D1, O6: a repair takes longer than that: a thread without signals does it, and every task runs once."""
 

@@ -29,6 +29,7 @@ class Alarm(BaseException):
     """What the handler raises."""
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_a_signal_leaves_no_lock_taken():
     """O6: wherever it comes, with a jump back too, which Python 3.12 to 3.14 guard by no block; and none is lost."""
 
@@ -87,6 +88,7 @@ def test_one_that_keeps_frames_does_not_release_a_lock(watch):
         assert lock._is_owned()
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_a_signal_leaves_no_lock_taken_by_a_task_that_parks(monkeypatch):
     """O6, X1: the command that reports it takes the lock once, however deep the signal comes."""
 

@@ -114,7 +114,8 @@ class Journal:
         missed = event.seq - self._last_delivered - 1
         self._last_delivered = event.seq
         if missed > 0:
-            self._log.warning("%d events up to %d were not delivered: a subscriber is too slow", missed, event.seq)
+            told = "%d events before %d were not delivered: a subscriber was too slow, or broken off by an interrupt"
+            self._log.warning(told, missed, event.seq)
         for fn in list(self._subscribers):
             try:
                 fn(event)
