@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import tempfile
 import threading
 import time
@@ -28,7 +29,7 @@ class Held(NamedTuple):
     @classmethod
     def now(cls) -> Held:
         return cls(
-            frozenset(threading.enumerate()),
+            frozenset(_threads()),
             frozenset(_children()),
             frozenset(_files()),
             frozenset(repr(loop) for loop in list(_loops) if not loop.is_closed()),
@@ -72,6 +73,12 @@ def watch_loops() -> None:
         _loops.add(loop)
 
     asyncio.BaseEventLoop.__init__ = noted  # type: ignore[method-assign]
+
+
+def _threads() -> list[threading.Thread]:
+    """Return the threads that there are; not what stands for one that is gone and wrote to a log as it went."""
+    alive = sys._current_frames()
+    return [thread for thread in threading.enumerate() if thread.ident in {None, *alive}]
 
 
 def _children() -> set[str]:
