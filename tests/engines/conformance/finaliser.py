@@ -13,7 +13,7 @@ from whywait import Retry
 from whywait.errors import WhywaitError
 from whywait.runtime.authority import Authority
 
-ROUNDS = 1000 if FREE_THREADED else 150  # a thread tells the collector of every 512th object only, where it is free
+ROUNDS = 300 if FREE_THREADED else 150  # a thread tells the collector of every 512th object only, where it is free
 
 
 class Knot:
