@@ -32,7 +32,7 @@ from time import monotonic
 
 from whywait.machine.client import LEASE_VARIABLE
 from whywait.machine.sources import Sources
-from whywait.trees.system import DEATH_SIGNAL, SUBREAPER, descendants, prctl, send_signal, set_mark
+from whywait.trees.system import DEATH_SIGNAL, SUBREAPER, prctl, set_mark, signal_descendants
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class Guard:
     def start(self, argv: list[str], environment: Mapping[str, str], mask: set[int]) -> None:
         """Start the command with this signal mask, then step aside from the terminal."""
         prctl(SUBREAPER, 1)
+        prctl(DEATH_SIGNAL, signal.SIGCONT)  # of the client: a guard that is stopped has to see it
         told, tell = os.pipe()
         guard = os.getpid()
         inherited = () if self._tokens is None else self._tokens.inherited
@@ -111,6 +112,8 @@ class Guard:
         self._sources.add(self._permission.fileno(), self._read_service)
         if self._tokens is not None:
             self._tokens.begin(self._sources)
+        if self._permission.has_orders:  # they came together with the permission
+            self._read_service()
         while self._reap():
             self._sources.wait(self._timeout_s())
             self._signal_again()
@@ -207,7 +210,7 @@ class Guard:
                 self._heed_pause()
             case "resume":
                 self._is_paused = self._is_stopped = False  # a pause that follows at once is not parked yet
-                self._signal_all(signal.SIGCONT)
+                signal_descendants(signal.SIGCONT)
             case "wanted" | "not wanted" if self._tokens is not None:
                 self._tokens.wanted(is_wanted=order == "wanted")
 
@@ -216,26 +219,22 @@ class Guard:
         if self._has_to_stop():
             os.kill(self._command, signal.SIGSTOP)
         elif self._is_paused:
-            self._signal_all(signal.SIGSTOP)
+            signal_descendants(signal.SIGSTOP)
             if self._permission is not None:
                 self._permission.parked()
 
     def _abort(self) -> None:
         self._is_paused = False
-        self._signal_all(signal.SIGTERM)
-        self._signal_all(signal.SIGCONT)  # one that is stopped would never see it
+        signal_descendants(signal.SIGTERM)
+        signal_descendants(signal.SIGCONT)  # one that is stopped would never see it
 
     def _kill(self) -> None:
         self._kills_at = monotonic()
 
-    def _signal_all(self, number: int) -> None:
-        for pid in descendants(os.getpid()):
-            send_signal(pid, number)
-
     def _signal_again(self) -> None:
         """Send signals that have had no effect yet."""
         if self._kills_at is not None and monotonic() >= self._kills_at:
-            self._signal_all(signal.SIGKILL)
+            signal_descendants(signal.SIGKILL)
             self._kills_at = monotonic() + AGAIN_S
         if self._has_to_stop():
             self._heed_pause()
