@@ -1,9 +1,11 @@
 """Every way in which ``whywait do`` can end: the permission comes back when nothing of the command is left."""
 
+import errno
 import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +17,7 @@ import pytest
 from machines import active, machine_in
 from patience import until
 from process_trees import OUTLIVED, state_of
+from whywait.machine import guard as guard_module
 
 # A command with three kinds of descendants: a child, a daemon in a session of its own, and one with no environment.
 FAMILY = """
@@ -260,6 +263,23 @@ def test_a_command_that_cannot_be_run_is_told_before_anything_waits(machine, tmp
     forbidden = machine.run("do", "--", tmp_path / "text")
     assert forbidden.code == 126
     assert forbidden.err == f"whywait: {tmp_path}/text: Permission denied\n"
+
+
+def test_a_command_for_which_the_system_has_no_process_is_told(monkeypatch):
+    """M2: as one that cannot be run, by the number of the error."""
+
+    def no_process():
+        raise BlockingIOError(errno.EAGAIN, "no process")
+
+    monkeypatch.setattr(os, "fork", no_process)
+    monkeypatch.setattr(os, "kill", lambda *_: None)
+    for name in ("setpgid", "chdir", "dup2"):
+        monkeypatch.setattr(os, name, lambda *_: None)
+    monkeypatch.setattr(guard_module, "prctl", lambda *_: None)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        guard_module.Guard(theirs, None, None).start(["true"], {}, set())
+        assert ours.recv(64) == f"failed {errno.EAGAIN}".encode()
 
 
 def test_without_a_terminal_one_line_tells_of_the_wait_and_one_of_its_end(machine, tmp_path):

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 GRACE_S: Final = 1.0  # between SIGTERM and SIGKILL when the service is gone
 AGAIN_S: Final = 0.05  # how soon to look again for what has to be killed
 MESSAGE: Final = 64  # bytes; all messages on the line are short
+NOT_STARTED: Final = 127 << 8  # the status of a command that could not be started
 LEAVES: Final = 0  # instead of a signal: the client leaves because the command has ended
 
 
@@ -75,10 +76,29 @@ class Guard:
         """Start the command with this signal mask, then step aside from the terminal."""
         prctl(SUBREAPER, 1)
         prctl(DEATH_SIGNAL, signal.SIGCONT)  # of the client: a guard that is stopped has to see it
+        try:
+            failure = self._fork(argv, environment, mask)
+        except OSError as error:  # the system has no process for it
+            failure, self._status = error.errno, NOT_STARTED
+        self._tell(f"failed {failure}" if failure else f"started {self._command}")
+        os.setpgid(0, 0)
+        os.chdir("/")
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(null, stream)
+        os.close(null)
+
+    def _fork(self, argv: list[str], environment: Mapping[str, str], mask: set[int]) -> int | None:
+        """Fork the command; return the number of the error if it could not become its program."""
         told, tell = os.pipe()
         guard = os.getpid()
         inherited = () if self._tokens is None else self._tokens.inherited
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(told)
+            os.close(tell)
+            raise
         if not pid:
             for fd in inherited:
                 os.set_inheritable(fd, True)  # noqa: FBT003 - takes no keyword
@@ -89,13 +109,7 @@ class Guard:
             os.close(fd)
         failure = os.read(told, MESSAGE)
         os.close(told)
-        self._tell(f"failed {int(failure)}" if failure else f"started {pid}")
-        os.setpgid(0, 0)
-        os.chdir("/")
-        null = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(null, stream)
-        os.close(null)
+        return int(failure) if failure else None
 
     def watch(self) -> None:
         """Stay until nothing of the command is left; then give the permission back."""
