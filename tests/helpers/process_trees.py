@@ -10,6 +10,34 @@ import pytest
 from whywait.trees import cgroups
 from whywait.trees.tree import dismiss_keeper
 
+# A program whose first thread ends long before another.
+OUTLIVED = """
+import ctypes, sys, threading, time
+threading.Thread(target=time.sleep, args=(1000,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+# A program whose descendants start others all the time, also such that outlive their parents.
+GROWS = """
+import os, time
+if os.fork() and os.fork():
+    time.sleep(1000)
+while True:
+    pid = os.fork()
+    if not pid:
+        if not os.fork():
+            time.sleep(0.5)
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+
+
+def state_of(pid):
+    """Return the state of the first thread of a process as the system tells it; empty if there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
 
 @pytest.fixture(params=["cgroup", "subreaper"])
 def way(request, monkeypatch):

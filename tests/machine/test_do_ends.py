@@ -1,17 +1,23 @@
 """Every way in which ``whywait do`` can end: the permission comes back when nothing of the command is left."""
 
+import errno
 import json
 import os
 import random
 import signal
+import socket
 import subprocess
+import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from machines import active, machine_in
 from patience import until
+from process_trees import OUTLIVED, state_of
+from whywait.machine import guard as guard_module
 
 # A command with three kinds of descendants: a child, a daemon in a session of its own, and one with no environment.
 FAMILY = """
@@ -89,6 +95,68 @@ def test_a_client_that_is_killed_takes_its_command_with_it(machine, tmp_path, vi
         os.kill(pid, signal.SIGKILL)
     ended(client)
     assert_all_dead_before_the_permission_is_back(machine, processes)
+
+
+def test_a_process_whose_first_thread_has_ended_ends_with_its_client(machine, tmp_path):
+    """M3: whatever is killed, the permission is back when all threads have ended."""
+    script = f"{sys.executable} -c '{OUTLIVED}' & echo $! > command; wait; exec sleep 1000"
+    client = machine.start("do", "--", "sh", "-c", script, cwd=tmp_path)
+    command = tmp_path / "command"
+    until(lambda: command.exists() and state_of(int(command.read_text() or 0)) == "Z", "the end of the first thread")
+    for pid in (guard_of(client), client.pid):
+        os.kill(pid, signal.SIGKILL)
+    client.wait()
+    until(lambda: active(machine) == 0, "the permission coming back")
+    assert len(list(Path("/proc").glob(f"{command.read_text().strip()}/task/*"))) <= 1
+
+
+@pytest.mark.parametrize("then", ["the command ends", "the client is killed", "a cancel", "the service is killed"])
+def test_a_guard_that_was_stopped_goes_on(tmp_path, then):
+    """M3: it sees the end of the command, of the client and of the service all the same."""
+    with machine_in(tmp_path) as machine:
+        client = family(machine, tmp_path, "--name", "guarded")
+        guard = guard_of(client)
+        os.kill(guard, signal.SIGSTOP)
+        if then == "the command ends":
+            os.kill(pids(tmp_path, ["command"])[0], signal.SIGKILL)
+            assert client.wait(30) == 128 + signal.SIGKILL
+            os.kill(guard, signal.SIGCONT)
+            for pid in pids(tmp_path):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        elif then == "the client is killed":
+            client.kill()
+        elif then == "a cancel":
+            assert machine.run("cancel", "guarded-1").code == 0
+        else:
+            os.kill(service_pid(machine), signal.SIGKILL)
+        ended(client)
+        until(lambda: not [pid for pid in pids(tmp_path) if is_alive(pid)], "the end of the family")
+
+
+@pytest.mark.parametrize(("verb", "code"), [("pause", 0), ("cancel", 128 + signal.SIGTERM)])
+def test_a_wish_that_comes_together_with_the_permission_is_heeded(machine, tmp_path, verb, code):
+    """X1, X3: a client that was stopped while it waited reads both at once."""
+    first = family(machine, tmp_path, "--cpu", "2")
+    second = machine.start("do", "--cpu", "2", "--name", verb, "--", "sleep", "0.1", stderr=subprocess.PIPE)
+    assert b"waits: cpu" in second.stderr.readline()
+    os.kill(second.pid, signal.SIGSTOP)
+    first.kill()
+    ended(first)
+    name = until(lambda: running(machine, f"{verb}-"), "the permission")
+    acting = machine.start(verb, name)
+    time.sleep(0.5)  # what it wishes is on its way
+    os.kill(second.pid, signal.SIGCONT)
+    assert acting.wait(30) == 0
+    if verb == "pause":
+        assert machine.run("resume", name).code == 0
+    second.stderr.close()
+    assert second.wait(30) == code
+
+
+def running(machine, prefix):
+    rows = json.loads(machine.run("ls", "--json").out)
+    return next((row["id"] for row in rows if row["id"].startswith(prefix) and row["state"] == "RUNNING"), None)
 
 
 def test_a_daemon_that_the_command_leaves_behind_holds_the_permission(machine, tmp_path):
@@ -173,6 +241,20 @@ def test_death_by_a_signal_is_told_as_shells_do(machine):
     assert machine.run("do", "--", "sh", "-c", "kill -INT $$").code == -signal.SIGINT
 
 
+def test_signals_that_the_client_ignores_are_ignored_by_the_command(machine):
+    """M2: as by any child of a shell."""
+    shown = "grep SigIgn /proc/self/status"
+    whywait = " ".join(machine.command("do"))
+    outs = [
+        subprocess.run(
+            ["sh", "-c", f"trap '' HUP INT QUIT TERM TSTP TTIN TTOU; {prefix} {shown}"],
+            env=machine.environment, capture_output=True, check=True,
+        ).stdout
+        for prefix in ("", f"{whywait} --")
+    ]  # fmt: skip
+    assert outs[0] == outs[1]
+
+
 def test_a_command_that_cannot_be_run_is_told_before_anything_waits(machine, tmp_path):
     """M2: as shells do: 127 not found, 126 not executable; one line."""
     missing = machine.run("do", "--", "no-such-program")
@@ -181,6 +263,23 @@ def test_a_command_that_cannot_be_run_is_told_before_anything_waits(machine, tmp
     forbidden = machine.run("do", "--", tmp_path / "text")
     assert forbidden.code == 126
     assert forbidden.err == f"whywait: {tmp_path}/text: Permission denied\n"
+
+
+def test_a_command_for_which_the_system_has_no_process_is_told(monkeypatch):
+    """M2: as one that cannot be run, by the number of the error."""
+
+    def no_process():
+        raise BlockingIOError(errno.EAGAIN, "no process")
+
+    monkeypatch.setattr(os, "fork", no_process)
+    monkeypatch.setattr(os, "kill", lambda *_: None)
+    for name in ("setpgid", "chdir", "dup2"):
+        monkeypatch.setattr(os, name, lambda *_: None)
+    monkeypatch.setattr(guard_module, "prctl", lambda *_: None)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        guard_module.Guard(theirs, None, None).start(["true"], {}, set())
+        assert ours.recv(64) == f"failed {errno.EAGAIN}".encode()
 
 
 def test_without_a_terminal_one_line_tells_of_the_wait_and_one_of_its_end(machine, tmp_path):

@@ -6,15 +6,18 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from patience import PATIENCE_S, until
+from process_trees import GROWS, OUTLIVED, state_of
 from whywait.errors import ConfigError
 from whywait.trees import cgroups
 from whywait.trees.keepers import keepers
+from whywait.trees.system import descendants
 from whywait.trees.tree import GROUP, ProcessTree, StartFailed, dismiss_keeper
 
 # A process that leaves its group, its session, its environment and its parent.
@@ -234,8 +237,17 @@ def test_a_signal_reaches_everything(sleeps, tmp_path):
         until(lambda: {state_of(pid) for pid in pids} == {"S"}, "that it goes on")
 
 
-def state_of(pid):
-    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+@pytest.mark.usefixtures("way")
+def test_a_tree_that_grows_is_stopped_as_a_whole():
+    """X1: a process that is started while the others are being stopped is stopped too."""
+    with ProcessTree([sys.executable, "-c", GROWS]) as tree:
+        for _ in range(10):
+            tree.send_signal(signal.SIGSTOP)
+            until(lambda: tree.pid and state_of(tree.pid) == "T", "the stop")
+            time.sleep(0.25)  # the rounds are over
+            assert {state_of(pid) for pid in descendants(tree.guard)} <= {"T", "Z", "D", ""}
+            tree.send_signal(signal.SIGCONT)
+            until(lambda: state_of(tree.pid) == "S", "that it goes on")
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")  # since 3.12: pytest has threads
@@ -293,6 +305,22 @@ def test_a_guard_and_its_keeper_that_are_killed_at_once(sleeps):
         assert tree.is_lost
         assert sleeps.alive() == []
     assert not (tree.cgroup and Path(tree.cgroup).exists())
+
+
+@pytest.mark.parametrize("way", ["subreaper"], indirect=True)
+def test_a_process_whose_first_thread_has_ended_does_not_outlive_what_guards_it(way):
+    """O5: it has ended when all its threads have."""
+    with ProcessTree([sys.executable, "-c", OUTLIVED]) as tree:
+        until(lambda: state_of(tree.pid) == "Z", "the end of the first thread")
+        os.kill(keepers.keeper.pid, signal.SIGSTOP)  # it does not see the end of its guard
+        os.kill(tree.guard, signal.SIGKILL)
+        os.kill(keepers.keeper.pid, signal.SIGKILL)
+        assert tree.wait_all(PATIENCE_S)
+        assert threads_of(tree.pid) <= 1  # the first, until its parent has heard of it
+
+
+def threads_of(pid):
+    return len(list(Path("/proc").glob(f"{pid}/task/*")))
 
 
 @pytest.mark.usefixtures("way")

@@ -64,7 +64,8 @@ class Lease:
         """Whether the service has ended, and with it the permission."""
         if self._request is None:
             return False
-        return has_input(self._request)  # while a block runs, only the end of the connection comes, or a wish to end
+        # While a block runs, only the end of the connection comes, or a wish to end.
+        return self._request.has_message or has_input(self._request)
 
     def why(self) -> str:
         """Return why it waits, what it does, or how its wait divided, from any thread."""

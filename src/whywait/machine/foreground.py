@@ -8,7 +8,8 @@ The client is what the shell started and waits for; the command is in the same p
 2. What another process sends to the client alone (``kill PID``) is passed on to the command.
 3. The command stops: the client stops by the same signal, so that the shell sees its job stopped. ``fg`` and ``bg``
    continue the whole group; a client that is continued alone continues its command.
-4. The command ends: the client leaves with its status; death by a signal is 128 + its number. After a SIGINT the client
+4. The guard is stopped: the client lets it go on, or nothing would notice the end of the command.
+5. The command ends: the client leaves with its status; death by a signal is 128 + its number. After a SIGINT the client
    dies of SIGINT itself: a shell script goes on after a child that exits, and Ctrl-C is meant for the script too.
 """
 
@@ -86,6 +87,7 @@ def _follow(line: socket.socket, guard: int, tokens: Tokens | None) -> int:
             if got.si_code != SENT_BY_TERMINAL or not is_started:
                 _send(line, got.si_signo)
             continue
+        _wake(guard)
         for word, number in _messages(line):
             is_started = True
             if word == "stopped":
@@ -95,6 +97,13 @@ def _follow(line: socket.socket, guard: int, tokens: Tokens | None) -> int:
                 if tokens is not None and word == "lost":
                     tokens.close()
                 return _end(word, number, line, guard)
+
+
+def _wake(guard: int) -> None:
+    """Let the guard go on if it was stopped."""
+    with suppress(ChildProcessError):  # it has ended
+        if os.waitid(os.P_PID, guard, os.WSTOPPED | os.WNOHANG) is not None:
+            os.kill(guard, signal.SIGCONT)
 
 
 def _end(word: str, number: int, line: socket.socket, guard: int) -> int:

@@ -32,7 +32,7 @@ from time import monotonic
 
 from whywait.machine.client import LEASE_VARIABLE
 from whywait.machine.sources import Sources
-from whywait.trees.system import DEATH_SIGNAL, SUBREAPER, descendants, prctl, send_signal, set_mark
+from whywait.trees.system import DEATH_SIGNAL, SUBREAPER, prctl, set_mark, signal_descendants
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 GRACE_S: Final = 1.0  # between SIGTERM and SIGKILL when the service is gone
 AGAIN_S: Final = 0.05  # how soon to look again for what has to be killed
 MESSAGE: Final = 64  # bytes; all messages on the line are short
+NOT_STARTED: Final = 127 << 8  # the status of a command that could not be started
 LEAVES: Final = 0  # instead of a signal: the client leaves because the command has ended
 
 
@@ -74,10 +75,30 @@ class Guard:
     def start(self, argv: list[str], environment: Mapping[str, str], mask: set[int]) -> None:
         """Start the command with this signal mask, then step aside from the terminal."""
         prctl(SUBREAPER, 1)
+        prctl(DEATH_SIGNAL, signal.SIGCONT)  # of the client: a guard that is stopped has to see it
+        try:
+            failure = self._fork(argv, environment, mask)
+        except OSError as error:  # the system has no process for it
+            failure, self._status = error.errno, NOT_STARTED
+        self._tell(f"failed {failure}" if failure else f"started {self._command}")
+        os.setpgid(0, 0)
+        os.chdir("/")
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(null, stream)
+        os.close(null)
+
+    def _fork(self, argv: list[str], environment: Mapping[str, str], mask: set[int]) -> int | None:
+        """Fork the command; return the number of the error if it could not become its program."""
         told, tell = os.pipe()
         guard = os.getpid()
         inherited = () if self._tokens is None else self._tokens.inherited
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(told)
+            os.close(tell)
+            raise
         if not pid:
             for fd in inherited:
                 os.set_inheritable(fd, True)  # noqa: FBT003 - takes no keyword
@@ -88,13 +109,7 @@ class Guard:
             os.close(fd)
         failure = os.read(told, MESSAGE)
         os.close(told)
-        self._tell(f"failed {int(failure)}" if failure else f"started {pid}")
-        os.setpgid(0, 0)
-        os.chdir("/")
-        null = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(null, stream)
-        os.close(null)
+        return int(failure) if failure else None
 
     def watch(self) -> None:
         """Stay until nothing of the command is left; then give the permission back."""
@@ -111,6 +126,8 @@ class Guard:
         self._sources.add(self._permission.fileno(), self._read_service)
         if self._tokens is not None:
             self._tokens.begin(self._sources)
+        if self._permission.has_orders:  # they came together with the permission
+            self._read_service()
         while self._reap():
             self._sources.wait(self._timeout_s())
             self._signal_again()
@@ -207,7 +224,7 @@ class Guard:
                 self._heed_pause()
             case "resume":
                 self._is_paused = self._is_stopped = False  # a pause that follows at once is not parked yet
-                self._signal_all(signal.SIGCONT)
+                signal_descendants(signal.SIGCONT)
             case "wanted" | "not wanted" if self._tokens is not None:
                 self._tokens.wanted(is_wanted=order == "wanted")
 
@@ -216,26 +233,22 @@ class Guard:
         if self._has_to_stop():
             os.kill(self._command, signal.SIGSTOP)
         elif self._is_paused:
-            self._signal_all(signal.SIGSTOP)
+            signal_descendants(signal.SIGSTOP)
             if self._permission is not None:
                 self._permission.parked()
 
     def _abort(self) -> None:
         self._is_paused = False
-        self._signal_all(signal.SIGTERM)
-        self._signal_all(signal.SIGCONT)  # one that is stopped would never see it
+        signal_descendants(signal.SIGTERM)
+        signal_descendants(signal.SIGCONT)  # one that is stopped would never see it
 
     def _kill(self) -> None:
         self._kills_at = monotonic()
 
-    def _signal_all(self, number: int) -> None:
-        for pid in descendants(os.getpid()):
-            send_signal(pid, number)
-
     def _signal_again(self) -> None:
         """Send signals that have had no effect yet."""
         if self._kills_at is not None and monotonic() >= self._kills_at:
-            self._signal_all(signal.SIGKILL)
+            signal_descendants(signal.SIGKILL)
             self._kills_at = monotonic() + AGAIN_S
         if self._has_to_stop():
             self._heed_pause()

@@ -24,6 +24,11 @@ class Permission:
         """Return the descriptor to poll."""
         return self._request.fileno()
 
+    @property
+    def has_orders(self) -> bool:
+        """Whether orders are there that the descriptor does not show any more."""
+        return self._request.has_message
+
     def orders(self) -> list[str]:
         """Return what the service wishes of the command; raise EOFError if it is gone."""
         orders: list[str] = []
@@ -49,5 +54,5 @@ class Permission:
 
     def ended(self, status: int, peak: int, cpu_s: float) -> None:
         """Give the permission back; tell what one process of the command had of memory at most, and the CPU time."""
-        with suppress(Gone):  # and with the service all its permissions
+        with suppress(MachineError):  # the service is gone, or has taken it back
             self._request.ended(os.waitstatus_to_exitcode(status), peak, cpu_s)

@@ -105,7 +105,9 @@ def _wait(request: LeaseRequest, line: WaitingLine) -> dict[str, Any] | str:
     watched.register(woken, POLLIN)
     watched.register(request, POLLIN)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    signal.signal(signal.SIGTSTP, stop)
+    before = signal.getsignal(signal.SIGTSTP)
+    if before is not signal.SIG_IGN:  # which the command inherits
+        signal.signal(signal.SIGTSTP, stop)
     try:
         while True:
             if not request.has_message and woken in dict(watched.poll()):
@@ -123,7 +125,7 @@ def _wait(request: LeaseRequest, line: WaitingLine) -> dict[str, Any] | str:
     except Gone:
         return "the service has ended, and with it the request"
     finally:
-        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        signal.signal(signal.SIGTSTP, before)
         signal.set_wakeup_fd(-1)
         os.close(woken)
         os.close(wake)

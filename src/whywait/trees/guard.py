@@ -17,18 +17,17 @@ from typing import Any, NoReturn
 from whywait.trees.system import (
     SUBREAPER,
     cpu_of_cgroup,
-    descendants,
     kill_cgroup,
     name_process,
     oom_kills,
     prctl,
-    send_signal,
     set_mark,
+    signal_descendants,
 )
 from whywait.trees.wire import FDS_AT_MOST, PART_SIZE, SESSION, has_message, packed, take_message
 
 ROUND_S = 0.01  # between two rounds of killing
-ROUNDS_AT_MOST = 10  # of a signal; and before a tree that cannot be killed process by process is killed by its cgroup
+ROUNDS_AT_MOST = 10  # before a tree that cannot be killed process by process is killed by its cgroup
 TOGETHER_S = 0.002  # news waits for more so long: of a short command all is told at once, which wakes the program once
 IDLE_S = 20.0  # without a tree, before a guard ends
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP, signal.SIGPIPE)
@@ -197,24 +196,13 @@ class _Guard:
             if number == signal.SIGKILL:
                 self.rounds = self.rounds or 1
             else:
-                self.signal(number)
+                signal_descendants(number)
         return bool(data)
-
-    def signal(self, number: int) -> None:
-        """Send a signal to everything of the tree, in rounds, until nothing new is found, or there is no end to it."""
-        told: set[int] = set()
-        for _ in range(ROUNDS_AT_MOST):
-            new = [pid for pid in descendants(os.getpid()) if pid not in told]
-            if not new:
-                return
-            for pid in new:
-                send_signal(pid, number)
-            told.update(new)
 
     def kill(self) -> None:
         """Kill everything of the tree that is found now; called again until nothing is left."""
         self.rounds += 1
-        self.signal(signal.SIGKILL)
+        signal_descendants(signal.SIGKILL)
         if self.group and self.rounds > ROUNDS_AT_MOST:
             kill_cgroup(self.group)  # it makes new processes as quickly: then this one ends too, and the keeper sees it
 

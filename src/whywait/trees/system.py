@@ -21,6 +21,8 @@ _OWN_BITS = 32
 _MARKS = 1 << 62  # the least mark: no limit that anything else would set
 _KILLS_S = 0.1  # the system takes a tenth of a millisecond to tell: too long for each start of a command
 _ROUND_S = 0.01  # between two rounds of killing
+_ROUNDS_S = 0.2  # of signals to a tree that grows as quickly
+_STOPPING_S = 0.001  # what a process needs to stop
 _REPLACED_WITHIN_S = 1.0  # a program takes the place of another in this time
 _IS_OF_KERNEL = 0x200000  # in the flags of a process: it is a thread of the system itself
 _SYS_CLONE3, _CLONE_INTO_CGROUP = 435, 0x200000000  # of <sys/syscall.h>, on all machines, and <linux/sched.h>
@@ -41,7 +43,12 @@ def stat_of(pid: int) -> list[bytes]:
 def started_at(pid: int) -> int:
     """Return when a process was started, in ticks since boot: with its pid this is unique; 0 if it has ended."""
     fields = stat_of(pid)
-    return int(fields[19]) if fields and fields[0] not in _ENDED else 0
+    return 0 if _has_ended(fields) else int(fields[19])
+
+
+def _has_ended(fields: list[bytes]) -> bool:
+    """Return whether a process has ended: all its threads have, of which the first may do so long before the others."""
+    return not fields or (fields[0] in _ENDED and int(fields[17]) <= 1)
 
 
 def descendants(pid: int) -> list[int]:
@@ -100,6 +107,29 @@ def send_signal(pid: int, number: int) -> None:
     """Send a signal to a process, should it still be there and ours."""
     with contextlib.suppress(OSError):
         os.kill(pid, number)
+
+
+def signal_descendants(number: int) -> None:
+    """Send a signal to all descendants of this process, in rounds, until nothing new is found or there is no end to it.
+
+    A process may start another while it is being stopped: so those rounds go on until none is found that runs.
+    """
+    told: set[int] = set()
+    deadline = time.monotonic() + _ROUNDS_S
+    stops = number == signal.SIGSTOP
+    while due := [pid for pid in descendants(os.getpid()) if pid not in told or (stops and _runs(pid))]:
+        for pid in due:
+            send_signal(pid, number)
+        if time.monotonic() > deadline:
+            return
+        if told.issuperset(due):
+            time.sleep(_STOPPING_S)
+        told.update(due)
+
+
+def _runs(pid: int) -> bool:
+    """Return whether a process has not stopped, though the system could stop it."""
+    return stat_of(pid)[:1] in ([b"R"], [b"S"])
 
 
 def kill_cgroup(path: str) -> bool:
