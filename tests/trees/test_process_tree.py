@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from process_trees import GROWS, OUTLIVED, state_of
 from whywait.errors import ConfigError
 from whywait.trees import cgroups
 from whywait.trees.keepers import keepers
-from whywait.trees.system import descendants
+from whywait.trees.system import descendants, end_marked, new_mark
 from whywait.trees.tree import GROUP, ProcessTree, StartFailed, dismiss_keeper
 
 # A process that leaves its group, its session, its environment and its parent.
@@ -243,9 +242,7 @@ def test_a_tree_that_grows_is_stopped_as_a_whole():
     with ProcessTree([sys.executable, "-c", GROWS]) as tree:
         for _ in range(10):
             tree.send_signal(signal.SIGSTOP)
-            until(lambda: tree.pid and state_of(tree.pid) == "T", "the stop")
-            time.sleep(0.25)  # the rounds are over
-            assert {state_of(pid) for pid in descendants(tree.guard)} <= {"T", "Z", "D", ""}
+            until(lambda: {state_of(pid) for pid in descendants(tree.guard)} <= {"T", "Z", "D", ""}, "the stop of all")
             tree.send_signal(signal.SIGCONT)
             until(lambda: state_of(tree.pid) == "S", "that it goes on")
 
@@ -305,6 +302,15 @@ def test_a_guard_and_its_keeper_that_are_killed_at_once(sleeps):
         assert tree.is_lost
         assert sleeps.alive() == []
     assert not (tree.cgroup and Path(tree.cgroup).exists())
+
+
+@pytest.mark.usefixtures("way")
+def test_what_has_a_mark_is_killed_however_long_it_takes_to_find_it():
+    """O5: a machine may be so busy that the time is over with the first look."""
+    mark = new_mark()
+    with ProcessTree(["sleep", "60"], mark=mark) as tree:
+        assert not end_marked(mark.__eq__, 0)
+        assert tree.wait(PATIENCE_S) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("way", ["subreaper"], indirect=True)

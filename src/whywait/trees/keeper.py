@@ -159,10 +159,10 @@ class Keeper:
             kill_cgroup(group)
         deadline = time.monotonic() + GUARDS_S
         while orphans := [pid for pid in descendants(os.getpid()) if not self.is_of_guard(pid)]:
-            if time.monotonic() > deadline:
-                break  # the system cannot end them now; the keeper must not wait for that
             for pid in orphans:
                 send_signal(pid, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                break  # the system cannot end them now; the keeper must not wait for that
             time.sleep(ROUND_S)
             for pid in orphans:
                 with contextlib.suppress(ChildProcessError):

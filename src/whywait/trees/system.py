@@ -22,6 +22,7 @@ _MARKS = 1 << 62  # the least mark: no limit that anything else would set
 _KILLS_S = 0.1  # the system takes a tenth of a millisecond to tell: too long for each start of a command
 _ROUND_S = 0.01  # between two rounds of killing
 _ROUNDS_S = 0.2  # of signals to a tree that grows as quickly
+_STOPS_S = 1.0  # the same for stops; a busy machine takes its time
 _STOPPING_S = 0.001  # what a process needs to stop
 _REPLACED_WITHIN_S = 1.0  # a program takes the place of another in this time
 _IS_OF_KERNEL = 0x200000  # in the flags of a process: it is a thread of the system itself
@@ -115,8 +116,8 @@ def signal_descendants(number: int) -> None:
     A process may start another while it is being stopped: so those rounds go on until none is found that runs.
     """
     told: set[int] = set()
-    deadline = time.monotonic() + _ROUNDS_S
     stops = number == signal.SIGSTOP
+    deadline = time.monotonic() + (_STOPS_S if stops else _ROUNDS_S)
     while due := [pid for pid in descendants(os.getpid()) if pid not in told or (stops and _runs(pid))]:
         for pid in due:
             send_signal(pid, number)
@@ -277,10 +278,10 @@ def end_marked(is_ours: Callable[[int], bool], within_s: float) -> bool:
     """Kill all processes with such marks until none lives; return whether that is so in time."""
     deadline = time.monotonic() + within_s
     while left := marked(is_ours):
-        if time.monotonic() > deadline:
-            return False
         for pid in left:
             send_signal(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:  # not before: on a busy machine the first look may take as long
+            return False
         time.sleep(_ROUND_S)
     return True
 
