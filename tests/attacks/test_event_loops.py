@@ -302,6 +302,39 @@ def test_handlers_and_workers_end_with_the_loop(authority, loop, closed):
     assert holds_nothing(authority)
 
 
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_handler_that_its_loop_never_comes_to_begin(authority, loop, closed):
+    """W2, T2: the task ends all the same, as `loop_closed`, also where the loop is only stopped, and goes on later."""
+    began = []
+
+    async def handler():
+        began.append(1)
+
+    async def body():
+        await asyncio.sleep(0)
+        context = whywait.current()
+        context.handler(for_ever, began, after=[context.handler(handler)])
+        loop.stop()
+        await for_ever()
+
+    async def submit():
+        return authority.submit(body)
+
+    handle = loop.run_until_complete(submit())
+    loop.run_forever()
+    if closed:
+        loop.close()
+    else:
+        handle.cancel()
+    with pytest.raises(TaskAborted):
+        handle.result(PATIENCE_S)
+    assert handle.cause == ("loop_closed" if closed else "cancelled")
+    assert holds_nothing(authority)
+    if not closed:
+        loop.run_until_complete(nap())
+    assert began == []
+
+
 def test_a_periodic_ends_with_its_loop(authority):
     """R6, T2: its next iteration has no loop; the periodic is switched off, once."""
     with authority.scope("beats") as scope:
