@@ -110,6 +110,10 @@ class FutureExecution(Execution):
             except Exception:
                 log.exception("exception calling callback for %r", handle)
 
+    def ends_with(self, end: Callable[[], object]) -> None:
+        """Call ``end`` when the task has ended, at once if it has, with the callbacks."""
+        self.when_done(lambda _: end(), None)
+
     def forget_callback(self, fn: Callable[[Any], object]) -> int:
         """Take back all that :meth:`when_done` was told to call ``fn`` for; return how many those were."""
         notes: list[Any] = self.callbacks or []
