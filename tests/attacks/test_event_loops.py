@@ -302,6 +302,75 @@ def test_handlers_and_workers_end_with_the_loop(authority, loop, closed):
     assert holds_nothing(authority)
 
 
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_handler_that_its_loop_never_comes_to_begin(authority, loop, closed):
+    """W2, T2: the task ends all the same, as `loop_closed`, also where the loop is only stopped, and goes on later."""
+    began = []
+
+    async def handler():
+        began.append(1)
+
+    async def body():
+        await asyncio.sleep(0)
+        context = whywait.current()
+        context.handler(for_ever, began, after=[context.handler(handler)])
+        loop.stop()
+        await for_ever()
+
+    async def submit():
+        return authority.submit(body)
+
+    handle = loop.run_until_complete(submit())
+    loop.run_forever()
+    if closed:
+        loop.close()
+    else:
+        handle.cancel()
+    with pytest.raises(TaskAborted):
+        handle.result(PATIENCE_S)
+    assert handle.cause == ("loop_closed" if closed else "cancelled")
+    assert holds_nothing(authority)
+    if not closed:
+        loop.run_until_complete(nap())
+    assert began == []
+
+
+@pytest.mark.parametrize("where", ["inside", "leaving"])
+@pytest.mark.parametrize("block", ["scope", "authority"])
+def test_a_block_is_disposed_when_its_loop_is_closed_under_it(loop, block, where):
+    """O6, O4: also where a finaliser of its coroutine comes in the midst of a command; nothing of it ticks on."""
+    authority = Authority(slots=4)
+    scope = authority.scope("s")
+    go_on = threading.Event()
+
+    async def main():
+        async with scope if block == "scope" else authority:
+            scope.periodic(int, every=0.005)
+            scope.submit(go_on.wait, PATIENCE_S)
+            loop.call_soon(loop.stop)
+            if where == "inside":
+                await for_ever()
+
+    task = loop.create_task(main())
+    task._log_destroy_pending = False
+    loop.run_forever()
+    loop.run_until_complete(nap())
+    loop.close()
+    with authority._core.lock:
+        del task
+        gc.collect()
+    go_on.set()
+
+    def is_disposed():
+        gc.collect()  # a coroutine that waits for the last task is let go with it
+        return scope.state == "DISPOSED"
+
+    until(is_disposed)
+    if block == "authority":
+        until(lambda: authority._core.kernel.root.state == "DISPOSED")
+    authority.dispose()
+
+
 def test_a_periodic_ends_with_its_loop(authority):
     """R6, T2: its next iteration has no loop; the periodic is switched off, once."""
     with authority.scope("beats") as scope:

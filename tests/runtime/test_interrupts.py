@@ -4,12 +4,13 @@ import asyncio
 import signal
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
 from interrupts import Interrupt, at_every_place
-from patience import PATIENCE_S
-from whywait import Authority, current
+from patience import PATIENCE_S, until
+from whywait import Authority, InvalidTransition, WhywaitError, current, wait
 from whywait.kernel import invariants
 from whywait.runtime.handle import execution_of
 
@@ -114,6 +115,104 @@ def test_cancel_and_dispose():
             assert [handle.exception(PATIENCE_S) is not None for handle in doomed] == [True] * 3
             gate.set()
             assert behind.result(PATIENCE_S) == 0
+            check_all_goes_on(authority, interrupt.where)
+        return interrupt.where
+
+    at_every_place(attempt)
+
+
+def in_threads(*waits):
+    """Run functions that wait in threads of their own; return what tells whether all have heard what they wait for."""
+    heard = []
+
+    def run(wait):
+        with suppress(WhywaitError):
+            wait()
+        heard.append(wait)
+
+    threads = [threading.Thread(target=run, args=(wait,), daemon=True) for wait in waits]
+    for thread in threads:
+        thread.start()
+
+    def have_heard():
+        for thread in threads:
+            thread.join(PATIENCE_S)
+        return len(heard) == len(waits)
+
+    return have_heard
+
+
+def test_an_end_is_told_to_all_that_wait_for_it():
+    """D4, W3: readers of streams and followers among them; and callbacks are called once."""
+
+    def attempt(place):
+        gate, called = threading.Event(), []
+        with Authority(slots=1) as authority:
+            running, waiting = authority.submit(gate.wait, PATIENCE_S), authority.submit(int)
+            reader, future = waiting.stream(), waiting.future()
+            have_heard = in_threads(lambda: list(reader), future.result, waiting.result, lambda: wait([waiting]))
+            until(lambda: len(execution_of(waiting).waiters or ()) == 1 and reader._stream.waiters._bells)
+            waiting.add_done_callback(called.append)
+            with Interrupt(place) as interrupt:
+                waiting.cancel()
+            waiting.cancel()
+            assert have_heard(), interrupt.where
+            until(lambda: called == [waiting], interrupt.where)
+            gate.set()
+            assert running.result(PATIENCE_S) is True
+            check_all_goes_on(authority, interrupt.where)
+        return interrupt.where
+
+    at_every_place(attempt)
+
+
+@pytest.mark.parametrize("verb", ["cancel", "resume"])
+def test_a_pause_that_another_thread_waits_for(verb):
+    """X1: the thread hears that the body will not park, also where what tells it is broken off."""
+
+    def attempt(place):
+        gate = threading.Event()
+        with Authority(slots=2, pause_timeout=PATIENCE_S) as authority:
+            handle = authority.submit(gate.wait, PATIENCE_S)
+            until(lambda: handle.state == "RUNNING")
+            have_heard = in_threads(handle.pause)
+            until(lambda: authority._core.pause_waiters)
+            with Interrupt(place) as interrupt:
+                getattr(handle, verb)()
+            if interrupt.where is not None:
+                with suppress(InvalidTransition):
+                    getattr(handle, verb)()
+            assert have_heard(), interrupt.where
+            gate.set()
+            check_all_goes_on(authority, interrupt.where)
+        return interrupt.where
+
+    at_every_place(attempt)
+
+
+@pytest.mark.parametrize("kind", ["thread", "coroutine"])
+def test_a_body_that_gets_its_slot_again(kind):
+    """S7: it goes on, also where what tells it is broken off."""
+
+    def attempt(place):
+        gate = threading.Event()
+        with Authority(slots=1, when_blocked="lend") as authority:
+
+            def lends():
+                with suppress(TimeoutError):
+                    authority.submit(gate.wait, PATIENCE_S).result(0.01)
+
+            async def lends_async():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(authority.submit(gate.wait, PATIENCE_S), 0.01)
+
+            handle = authority.submit(lends if kind == "thread" else lends_async)
+            until(lambda: execution_of(handle).returning)
+            with Interrupt(place) as interrupt:
+                authority.resize(slots=2)
+            authority.resize(slots=2)
+            assert handle.exception(PATIENCE_S) is None, interrupt.where
+            gate.set()
             check_all_goes_on(authority, interrupt.where)
         return interrupt.where
 

@@ -1,5 +1,6 @@
 """What happens at the same moment in several threads, with an interpreter that switches between them all the time."""
 
+import asyncio
 import gc
 import sys
 import threading
@@ -46,6 +47,10 @@ def fail():
     raise ValueError
 
 
+async def nap():
+    await asyncio.sleep(0)
+
+
 def test_an_error_that_ends_a_scope_is_raised_by_its_block():
     """O10: the error is there when the block is left, however soon that is after the end of the task."""
     with Authority(slots=4) as authority:
@@ -75,6 +80,7 @@ def test_an_authority_is_disposed_of_by_several_threads():
     """O4: each thing that was to be closed with it is closed once, and no thread gets an error."""
     for _ in range(40):
         authority, closed = Authority(slots=1), []
+        authority.submit(nap)  # it makes the event loop that the authority has of its own
         authority._on_close += [partial(closed.append, number) for number in range(30)]
         all_at_once(*[authority.dispose] * 4)
         assert sorted(closed) == list(range(30))

@@ -76,6 +76,28 @@ def test_no_callback_stays_behind(authority, gate):
     assert slow._execution.callbacks is None
 
 
+def test_futures_of_an_executor_are_waited_for_like_handles():
+    """A timeout leaves no callback behind, and takes none from the threads that wait for the future itself."""
+    gate, called, waiting = threading.Event(), [], []
+    with whywait.Executor(4) as executor:
+        future = executor.submit(gate.wait, PATIENCE_S)
+        threads = [threading.Thread(target=lambda: waiting.append(future.result(PATIENCE_S))) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+            assert whywait.wait([future], timeout=0.01) == ([], [future])
+            with pytest.raises(TimeoutError):
+                list(whywait.as_completed([future], timeout=0.01))
+        future.add_done_callback(called.append)
+        future.add_done_callback(called.append)
+        assert future.remove_done_callback(called.append) == 2
+        assert future.remove_done_callback(called.append) == 0
+        gate.set()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+    assert waiting == [True] * 4
+    assert called == []
+
+
 def test_gather_returns_results_in_order_and_raises_the_first_error(authority, gate):
     assert whywait.gather(*in_turn(authority, 4), timeout=PATIENCE_S) == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="no"):

@@ -72,6 +72,7 @@ def test_waiters_that_leave_take_their_bells_along():
 
     asyncio.run(main())
     assert not waiters._bells
+    assert not waiters._awaited
 
 
 def test_waiters_that_hang_up_new_bells_do_not_hold_up_a_ring():

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from interrupts import Interrupt, at_every_place
 from patience import PATIENCE_S, until
 from stress import hasty_switches
 from whywait import Authority, current
@@ -158,6 +159,63 @@ def test_a_reader_of_what_comes_next_lets_a_producer_go_on_that_waits_for_a_firs
         stream = authority._core.stream_of(handle._execution, "main")
         until(lambda: stream.count == stream.limit)
         assert list(handle.stream(past=False)) == list(range(stream.limit, 100))
+
+
+@pytest.mark.parametrize("engine", ["thread", "process"])
+@pytest.mark.parametrize("leaves", ["closed", "forgotten"])
+def test_a_producer_goes_on_when_the_reader_that_held_it_up_has_left(engine, leaves):
+    """W3: the producer hears of it, wherever it runs, and the other readers get the rest."""
+
+    def body():
+        output = current().stream("main", limit=1)
+        for number in range(5):
+            output.emit(number)
+
+    with Authority(slots=1) as authority:
+        handle = authority.submit(body, engine=engine)
+        slow, quick = handle.stream(), handle.stream()
+        assert next(quick) == 0
+        stream = authority._core.stream_of(handle._execution, "main")
+        until(lambda: stream._asking if engine == "process" else stream.waiters._bells)
+        if leaves == "closed":
+            slow.close()
+        del slow
+        assert list(quick) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("producer", ["thread", "coroutine", "process"])
+def test_a_read_that_is_broken_off_anywhere_leaves_no_producer_waiting(producer):
+    """W3: the chunk of that read may be gone with it; whatever comes after is read."""
+
+    def body():
+        output = current().stream("main", limit=1)
+        for number in range(3):
+            output.emit(number)
+
+    async def body_async():
+        output = current().stream("main", limit=1)
+        for number in range(3):
+            await output.emit_async(number)
+
+    with Authority(slots=1) as authority:
+
+        def attempt(place):
+            if producer == "coroutine":
+                handle = authority.submit(body_async)
+            else:
+                handle = authority.submit(body, engine=producer)
+            reader, rest = handle.stream(), []
+            stream = authority._core.stream_of(handle._execution, "main")
+            until(lambda: stream.count and (stream._asking or stream.waiters._bells or stream.waiters._awaited))
+            with Interrupt(place) as interrupt:
+                next(reader)
+            thread = threading.Thread(target=lambda: rest.extend(reader), daemon=True)
+            thread.start()
+            thread.join(PATIENCE_S)
+            assert rest[-2:] == [1, 2], interrupt.where
+            return interrupt.where
+
+        at_every_place(attempt)
 
 
 def test_a_wish_that_was_broken_off_is_passed_on_when_it_is_repeated(monkeypatch):

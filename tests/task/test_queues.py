@@ -37,7 +37,8 @@ class Owner:
 
 
 def is_waited_for(queue):
-    return bool(queue._mailbox.waiters._bells)
+    waiters = queue._mailbox.waiters
+    return bool(waiters._bells or waiters._awaited)
 
 
 def raised_in_thread(fn):

@@ -16,6 +16,7 @@ from whywait.engines.base import NEVER_RAN, EngineTask
 from whywait.engines.loop import LoopEngine
 from whywait.support.locks import SafeLock
 from whywait.support.notebooks import callers_loop
+from whywait.support.waiters import call_on
 
 
 class AsyncioEngine(LoopEngine):
@@ -71,11 +72,15 @@ class AsyncioEngine(LoopEngine):
         for engine in others:
             engine.close()
         if self._thread is not None and self._own is not None:
-            self._is_closing = True
-            self._own.call_soon_threadsafe(self._own.stop)
+            call_on(self._own, self._stop_own)
             if self._thread is not threading.current_thread():
                 self._thread.join()
-            self._thread = None
+
+    def _stop_own(self) -> None:
+        """Stop the engine's own loop, on its thread, once: several threads may close the engine."""
+        if not self._is_closing and self._own is not None:
+            self._is_closing = True
+            self._own.stop()
 
     def _ends(self) -> bool:
         return False  # the engine itself ends its own loop, when nothing runs any more

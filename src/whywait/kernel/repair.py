@@ -82,8 +82,7 @@ def _rebuild(k: Base, now: int, living: list[Task], holders: list[Task]) -> None
         lane.forgotten = False  # its scope has it: it was not yet
     k.running.clear()
     k.slotless = 0
-    wanting = [*k.wanting.values(), *holders]
-    k.wanting = {task.number: task for task in wanting if _wants_slot(task)}
+    _want_again(k, holders)
     waiting.count_holders(k, now)
     for task in living:
         if task.pending or not task.started_seq:
@@ -111,6 +110,15 @@ def _take_again(k: Base, now: int, holders: list[Task]) -> None:
                 gate.free += need
         if task.overdraft:
             task.scope.pool.resources[MEASURED].free -= task.overdraft
+
+
+def _want_again(k: Base, holders: list[Task]) -> None:
+    """Have all among those that want their slots again which have lent them and go on, and no other."""
+    for task in list(k.wanting.values()):
+        if not _wants_slot(task):  # it has its slots again, or was asked to end, and its body has yet to hear of it
+            lending.want_no_more(k, task)
+    wanting = [*k.wanting.values(), *holders]
+    k.wanting = {task.number: task for task in wanting if _wants_slot(task)}
 
 
 def _wants_slot(task: Task) -> bool:

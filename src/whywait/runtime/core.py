@@ -56,6 +56,7 @@ from __future__ import annotations
 from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -540,9 +541,12 @@ class Core(Watching):
         with self._lock:
             if task.number in self.kernel.wanting:
                 return  # it waits again
-            waiters, execution.returning = execution.returning, ()
+            waiters = execution.returning
         for waiter in waiters:
-            waiter.release()
+            with suppress(RuntimeError):  # it was released when this was broken off
+                waiter.release()
+        with self._lock:  # last: what is broken off is done again
+            execution.returning = tuple(filter(lambda each: each not in waiters, execution.returning))
 
     def _kill(self, task: Task, execution: Execution) -> None:
         if task.outcome is None:
@@ -573,8 +577,10 @@ class Core(Watching):
         for number in list(self.pause_waiters):
             task = self.kernel.running.get(number)
             if task is None or task.state != TaskState.RUNNING or task.pause_timer is None:
-                for tell in self.pause_waiters.pop(number):
-                    tell()
+                for tell in self.pause_waiters[number]:
+                    with suppress(RuntimeError):  # it was told when this was broken off
+                        tell()
+                del self.pause_waiters[number]  # last: what is broken off is done again
 
     # Refusals
 

@@ -121,6 +121,7 @@ class Execution(Task):
     blocked_for: tuple[Blocking, ...] = ()  # its waits for the ends of others
     returning: tuple[Waiter, ...] = ()  # released when its body may go on after such a wait
     cancel_with_awaiter: bool = False
+    endings: tuple[Callable[[], object], ...] = ()  # what of the runtime's own is called before the callbacks
     error: BaseException | None = None
     signal: AbortSignal | None = None
     attempts: Sequence[Task] = ()  # earlier ones
@@ -331,6 +332,19 @@ class Execution(Task):
                 return
         self._call(fn, handle)
 
+    def ends_with(self, end: Callable[[], object]) -> None:
+        """Call ``end`` when the final outcome is there; at once if it is.
+
+        Unlike a callback it is called again where it was broken off: twice has to do no harm. It is of the runtime's
+        own, and fails by nothing else.
+        """
+        with self.core.lock:
+            if not self.done:
+                self.endings = (*self.endings, end)
+                self.callbacks = [] if self.callbacks is None else self.callbacks  # so that they are looked at
+                return
+        end()
+
     def forget_callback(self, fn: Callable[[Any], object]) -> int:
         """Take back all that :meth:`when_done` was told to call ``fn`` for; return how many those were."""
         with self.core.lock:
@@ -338,11 +352,15 @@ class Execution(Task):
             if before is None or self.done:  # they are called without the lock: it is too late
                 return 0
             kept = list(filter(lambda each: each[0] != fn, before))
-            self.callbacks = kept or None
+            self.callbacks = kept if kept or self.endings else None
             return len(before) - len(kept)
 
     def run_callbacks(self) -> None:
         """Call back, once, after the final outcome, outside the lock; what was broken off goes on when called again."""
+        if self.endings:
+            for end in self.endings:
+                end()
+            self.endings = ()
         self.callbacks = callbacks = iter(self.callbacks or ())  # an iterator stays where it is
         for fn, handle in callbacks:
             try:

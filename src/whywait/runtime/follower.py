@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
+
+from whywait.support.logger import Log
+from whywait.support.raised import loggable
 
 
 class _Follower(Future[Any]):
@@ -19,17 +23,28 @@ class _Follower(Future[Any]):
         return False
 
 
-def follow(handle: Any) -> Future[Any]:  # noqa: ANN401 - as above
-    """Return a future that ends like a handle."""
+def follow(
+    handle: Any,  # noqa: ANN401 - as above
+    ends_with: Callable[[Callable[[], object]], None],
+    log: Log,
+) -> Future[Any]:
+    """Return a future that ends like a handle; ``ends_with`` is told what to call at the end."""
     future = _Follower(handle)
     future.set_running_or_notify_cancel()
 
-    def copy(handle: Any) -> None:  # noqa: ANN401 - as above
-        error = handle.exception()
-        if error is None:
-            future.set_result(handle.result())
-        else:
-            future.set_exception(error)
+    def copy() -> None:
+        if future.done():
+            return
+        try:
+            error = handle.exception()
+            if error is None:
+                future.set_result(handle.result())
+            else:
+                future.set_exception(error)
+        except BaseException as raised:
+            if not future.done():
+                raise
+            log.exception("a callback of a future failed", exc_info=loggable(raised))  # as futures do
 
-    handle.add_done_callback(copy)
+    ends_with(copy)
     return future

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
@@ -36,6 +37,8 @@ log = logging.getLogger("concurrent.futures")  # where users of futures look for
 
 _attaching: Final = SafeLock()  # held, shortly, to leave a note; never by the thread that ends a task
 _LOCK: Final = type(Lock())
+if hasattr(os, "register_at_fork"):  # in a fork, where executors begin anew, no thread is there that could release it
+    os.register_at_fork(after_in_child=_attaching._at_fork_reinit)  # type: ignore[attr-defined] # noqa: SLF001 - made for it
 
 
 class FutureExecution(Execution):
@@ -106,6 +109,23 @@ class FutureExecution(Execution):
                 fn(handle)
             except Exception:
                 log.exception("exception calling callback for %r", handle)
+
+    def ends_with(self, end: Callable[[], object]) -> None:
+        """Call ``end`` when the task has ended, at once if it has, with the callbacks."""
+        self.when_done(lambda _: end(), None)
+
+    def forget_callback(self, fn: Callable[[Any], object]) -> int:
+        """Take back all that :meth:`when_done` was told to call ``fn`` for; return how many those were."""
+        notes: list[Any] = self.callbacks or []
+        count = 0
+        for note in tuple(notes):
+            with contextlib.suppress(IndexError):  # the thread that ends the task has just taken it
+                if note.__class__ is list and note[0][0] == fn:
+                    note.pop()
+                    count += 1
+                    with contextlib.suppress(ValueError):  # empty notes are alike: another thread has taken this one
+                        notes.remove([])
+        return count
 
     def run_callbacks(self) -> None:
         """Show the end of the task to all waiters, then call back; what a callback raises stops nothing."""

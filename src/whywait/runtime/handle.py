@@ -161,7 +161,7 @@ class Handle(Generic[T]):
         """Return a ``concurrent.futures.Future`` that follows this handle; cancelling it cancels the task."""
         from whywait.runtime.follower import follow
 
-        return follow(self)
+        return follow(self, self._execution.ends_with, self._execution.core.log)
 
     def __await__(self) -> Generator[Any, None, T]:
         """Wait on the running event loop."""

@@ -90,7 +90,7 @@ class CoreServices(Core):
             if name in streams:
                 return streams[name]
         stream = Stream(execution.label, name)
-        execution.when_done(lambda _: self._close_stream(execution, stream), None)
+        execution.ends_with(lambda: self._close_stream(execution, stream))
         with self.lock:  # last: no reader finds a stream that a signal has left without an end
             return streams.setdefault(name, stream)
 
@@ -102,8 +102,9 @@ class CoreServices(Core):
         return stream
 
     def _close_stream(self, execution: Execution, stream: Stream) -> None:
-        stream.close()
-        if stream.count:
+        was_over = stream.is_over
+        stream.close()  # again, if this was broken off: its readers may not have heard of it
+        if stream.count and not was_over:
             self.note(execution, Kind.STREAM_CLOSED, (("stream", stream.name), ("chunks", stream.count)))
 
     def spawn_process(self, execution: Execution, fn: Callable[..., Any], args: tuple[Any, ...]) -> Part:

@@ -9,10 +9,11 @@ that each closes:
    ``ring``. It may park there or raise. The signal is set before its listeners are told: it is seen here, or it rings.
 3. Then it looks at what the lock guards, under the lock.
 4. It sleeps until its bell rings, and begins again at 1.
-5. A thread that changes what is guarded does so and *then* calls ``ring()``, which takes each bell off and rings it
-   once; without a step in Python between the two, where a signal could lose a bell. It rings only as many bells as
-   hang when it begins: a waiter that hangs up one later looks after that, and sees the change. So waiters that hang up
-   new bells cannot keep a ringing thread busy.
+5. A thread that changes what is guarded does so and *then* calls ``ring()``, which takes the bell of each thread off
+   and rings it once; without a step in Python between the two, where a signal could lose a bell. A coroutine's bell is
+   rung by steps in Python: it stays until the coroutine takes it off, so a signal there loses none either, and
+   ``ring()`` can be called again. It rings only as many bells as hang when it begins: a waiter that hangs up one later
+   looks after that, and sees the change. So waiters that hang up new bells cannot keep a ringing thread busy.
 6. A waiter that leaves takes its bell off; one that is rung at that moment, by a thread that has it already, does no
    harm.
 
@@ -73,18 +74,22 @@ def refuse_on_loop(what: str, instead: str) -> None:
 class Waiters:
     """A lock, and the threads and coroutines that wait for what it guards to change."""
 
-    __slots__ = ("_bells", "lock")
+    __slots__ = ("_awaited", "_bells", "lock")
 
     def __init__(self) -> None:
         """Start without waiters."""
         self.lock = SafeLock()
-        self._bells: deque[Callable[[], object]] = deque()
+        self._bells: deque[Callable[[], object]] = deque()  # of threads
+        self._awaited: list[Awaited] = []  # those of coroutines
 
     def ring(self) -> None:
         """Let all waiters look again."""
         bells = self._bells
         with contextlib.suppress(IndexError):  # another thread rings too
             deque(map(call, starmap(bells.popleft, repeat((), len(bells)))), maxlen=0)
+        if self._awaited:
+            for bell in tuple(self._awaited):
+                bell.release()
 
     def wait(
         self, look: Callable[[], Any], timeout: float | None = None, between: Callable[[], object] | None = None
@@ -115,18 +120,17 @@ class Waiters:
     async def wait_async(self, look: Callable[[], Any], between: Callable[[], Awaitable[object]] | None = None) -> None:
         """Do the same without blocking the event loop and without a timeout."""
         while True:
-            waiter = Awaited()
-            bell = waiter.release
-            self._bells.append(bell)
+            bell = Awaited()
+            self._awaited.append(bell)
             try:
                 if between is not None:
                     await between()
                 with self.lock:
                     if look():
                         return
-                await waiter.future
+                await bell.future
             finally:
-                self._take_off(bell)
+                self._awaited.remove(bell)
 
     def _take_off(self, bell: Callable[[], object]) -> None:
         with contextlib.suppress(ValueError, IndexError):  # it has been rung, or others are rung this moment

@@ -371,9 +371,12 @@ class Parts:
             return any(part.can_kill for part in self._alive)
 
     def close_on_loop(self) -> None:
-        """End the parts that are coroutines on an event loop which runs no more."""
+        """End the parts that are coroutines on an event loop which runs no more; what has not begun never does."""
+        self._ask_end()  # first: no part is added any more
         for running in tuple(self._on_loop):
             close(running)
+        with self.waiters.lock:
+            self._take_back(*self._alive)  # the loop may have been closed before it came to begin a part
 
     def inject(self) -> None:
         """Raise TaskAborted in every thread of the parts; only where the authority allows that."""

@@ -16,6 +16,7 @@ producer that asks later looks for room itself. ``_left`` is a deque, which a fi
 from __future__ import annotations
 
 import itertools
+from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol, Self
@@ -128,7 +129,7 @@ class Stream:
     def leave(self, key: int) -> None:
         """Forget a reader; takes no lock."""
         self._left.append(key)
-        self.waiters.ring()
+        self.made_room()
 
     def position(self, key: int) -> int:
         """Return which chunk a reader gets next."""
@@ -148,10 +149,17 @@ class Stream:
         return True
 
     def made_room(self) -> None:
-        """Let producers know that a reader has gone on."""
+        """Let producers know that a reader has gone on, or has left.
+
+        Those in other processes hear of it from a thread of its own: it gets no signals, which could lose a promise,
+        and a finaliser, which may come at any point, does not wait for it.
+        """
         self.waiters.ring()
         if self._asking:
-            self._promise()
+            try:
+                start_new_thread(self._promise, ())
+            except (RuntimeError, MemoryError):  # the system gives no more threads
+                self._promise()
 
     # Inside
 
@@ -205,6 +213,7 @@ class Reader:
         """Made by ``Handle.stream`` only."""
         self._task = task
         self._stream = stream
+        self._owes_word = False  # it may have taken a chunk, and no producer has been told
         self._key = stream.new_key()  # before it joins: one that is broken off there leaves as any other
         stream.join(self._key, past=past)
         self.missed = stream.position(self._key)  # how many chunks had gone before it began
@@ -215,6 +224,7 @@ class Reader:
 
     def __next__(self) -> Any:  # noqa: ANN401 - any chunk
         """Return the next chunk; wait for it."""
+        self._begin()
         into: list[Any] = []
         look = self._look(into)
         with self._stream.waiters.lock:
@@ -233,6 +243,7 @@ class Reader:
 
     async def __anext__(self) -> Any:  # noqa: ANN401 - any chunk
         """Return the next chunk; wait for it without blocking the event loop."""
+        self._begin()
         into: list[Any] = []
         await self._stream.waiters.wait_async(self._look(into))
         if not into:
@@ -257,11 +268,18 @@ class Reader:
         if hasattr(self, "_key"):
             self.close()
 
+    def _begin(self) -> None:
+        """Tell the producers of a chunk that was taken by a read which a signal has broken off."""
+        if self._owes_word:
+            self._stream.made_room()
+        self._owes_word = True
+
     def _look(self, into: list[Any]) -> Callable[[], bool]:
         return lambda: self._stream.take(self._key, into)
 
     def _taken(self, into: list[Any]) -> Any:  # noqa: ANN401 - any chunk
         self._stream.made_room()
+        self._owes_word = False
         chunk = into[0]
         return pickle.loads(chunk.data) if chunk.__class__ is Pickled else chunk
 
