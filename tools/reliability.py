@@ -65,9 +65,10 @@ run on the others.
 
 Known limits of signals and interruptions: a signal that comes while Python finalises the reader of a stream is lost, as
 in every finaliser that is written in Python; with `inject=True` on 3.11 the exception may reach a thread that the body
-is just starting instead of the body. A limit of `whywait do`: if its client and its guard are killed at once, a chain
-of processes each of which ends as soon as it has started the next lives on, because none of them is there long enough
-to be found.
+is just starting instead of the body; a signal in `next()` on a stream that a worker process fills, between the promise
+of room and the message about it, leaves the task waiting for room. A limit of `whywait do`: if its client and its guard
+are killed at once, a chain of processes each of which ends as soon as it has started the next lives on, because none of
+them is there long enough to be found.
 
 ## Figures of the last long runs
 

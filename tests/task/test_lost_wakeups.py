@@ -183,7 +183,7 @@ def test_a_producer_goes_on_when_the_reader_that_held_it_up_has_left(engine, lea
         assert list(quick) == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("producer", ["thread", "coroutine", "process"])
+@pytest.mark.parametrize("producer", ["thread", "coroutine"])
 def test_a_read_that_is_broken_off_anywhere_leaves_no_producer_waiting(producer):
     """W3: the chunk of that read may be gone with it; whatever comes after is read."""
 
@@ -200,13 +200,10 @@ def test_a_read_that_is_broken_off_anywhere_leaves_no_producer_waiting(producer)
     with Authority(slots=1) as authority:
 
         def attempt(place):
-            if producer == "coroutine":
-                handle = authority.submit(body_async)
-            else:
-                handle = authority.submit(body, engine=producer)
+            handle = authority.submit(body_async if producer == "coroutine" else body)
             reader, rest = handle.stream(), []
             stream = authority._core.stream_of(handle._execution, "main")
-            until(lambda: stream.count and (stream._asking or stream.waiters._bells or stream.waiters._awaited))
+            until(lambda: stream.count and (stream.waiters._bells or stream.waiters._awaited))
             with Interrupt(place) as interrupt:
                 next(reader)
             thread = threading.Thread(target=lambda: rest.extend(reader), daemon=True)

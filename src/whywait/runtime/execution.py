@@ -341,7 +341,7 @@ class Execution(Task):
         with self.core.lock:
             if not self.done:
                 self.endings = (*self.endings, end)
-                self.callbacks = [] if self.callbacks is None else self.callbacks  # so that they are looked at
+                self.when_done(_nothing, None)  # so that callbacks are looked for
                 return
         end()
 
@@ -352,7 +352,7 @@ class Execution(Task):
             if before is None or self.done:  # they are called without the lock: it is too late
                 return 0
             kept = list(filter(lambda each: each[0] != fn, before))
-            self.callbacks = kept if kept or self.endings else None
+            self.callbacks = kept or None
             return len(before) - len(kept)
 
     def run_callbacks(self) -> None:
@@ -399,6 +399,10 @@ class Unseen:
         if not self.seen:
             told = shown_error(self.error)
             self.log.error("task %s failed and nobody looked: %s, raised %s", self.label, told, _place(self.error))
+
+
+def _nothing(_: object) -> None:
+    """Be a callback."""
 
 
 def _place(error: BaseException) -> str:

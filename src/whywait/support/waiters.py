@@ -49,16 +49,18 @@ def call_on(loop: asyncio.AbstractEventLoop, fn: Callable[..., object], *args: A
 class Awaited:
     """What a coroutine awaits on its event loop, as ``future``, until any thread releases it, like a lock."""
 
-    __slots__ = ("future", "loop")
+    __slots__ = ("future", "is_released", "loop")
 
     def __init__(self) -> None:
         """Belong to the running loop."""
         self.loop = loop = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = loop.create_future()
+        self.is_released = False
 
     def release(self) -> None:
         """Let the coroutine go on; once too often does no harm."""
         call_on(self.loop, self._finish)
+        self.is_released = True  # last: what is broken off is done again
 
     def _finish(self) -> None:
         if not self.future.done():
@@ -89,7 +91,8 @@ class Waiters:
             deque(map(call, starmap(bells.popleft, repeat((), len(bells)))), maxlen=0)
         if self._awaited:
             for bell in tuple(self._awaited):
-                bell.release()
+                if not bell.is_released:
+                    bell.release()
 
     def wait(
         self, look: Callable[[], Any], timeout: float | None = None, between: Callable[[], object] | None = None

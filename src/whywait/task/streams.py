@@ -129,7 +129,12 @@ class Stream:
     def leave(self, key: int) -> None:
         """Forget a reader; takes no lock."""
         self._left.append(key)
-        self.made_room()
+        self.waiters.ring()
+        if self._asking:  # a finaliser, which may come at any point, does not wait for the lock
+            try:
+                start_new_thread(self._promise, ())
+            except (RuntimeError, MemoryError):  # the system gives no more threads
+                self._promise()
 
     def position(self, key: int) -> int:
         """Return which chunk a reader gets next."""
@@ -149,17 +154,10 @@ class Stream:
         return True
 
     def made_room(self) -> None:
-        """Let producers know that a reader has gone on, or has left.
-
-        Those in other processes hear of it from a thread of its own: it gets no signals, which could lose a promise,
-        and a finaliser, which may come at any point, does not wait for it.
-        """
+        """Let producers know that a reader has gone on."""
         self.waiters.ring()
         if self._asking:
-            try:
-                start_new_thread(self._promise, ())
-            except (RuntimeError, MemoryError):  # the system gives no more threads
-                self._promise()
+            self._promise()
 
     # Inside
 
