@@ -85,6 +85,16 @@ def test_a_stream_tells_the_snapshot_too_if_that_is_asked_for():
         assert {ident for kind, ident, _ in kinds if kind == "snapshot"} == {None}, "it is no event to resume after"
 
 
+def test_the_head_of_a_stream_ends_and_is_no_viewer():
+    """V3: HEAD has no body, so there is nothing to wait for."""
+    with Authority(slots=1) as authority:
+        tools = authority.devtools(announce=False)
+        answer = ask(tools, "/api/events", "HEAD", token=tools.token, accept="text/event-stream", connection="close")
+        assert (answer.status, answer.body) == (200, b"")
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        until(lambda: tools._feed.viewers == 0, "the end of the request")
+
+
 def test_a_stream_lasts_as_long_as_it_was_asked_for():
     with served() as (authority, tools, _):
         authority.submit(int).result(10)
