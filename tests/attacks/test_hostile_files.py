@@ -3,8 +3,10 @@
 A few hundred of each kind here; `make fuzz-files` tries 10,000.
 """
 
+import io
 import json
 import tomllib
+import tracemalloc
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -361,3 +363,76 @@ def test_a_saved_run_that_would_not_end_is_refused(run, tmp_path, what):
         path = written(tmp_path, "e.jsonl", "".join(json.dumps(event) + "\n" for event in events))
     with in_time(), pytest.raises(ConfigError, match=r"(r.rec|e.jsonl):\d+: .*(NaN|expected)"):
         SavedRun.from_file(path)
+
+
+# Files of moderate size that cost the square of it
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"tasks": [{' + "".join(f'"k{n}": 1, ' for n in range(200_000)) + '"x": 1, "x": 2}]}', "twice"),
+        ('{"tasks": [{"x": 1, "x": 2}], "' + "k" * 100_000 + '": [' + "[], " * 100_000 + "[]]}", "twice"),
+        ('{"' + ".".join("a" * 200_000) + '": 1}', "unknown key"),
+        ('{"' + "9" * 5_000 + '": 1}', "unknown key"),
+        ('{"tasks[' + "9" * 5_000 + ']": 1}', "unknown key"),
+    ],
+    ids=["keys", "places", "dots", "digits", "index"],
+)
+def test_a_wide_workload_with_a_mistake_is_refused_at_once(tmp_path, text, told):
+    """C0: a key that stands twice among 200,000, or behind long names; keys that look like places."""
+    path = written(tmp_path, "w.json", text)
+    with in_time(), pytest.raises(ConfigError) as caught:
+        Workload.from_file(path)
+    assert told in str(caught.value)
+
+
+def test_finding_the_line_of_a_mistake_takes_little_memory(tmp_path):
+    """C0: 240,000 values inside 900 lists, next to an unknown key."""
+    inner = ",".join(["1"] * 240_000)
+    path = written(tmp_path, "w.json", f'{{"zz": {"[" * 900}{inner}{"]" * 900}}}')
+    tracemalloc.start()
+    try:
+        with in_time(), pytest.raises(ConfigError, match=r"w\.json:1: zz: unknown key"):
+            Workload.from_file(path)
+        assert tracemalloc.get_traced_memory()[1] < 200_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_events_with_a_gap_after_each_are_read_in_time(tmp_path):
+    """V3: what a gap leaves unsure is looked at once, not at every gap after it."""
+    head = {"time_ns": 1, "kind": "TASK_SUBMITTED", "scope": "s", "details": {"state": "READY", "priority": 50}}
+    lines = [json.dumps({**head, "seq": 2 * number, "number": number}) for number in range(1, 100_001)]
+    path = written(tmp_path, "e.jsonl", "\n".join(lines))
+    with in_time():
+        assert sum(1 for _ in read_events(path)) == 100_000
+
+
+def test_what_a_gap_leaves_unsure_is_no_mistake(tmp_path):
+    """V3: a task that waited before a gap may have started or ended in it; one that begins after it has not."""
+    head = {"time_ns": 1, "scope": "s", "details": {"state": "READY", "priority": 50}}
+    begins = {**head, "kind": "TASK_SUBMITTED"}
+    ends = {"time_ns": 1, "scope": "s", "kind": "TASK_PAUSE_ASKED"}
+    lines = [{**begins, "seq": 1, "number": 1}, {**ends, "seq": 3, "number": 1}, {**begins, "seq": 5, "number": 2}]
+    path = written(tmp_path, "e.jsonl", "\n".join(map(json.dumps, lines)))
+    assert len(list(read_events(path))) == 3
+    path = written(tmp_path, "e.jsonl", "\n".join(map(json.dumps, [*lines, {**ends, "seq": 6, "number": 2}])))
+    with pytest.raises(ConfigError, match="task 2 waits: expected no TASK_PAUSE_ASKED"):
+        list(read_events(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (".".join("a" * 200_000) + " = 1\n", "a key of many parts"),
+        ("a = 1\n" + "# long\n" * 100_000, "is larger than 500.0 kB"),
+    ],
+    ids=["dots", "large"],
+)
+def test_a_workflow_on_standard_input_has_the_limits_of_a_file(monkeypatch, text, told):
+    """G5: whatever its format turns out to be."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    with in_time(), pytest.raises(ConfigError) as caught:
+        load("-")
+    assert told in str(caught.value)

@@ -5,10 +5,11 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 
 import pytest
 
-from program import whywait, whywait_here
+from program import clean_environment, whywait, whywait_here
 from whywait.workflow.format import make_schema
 
 GOOD = """\
@@ -203,3 +204,87 @@ def test_the_shell_completes_verbs_and_tasks(good):
         f"{sys.executable} -m whywait --show-completion; true",
     ]  # whose shell it is
     assert "complete_bash" in subprocess.run(in_bash, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("args", [["schema"], ["--help"], ["run", "--help"], ["graph", "GOOD"]])
+def test_a_reader_that_has_gone_is_no_failure(good, args):
+    """The exit code is that of the verb, whichever part of the program meets the closed pipe."""
+    args = [good if arg == "GOOD" else arg for arg in args]
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as out:
+        done = subprocess.run(
+            [sys.executable, "-m", "whywait", *map(str, args)],
+            stdout=out, stderr=subprocess.PIPE, env=clean_environment(), check=False, timeout=60,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+HUGE = "9" * 5_000
+
+
+@pytest.mark.parametrize("number", [HUGE, "²"], ids=["huge", "superscript"])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["simulate", "GOOD", "--slots", "N"],
+        ["simulate", "GOOD", "--cpu", "N"],
+        ["simulate", "GOOD", "--gpus", "N"],
+        ["simulate", "GOOD", "--resource", "licence=N"],
+        ["run", "GOOD", "--dry-run", "--slots", "N"],
+        ["run", "GOOD", "--dry-run", "--gpus", "N"],
+        ["up", "--slots", "N"],
+        ["up", "--cpu", "N"],
+        ["up", "--gpus", "N"],
+        ["add", "--no-start", "--priority", "N", "--", "true"],
+        ["add", "--no-start", "--resource", "licence=N", "--", "true"],
+        ["do", "--no-start", "--device", "rig=N", "--", "true"],
+        ["log", "N"],
+    ],
+    ids=" ".join,
+)
+def test_digits_that_are_no_number_are_told_in_one_line(good, tmp_path, monkeypatch, args, number):
+    """C0: digits of other scripts, and more of them than a number has."""
+    monkeypatch.setenv("WHYWAIT_HOME", str(tmp_path / "home"))
+    done = whywait_here(*(str(good) if arg == "GOOD" else arg.replace("N", number) for arg in args))
+    assert done.code == 2
+    assert "bug" not in done.err
+
+
+def test_a_workload_may_come_through_a_pipe(tmp_path):
+    """C0: what can be read once only is read once."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    text = b'{"tasks": [{"id": "a", "at_ms": 0, "duration_ms": 5}]}'
+    writer = threading.Thread(target=pipe.write_bytes, args=[text])
+    writer.start()
+    done = whywait("simulate", pipe, "--json")
+    writer.join(10)
+    assert (done.code, done.err) == (0, "")
+    assert json.loads(done.out)["summary"]["makespan_ms"] == 5
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["simulate", "/dev/zero"], "/dev/zero: is a binary file: expected JSON text"),
+        (["top", "http://127.0.0.1:1", "--token-file", "/dev/zero"], "/dev/zero: holds no token"),
+    ],
+    ids=["workload", "token"],
+)
+def test_a_device_that_never_ends_is_refused(args, told):
+    """C0: with little memory, and at once."""
+    limit = "import resource as r; r.setrlimit(r.RLIMIT_DATA, (10**9, 10**9)); from whywait.cli import main; main()"
+    done = whywait(*args, program=("-c", limit))
+    assert done.code == 2
+    assert done.err.startswith(f"whywait: {told}")
+
+
+def test_history_leaves_a_file_that_is_none_as_it_is(tmp_path):
+    """U5: the verb lists, and writes nothing."""
+    empty, other = tmp_path / "__init__.py", tmp_path / "Makefile"
+    empty.touch()
+    other.write_text("all:\n")
+    assert whywait_here("history", empty) == (0, "nothing has ended yet\n", "")
+    assert whywait_here("history", other).code == 2
+    assert (empty.read_bytes(), other.read_text(), len(list(tmp_path.iterdir()))) == (b"", "all:\n", 2)

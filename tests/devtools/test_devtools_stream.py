@@ -1,5 +1,6 @@
 """The event stream of DevTools: in order, resumable, honest about what is missing; and the table made of it."""
 
+import http.client
 import json
 import threading
 
@@ -83,6 +84,21 @@ def test_a_stream_tells_the_snapshot_too_if_that_is_asked_for():
         assert [kind for kind, _, _ in kinds].count("message") == authority._core.last_seq
         assert [[task["id"] for task in picture["running"]] for picture in pictures] == [["first"], ["first"]]
         assert {ident for kind, ident, _ in kinds if kind == "snapshot"} == {None}, "it is no event to resume after"
+
+
+def test_the_head_of_a_stream_ends():
+    """V3: HEAD has no body, so the next request on the same connection is answered."""
+    with Authority(slots=1) as authority:
+        tools = authority.devtools(announce=False)
+        connection = http.client.HTTPConnection("127.0.0.1", tools.port, timeout=5)
+        headers = {"Accept": "text/event-stream", "Authorization": f"Bearer {tools.token}"}
+        connection.request("HEAD", "/api/events", headers=headers)
+        first = connection.getresponse()
+        assert (first.status, first.read()) == (200, b"")
+        assert first.getheader("content-type").startswith("text/event-stream")
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().status == 200
+        connection.close()
 
 
 def test_a_stream_lasts_as_long_as_it_was_asked_for():

@@ -352,3 +352,24 @@ def test_a_draining_service_lets_what_runs_end_and_keeps_what_waits(machine):
     machine.close()
     machine.up()
     assert machine.ended(machine.service.jobs.find(waits.id)).outcome == "success"
+
+
+@pytest.mark.parametrize("after", [1, [1], [["a"]], {"a": 1}, [None]])
+def test_only_texts_are_ids(machine, after):
+    """M2: a request of a wrong form is refused and leaves nothing behind."""
+    with pytest.raises((ConfigError, UnknownTask, TypeError)):
+        machine.add("true", after=after)
+    machine.ended(machine.add("true"))
+
+
+@pytest.mark.parametrize("ref", ["²", "9" * 5_000])
+def test_digits_that_are_no_number_name_no_job(machine, ref):
+    """M2: as any other id that there is not."""
+    with pytest.raises(UnknownTask, match="no job has the id"):
+        machine.service.jobs.find(ref)
+
+
+def test_a_demand_beyond_all_bounds_is_refused(machine):
+    """M2: it could not even be told in an error."""
+    with pytest.raises(ConfigError, match=r"demand cpu an int of \d+ bits is not allowed"):
+        machine.add("true", cpu=10**400)

@@ -61,6 +61,16 @@ def granted(request):
     return message["granted"]
 
 
+@pytest.mark.parametrize("command", [[], {}, [[]], [1], "make", 1, None])
+def test_a_lease_for_no_command_is_refused_and_harms_no_other(client, command):
+    """M2: one request of a wrong form costs the others nothing."""
+    with pytest.raises(MachineError, match=r"command .* is not allowed"):
+        LeaseRequest(client, "test", command=command, cpu=1)
+    request = ask(client, cpu=1)
+    granted(request)
+    request.ended()
+
+
 def test_a_lease_waits_for_its_turn_and_hears_why(client):
     """M2: the reason comes when it begins to wait, and when it changes."""
     first = ask(client)

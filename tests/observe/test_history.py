@@ -225,9 +225,10 @@ def test_a_file_with_any_bytes_changed_is_used_or_set_aside(file, tmp_path):
             damaged.close()
 
 
-def test_only_a_database_is_set_aside(tmp_path):
+@pytest.mark.parametrize("name", ["flow.toml", "Makefile"])
+def test_only_a_database_is_set_aside(tmp_path, name):
     """U5: a slip of the keyboard moves no other file of the user's."""
-    file = tmp_path / "flow.toml"
+    file = tmp_path / name
     file.write_text("[task.a]\n")
     with pytest.raises(ConfigError, match="is no history"):
         History(file)

@@ -40,6 +40,8 @@ def execute(args: list[str]) -> int:
         try:
             code = _run(args)
         except SystemExit as left:
+            if isinstance(left.__context__, BrokenPipeError):  # of which click makes the code of a failure
+                raise left.__context__ from None
             code = left.code if isinstance(left.code, int) else 0
         sys.stdout.flush()  # here, where it is known what to do if the reader has gone or the disk is full
     except KeyboardInterrupt:

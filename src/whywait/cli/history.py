@@ -41,7 +41,7 @@ def history(
     path = Path(file or os.environ.get("WHYWAIT_HISTORY") or Home().history).expanduser()
     if not path.is_file():
         raise ConfigError(f"{path}: there is no such history; runs write one with --history FILE or WHYWAIT_HISTORY")
-    lessons = History(path).lessons()
+    lessons = History(path).lessons() if path.stat().st_size else []  # an empty file stays one
     if as_json:
         sys.stdout.write(json.dumps([lesson._asdict() for lesson in lessons]) + "\n")
     else:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from whywait.errors import WhywaitError
 from whywait.support.devices import AUTO
+from whywait.support.digits import number_in
 from whywait.workflow.documents import FORMATS
 
 TokenFile = Annotated[
@@ -25,8 +26,8 @@ def parse_slots(text: str) -> int | None:
     """Take the value of ``--slots``: a number from 1, or ``none``."""
     if text.lower() == "none":
         return None
-    if text.isascii() and text.isdigit() and int(text) > 0:
-        return int(text)
+    if number := number_in(text):
+        return number
     raise typer.BadParameter(f"{text!r} is neither an int >= 1 nor none", param_hint="'--slots'")
 
 
@@ -36,7 +37,8 @@ def parse_gpus(text: str) -> str | int | list[str] | None:
         return None
     if text == AUTO:
         return AUTO
-    return int(text) if text.isascii() and text.isdigit() else [size.strip() for size in text.split(",")]
+    number = number_in(text)
+    return [size.strip() for size in text.split(",")] if number is None else number
 
 
 def print_text(text: str, out: TextIO | None = None) -> None:

@@ -26,6 +26,7 @@ from whywait.simulation.simulation import Simulation
 from whywait.simulation.tally import SimulationResult
 from whywait.simulation.whatif import workload_of
 from whywait.simulation.workload import Workload
+from whywait.support.digits import number_in
 from whywait.support.units import parse_size
 
 _PATIENCE_S: Final = 1.0
@@ -141,7 +142,8 @@ def _parse_budget(given: dict[str, str | None]) -> dict[str, int | None]:
             budget[name] = None
             continue
         try:
-            budget[name] = parse_size(int(text) if text.isascii() and text.isdigit() else text)
+            number = number_in(text)
+            budget[name] = parse_size(text if number is None else number)
         except ConfigError as error:
             raise typer.BadParameter(str(error), param_hint=f"'--{name}'") from None
     return budget
@@ -156,7 +158,7 @@ def _parse_resources(given: Sequence[str], workload: Workload) -> dict[str, Any]
         if not name or not amount or name in _OWN_OPTIONS:
             wrong = "it has an option of its own" if name in _OWN_OPTIONS else "it is written NAME=AMOUNT"
             raise typer.BadParameter(f"{text}: {wrong}", param_hint="'--resource'")
-        number = int(amount) if amount.isascii() and amount.isdigit() else None
+        number = number_in(amount)
         if name in units:
             units[name] = [unit.strip() for unit in amount.split(",")] if number is None else number
         else:
@@ -168,7 +170,10 @@ def _read(file: str) -> Workload:
     """Read a workload or a record; or a workflow with durations, known by its suffix or by its tables."""
     if file == _STDIN:
         return Workload.from_stream(sys.stdin.buffer, "standard input")
-    if Path(file).suffix.lower() in _WORKFLOWS or _holds_workflow(file):
+    is_workflow = Path(file).suffix.lower() in _WORKFLOWS
+    if not is_workflow and not Path(file).is_file():  # a pipe or a device can be read once only
+        return Workload.from_file(file)
+    if is_workflow or _holds_workflow(file):
         from whywait.workflow import load
         from whywait.workflow.plan import to_workload
 

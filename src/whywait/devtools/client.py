@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
-from whywait.devtools.beacon import UNIX, find, find_at
+from whywait.devtools.beacon import LONGEST_URL, UNIX, find, find_at
 from whywait.devtools.routes import ROUTES, fits
 from whywait.errors import ConfigError, WhywaitError
 from whywait.support.units import shown
@@ -124,7 +124,8 @@ def _token_in(text: str) -> str:
 def _read_token(path: Path) -> str:
     """Return the token that a file holds, alone or in the address that a run has printed."""
     try:
-        text = path.read_text(encoding="utf-8").strip()
+        with path.open(encoding="utf-8") as file:
+            text = file.read(LONGEST_URL).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', error)}") from None
     token = _token_in(text) or text

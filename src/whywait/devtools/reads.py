@@ -269,6 +269,8 @@ class Reads:
         if last is not None:
             since = check_value(_LAST_ID, last)
         ends_ns = monotonic_ns() + query["seconds"] * NS_PER_S if query["seconds"] else None
+        if request.method == "HEAD":  # which has no body to wait for
+            return Response(media_type="text/event-stream")
         return _Stream(self._feed, self._pieces(since, ends_ns, snapshots=query["snapshots"] == "yes"))
 
     async def _pieces(self, seq: int, ends_ns: int | None, *, snapshots: bool) -> AsyncIterator[bytes]:

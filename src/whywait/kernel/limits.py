@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, get_args
 
-from whywait.errors import ConfigError
+from whywait.errors import ConfigError, shown
 from whywait.kernel.durations import Seconds, in_seconds
 from whywait.kernel.state import RESERVED_NAMES
 
@@ -22,6 +22,8 @@ LOWEST: Final = 0
 HIGHEST: Final = 100
 MEMORY: Final = {"gpu": "vram"}  # by what name a task asks for the memory of a kind of device
 _MOST_GROWTH: Final = 1000
+_MOST_OF_A_RESOURCE: Final = 10**100  # what is worked out from it still fits a float
+_DIGITS: Final = 100  # of a number in the name of a unit
 _WELL_KNOWN: Final = ("cpu", "ram", "vram")
 MEASURED: Final = "ram"  # the resource of which engines tell what is really used
 
@@ -231,7 +233,10 @@ def make_demand(
     amounts.update((name, named[name]) for name in sorted(named))
     for name, amount in amounts.items():
         if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
-            raise ConfigError(f"demand {name} {amount!r} is not allowed: use an int of 0 or more")
+            told = shown(amount) if isinstance(amount, int) and not isinstance(amount, bool) else repr(amount)
+            raise ConfigError(f"demand {name} {told} is not allowed: use an int of 0 or more")
+        if amount > _MOST_OF_A_RESOURCE:
+            raise ConfigError(f"demand {name} {shown(amount)} is not allowed: use at most 10^100")
     return tuple((name, amount) for name, amount in amounts.items() if amount)
 
 
@@ -242,7 +247,7 @@ def gate_order(name: str) -> tuple[int, str]:
 
 def unit_order(name: str) -> tuple[bool, int, str]:
     """Return the sort key of a unit of a device: numbers by value, then other names."""
-    is_number = name.isascii() and name.isdecimal()
+    is_number = name.isascii() and name.isdecimal() and len(name) <= _DIGITS
     return (not is_number, int(name) if is_number else 0, name)
 
 

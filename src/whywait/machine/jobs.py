@@ -29,7 +29,7 @@ from itertools import count
 from typing import Any, Final
 
 from whywait.engines.base import Engine, EngineTask
-from whywait.errors import ConfigError, Infeasible, MachineError, Rejected, StaleRef, UnknownTask
+from whywait.errors import ConfigError, Infeasible, MachineError, Rejected, StaleRef, UnknownTask, shown
 from whywait.kernel.entering import check_demand
 from whywait.kernel.events import Kind, RawEvent, details_of
 from whywait.kernel.limits import Retry
@@ -45,6 +45,7 @@ from whywait.runtime.handle import Handle, handle_of
 from whywait.runtime.remember import learned_ram
 from whywait.runtime.scope import Scope, open_of
 from whywait.runtime.submission import prepare
+from whywait.support.digits import number_in
 from whywait.support.known import Known
 from whywait.support.learned import as_learned
 from whywait.support.logger import log
@@ -117,7 +118,7 @@ class Jobs:
         ``of_scope``, ``slots`` and ``on_error``, are what the scope is opened with if there is none of that key yet.
         """
         check_name("scope", scope)
-        names = {each.get("id") for each in batch}
+        names = {each.get("id") for each in batch} - {None}
         lives: list[LiveJob] = []
         for number, each in enumerate(batch, self._last_number + 1):
             lives.append(self._draft(number, scope, dict(each), names))
@@ -205,8 +206,10 @@ class Jobs:
 
     def awaited(self, ids: Iterable[str]) -> list[str]:
         """Return the full ids of jobs that are awaited; the kernel knows all of them then."""
-        if isinstance(ids, str):
-            ids = (ids,)
+        ids = [ids] if isinstance(ids, str) else list(ids)
+        for each in ids:
+            if not isinstance(each, str):
+                raise ConfigError(f"{shown(each)} is no id of a job: use a string")
         jobs = [self.find(each) for each in ids]
         for job in jobs:
             if job.state == "ended":
@@ -220,7 +223,8 @@ class Jobs:
 
         If there is none, raise UnknownTask with the nearest id, which may be one of the ``others``.
         """
-        numbered = self.by_number.get(int(ref)) if ref.isdigit() else None
+        number = number_in(ref)
+        numbered = None if number is None else self.by_number.get(number)
         if numbered is not None:
             return numbered
         scope, _, name = ref.rpartition("/")
@@ -493,10 +497,15 @@ def check_name(what: str, name: Any) -> None:  # noqa: ANN401 - checked here
         raise ConfigError(f"{what} {name!r} is not allowed: use printable text without a slash, not with @ or # first")
 
 
-def _check(command: Any, directory: Any, environment: Any, asked: dict[str, Any]) -> None:  # noqa: ANN401
-    """Refuse what no job can be made of."""
+def check_command(command: Any) -> None:  # noqa: ANN401 - checked here
+    """Refuse what no program can be started with."""
     if not isinstance(command, list) or not command or not all(isinstance(each, str) for each in command):
         raise ConfigError(f"command {command!r} is not allowed: use a list of strings, first the program")
+
+
+def _check(command: Any, directory: Any, environment: Any, asked: dict[str, Any]) -> None:  # noqa: ANN401
+    """Refuse what no job can be made of."""
+    check_command(command)
     if not isinstance(directory, str) or not os.path.isabs(directory):
         raise ConfigError(f"directory {directory!r} is not allowed: use an absolute path")
     if not isinstance(environment, dict) or not all(isinstance(each, str) for each in environment.values()):

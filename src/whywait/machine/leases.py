@@ -49,7 +49,7 @@ from whywait.errors import ConfigError, Infeasible, UnknownTask
 from whywait.kernel.state import Cause, Outcome
 from whywait.machine.home import Home
 from whywait.machine.inside import PLACES, Permission, Permissions
-from whywait.machine.jobs import DEMANDS, Jobs, check_name
+from whywait.machine.jobs import DEMANDS, Jobs, check_command, check_name
 from whywait.machine.measured import ClientWatch
 from whywait.runtime.authority import DEFAULT_SCOPE
 from whywait.runtime.handle import Handle
@@ -319,6 +319,8 @@ class Leases:
         if unknown := asked.keys() - OPTIONS:
             raise ConfigError(f"a lease has no option {', '.join(sorted(unknown))}: use {', '.join(sorted(OPTIONS))}")
         check_name("scope", scope or DEFAULT_SCOPE)
+        if not isinstance(command, bool):
+            check_command(command)
         options: Any = {key: value for key, value in asked.items() if value is not None}
         around = self._permissions.find(inside) or self._block_around(pid)
         if around is not None:

@@ -104,6 +104,7 @@ class _Reader:
         self._last_seq = self._last_time = self._last_begun = 0
         self._is_whole = True  # no event is missing up to now
         self._phases: dict[int, str] = {}  # of each task by its number
+        self._begun: list[int] = []  # the tasks that have begun since events were missing
         self._parents: dict[str, str] = {}
 
     @property
@@ -157,9 +158,10 @@ class _Reader:
     def _skip(self) -> None:
         """Take into account that events are missing: tasks that waited before may have started or ended since."""
         self._is_whole = False
-        for number, phase in self._phases.items():
-            if phase == _WAITS:
+        for number in self._begun:
+            if self._phases[number] == _WAITS:
                 self._phases[number] = _UNSURE
+        self._begun.clear()
 
     def _follow(self, data: dict[str, Any]) -> None:
         """Check an event against those before it."""
@@ -177,6 +179,7 @@ class _Reader:
             raise ConfigError(f"task {number} begins after task {self._last_begun}: expected a higher number")
         self._last_begun = number
         self._phases[number] = _WAITS
+        self._begun.append(number)
         retried = (details["of"],) if "of" in details else ()
         for earlier in (*retried, *details.get("after", ()), *details.get("after_ended", ())):
             if earlier >= number:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import IO, Any, Final
 
 from whywait.errors import ConfigError
@@ -34,6 +35,9 @@ def read_text(stream: IO[bytes], source: str, language: str, content: str, limit
     return text
 
 
+_Place = tuple["_Place | None", str | int]  # what it is in, and its key there
+
+
 class _Repeated(dict[str, Any]):
     """An object in which the same key stands twice."""
 
@@ -48,9 +52,9 @@ def parse_json(text: str, source: str, content: str) -> Any:  # noqa: ANN401  th
         built = dict(pairs)
         if len(built) == len(pairs):
             return built
-        keys = [key for key, _ in pairs]
         found = _Repeated(built)
-        found.key = next(key for key in keys if keys.count(key) > 1)
+        counted = Counter(key for key, _ in pairs)
+        found.key = next(key for key, times in counted.items() if times > 1)
         repeated.append(found)
         return found
 
@@ -72,13 +76,20 @@ def parse_json(text: str, source: str, content: str) -> Any:  # noqa: ANN401  th
 
 def _find(data: object, wanted: object) -> str:
     """Return where in the data the wanted object is."""
-    todo: list[tuple[str, object]] = [("", data)]
+    todo: list[tuple[_Place | None, object]] = [(None, data)]
     while todo:
         place, value = todo.pop()
         if value is wanted:
-            return place
-        if isinstance(value, dict):
-            todo.extend((f"{place}.{key}" if place else key, inner) for key, inner in value.items())
-        elif isinstance(value, list):
-            todo.extend((f"{place}[{index}]", inner) for index, inner in enumerate(value))
+            return _written(place)
+        inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        todo.extend(((place, key), inner) for key, inner in inside if isinstance(inner, dict | list))
     raise AssertionError("the object came from this data")
+
+
+def _written(place: _Place | None) -> str:
+    """Return a place as it is written: ``tasks[3].after``."""
+    parts: list[str] = []
+    while place is not None:
+        place, key = place
+        parts.append(f"[{key}]" if isinstance(key, int) else f".{key}")
+    return "".join(reversed(parts)).removeprefix(".")

@@ -14,6 +14,7 @@ from typing import Final
 Path = tuple[str | int, ...]  # where something stands: ("task", "decode", "after", 0)
 Locate = Callable[[Path], int | None]  # the line of a place, or of the nearest one around it that is known
 Lines = dict[Path, int]
+DEEPEST: Final = 100  # parts of a path that has a line of its own
 MOST_TEXT: Final = 500_000  # characters; in a text that is larger, and no person's work, finding lines takes too long
 
 _JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
@@ -24,7 +25,7 @@ _KEY: Final = r'(?:[A-Za-z0-9_-]+|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\')'
 _KEYS: Final = rf"{_KEY}(?:[ \t]*\.[ \t]*{_KEY})*"
 _TOML_HEADER: Final = re.compile(rf"\s*(\[\[?)[ \t]*({_KEYS})[ \t]*\]")
 _TOML_ASSIGNMENT: Final = re.compile(rf"\s*({_KEYS})[ \t]*=")
-_PLACE: Final = re.compile(r"([^.\[\]]+)|\[([0-9]+)\]")
+_PLACE: Final = re.compile(r"([^.\[\]]+)|\[([0-9]{1,18})\]")
 _ONE_KEY: Final = re.compile(_KEY)
 
 
@@ -32,6 +33,7 @@ def locator(lines: Lines) -> Locate:
     """Return what finds the line of a place, or of the nearest place around it."""
 
     def locate(path: Path) -> int | None:
+        path = path[:DEEPEST]
         while path:
             line = lines.get(path)
             if line is not None:
@@ -53,7 +55,8 @@ def json_lines(text: str) -> Lines:
         line += text.count("\n", position, match.start())
         position = match.start()
         if expects_item:
-            lines[tuple(path)] = line
+            if len(path) <= DEEPEST:
+                lines[tuple(path)] = line
             expects_item = False
         if token in "{[":
             expects_key = token == "{"
@@ -70,15 +73,15 @@ def json_lines(text: str) -> Lines:
                 expects_item = True
         elif expects_key:
             path[-1] = json.loads(token, strict=False)
-            lines[tuple(path)] = line
+            if len(path) <= DEEPEST:
+                lines[tuple(path)] = line
             expects_key = False
     return lines
 
 
 def path_of(place: str) -> Path:
     """Return the path that is written ``tasks[3].after``; names that have such signs in them are not found again."""
-    parts = (part or number for part, number in _PLACE.findall(place))
-    return tuple(int(part) if part.isdecimal() else part for part in parts)
+    return tuple(part or int(number) for part, number in _PLACE.findall(place))
 
 
 def toml_lines(text: str) -> Lines:

@@ -6,13 +6,14 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path as FilePath
 from typing import Any, Final, NamedTuple
 
 from whywait.errors import ConfigError
 from whywait.support.files import parse_json, read_text
 from whywait.support.lines import MOST_TEXT, Locate, Path, json_lines, locator, toml_lines
-from whywait.support.units import shown
+from whywait.support.units import format_size, shown
 
 STDIN: Final = "-"
 _CONTENT: Final = "a workflow with tables such as [task.NAME]"
@@ -37,6 +38,8 @@ def read_document(file: str) -> Document:
         source, folder = "standard input", FilePath.cwd()
         text = read_text(sys.stdin.buffer, source, "TOML, YAML or JSON", _CONTENT, max(each.limit for each in FORMATS))
         chosen = _guess(text)
+        if len(text) > chosen.limit:
+            raise ConfigError(f"{source}: is larger than {format_size(chosen.limit)}, the most that is read")
     else:
         source, folder = file, FilePath(file).resolve().parent
         chosen = _by_suffix(file)
@@ -125,12 +128,12 @@ def _guess(text: str) -> _Format:
     toml, yaml, json = FORMATS
     if text.lstrip().startswith("{"):
         return json
-    try:
-        tomllib.loads(text)
-    except (ValueError, RecursionError):
-        first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
-        return toml if first.lstrip().startswith("[") or "=" in first.partition(":")[0] else yaml
-    return toml
+    if len(text) <= toml.limit and not _LONG_KEY.search(text):  # what its parser refuses in a moment
+        with suppress(ValueError, RecursionError):
+            tomllib.loads(text)
+            return toml
+    first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
+    return toml if first.lstrip().startswith("[") or "=" in first.partition(":")[0] else yaml
 
 
 def _check_depth(data: dict[str, Any], source: str) -> None:

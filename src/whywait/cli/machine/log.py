@@ -10,6 +10,7 @@ import time
 
 from whywait.errors import MachineError
 from whywait.machine.client import NO_JOB, Machine, NoService, quoted
+from whywait.support.digits import number_in
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ def _look(machine: Machine, ref: str) -> tuple[str, bool]:
     try:
         job = machine.ask("GET", f"/machine/jobs/{quoted(ref)}")
     except NoService:
-        if not ref.isdigit() or not os.path.exists(path := machine.home.log_of(int(ref))):
+        number = number_in(ref)
+        if number is None or not os.path.exists(path := machine.home.log_of(number)):
             raise
         return path, True
     if job["log"] is None:

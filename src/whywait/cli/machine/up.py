@@ -9,6 +9,7 @@ import sys
 from whywait.cli.machine.demands import resources_of, say
 from whywait.errors import ConfigError, MachineError, WhywaitError
 from whywait.machine.home import Home
+from whywait.support.digits import number_in
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
@@ -140,9 +141,10 @@ def _limits(options: argparse.Namespace) -> dict[str, Any]:
 def _number(option: str, text: str | None) -> int:
     if text is None:
         return os.cpu_count() or 1
-    if not text.isdigit() or not int(text):
+    number = number_in(text)
+    if not number:
         raise ConfigError(f"{option} {text!r} is not allowed: use an int of 1 or more")
-    return int(text)
+    return number
 
 
 def _gpus(text: str | None) -> dict[str, int]:
@@ -156,7 +158,8 @@ def _gpus(text: str | None) -> dict[str, int]:
     from whywait.support.devices import parse_gpus
 
     try:
-        return parse_gpus(int(text) if text.isdigit() else text.split(","))
+        number = number_in(text)
+        return parse_gpus(text.split(",") if number is None else number)
     except ConfigError as error:
         raise ConfigError(f"--gpus: {error}") from None
 
