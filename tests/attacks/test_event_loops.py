@@ -335,40 +335,22 @@ def test_a_handler_that_its_loop_never_comes_to_begin(authority, loop, closed):
     assert began == []
 
 
-@pytest.mark.parametrize("where", ["inside", "leaving"])
-@pytest.mark.parametrize("block", ["scope", "authority"])
-def test_a_block_is_disposed_when_its_loop_is_closed_under_it(loop, block, where):
-    """O6, O4: also where a finaliser of its coroutine comes in the midst of a command; nothing of it ticks on."""
-    authority = Authority(slots=4)
-    scope = authority.scope("s")
-    go_on = threading.Event()
+def test_a_block_in_an_asynchronous_generator_is_left_when_that_is_closed(authority):
+    """O4: whoever closes the generator finds the scope disposed of."""
+
+    async def lend():
+        async with authority.scope("lent") as scope:
+            scope.submit(for_ever)
+            yield scope
 
     async def main():
-        async with scope if block == "scope" else authority:
-            scope.periodic(int, every=0.005)
-            scope.submit(go_on.wait, PATIENCE_S)
-            loop.call_soon(loop.stop)
-            if where == "inside":
-                await for_ever()
+        lending = lend()
+        scope = await anext(lending)
+        await lending.aclose()
+        return scope.state
 
-    task = loop.create_task(main())
-    task._log_destroy_pending = False
-    loop.run_forever()
-    loop.run_until_complete(nap())
-    loop.close()
-    with authority._core.lock:
-        del task
-        gc.collect()
-    go_on.set()
-
-    def is_disposed():
-        gc.collect()  # a coroutine that waits for the last task is let go with it
-        return scope.state == "DISPOSED"
-
-    until(is_disposed)
-    if block == "authority":
-        until(lambda: authority._core.kernel.root.state == "DISPOSED")
-    authority.dispose()
+    assert asyncio.run(main()) == "DISPOSED"
+    assert holds_nothing(authority)
 
 
 def test_a_periodic_ends_with_its_loop(authority):

@@ -33,7 +33,6 @@ from whywait.runtime.settings import (
 )
 from whywait.support.lazy import asyncio
 from whywait.support.logger import log_of
-from whywait.support.threads import start_unawaited
 
 if TYPE_CHECKING:
     import logging
@@ -327,18 +326,12 @@ class Authority(Submitter):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Leave like a plain block, without blocking the event loop; if that is gone, another thread disposes."""
+        """Leave like a plain block, without blocking the event loop."""
         try:
             if kind is None:
                 await self._root.leave_async()
-        except GeneratorExit:
-            kind = GeneratorExit
-            raise
         finally:  # the wait may be cancelled
-            if kind is GeneratorExit:  # as in a scope
-                start_unawaited(self.dispose, "whywait-closing")
-            else:
-                await self.dispose_async()
+            await self.dispose_async()
 
     def _write_events(self, path: str | Path) -> None:
         from whywait.bridges.jsonl import JsonLines

@@ -27,7 +27,6 @@ from whywait.runtime.services import CoreServices
 from whywait.runtime.settings import UNSET
 from whywait.runtime.submission import Call, TaskOptions, await_handles, changed, prepare
 from whywait.support.lazy import asyncio
-from whywait.support.threads import start_unawaited
 from whywait.support.waiters import refuse_on_loop
 
 if TYPE_CHECKING:
@@ -457,21 +456,15 @@ class Scope(Submitter):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Leave like a plain block, without blocking the event loop; if that is gone, another thread disposes."""
+        """Leave like a plain block, without blocking the event loop."""
         try:
             if kind is None:
                 await self._open.leave_async()
-        except GeneratorExit:
-            kind = GeneratorExit
-            raise
         finally:  # the wait may be cancelled
-            if kind is GeneratorExit:  # nothing can be awaited, and a finaliser may have come here at any point
-                start_unawaited(self.dispose, "whywait-closing")
-            else:
-                try:
-                    await self.dispose_async()
-                except DisposeIncomplete as incomplete:
-                    self._open.raise_errors(error, incomplete)
+            try:
+                await self.dispose_async()
+            except DisposeIncomplete as incomplete:
+                self._open.raise_errors(error, incomplete)
         self._open.raise_errors(error)
 
     def __repr__(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from _thread import start_new_thread
 from collections.abc import Callable
 from contextvars import Context
 from typing import Any, Final
@@ -22,8 +21,3 @@ def lasting_thread(target: Callable[..., object], name: str, args: tuple[Any, ..
     if sys.version_info >= (3, 14):
         return threading.Thread(target=target, name=name, args=args, daemon=True, context=Context())
     return threading.Thread(target=target, name=name, args=args, daemon=True)
-
-
-def start_unawaited(target: Callable[[], object], name: str) -> None:
-    """Start a daemon thread where a finaliser may call, with any lock held: its start is not waited for."""
-    start_new_thread(lasting_thread(target, name).start, ())
