@@ -103,15 +103,15 @@ def test_retry_of_a_file_may_name_exit_codes_and_grow(tmp_path):
         overdraft = "kill"
         grace = "100ms"
         [task.grows]
-        run = '''{allocate(150, 1.5)}'''
+        run = '''{allocate(150, 3)}'''
         ram = "60MB"
         retry = {{ times = 3, grow = {{ ram = 2.0 }} }}
         [task.grows_too]
-        run = '''{allocate(150, 1.5)}'''
+        run = '''{allocate(150, 3)}'''
         ram = "60MB"
         retry = {{ times = 3, on_exit = [137], grow = {{ ram = 2.0 }} }}
         [task.not_for_memory]
-        run = '''{allocate(150, 1.5)}'''
+        run = '''{allocate(150, 3)}'''
         ram = "60MB"
         retry = {{ times = 3, on_exit = [9] }}
         [task.again]

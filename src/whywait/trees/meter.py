@@ -32,6 +32,7 @@ from whywait.trees.system import descendants, stat_of
 
 SHARE: Final = 0.005  # of a processor
 SHORTEST_S: Final = 0.1  # between two looks
+LONGEST_S: Final = 1.0  # whatever its share then is: memory that grows quickly has to be seen
 GOODBYE_S: Final = 1.0
 IDLE_LOOKS: Final = 5  # looks without anything to look at before the thread sleeps
 GROWTH: Final = 1.1  # of the plain sum, before the shared pages are asked for again
@@ -210,7 +211,7 @@ class Meter:
                 except Exception:
                     log.exception("the memory of a process tree could not be looked at")
             idle = 0 if active else idle + 1
-            pause_s: float | None = max(SHORTEST_S, (thread_time() - began_s) / SHARE)
+            pause_s: float | None = min(max(SHORTEST_S, (thread_time() - began_s) / SHARE), LONGEST_S)
             if idle > IDLE_LOOKS:
                 bell.is_slept_on = True
                 if not any(watch.is_active for watch in self._watches):  # one that begins from here on rings
