@@ -336,7 +336,7 @@ def test_a_handler_that_its_loop_never_comes_to_begin(authority, loop, closed):
 
 
 def test_a_block_in_an_asynchronous_generator_is_left_when_that_is_closed(authority):
-    """O4: whoever closes the generator finds the scope disposed of."""
+    """O4: the scope is disposed of when `aclose()` returns."""
 
     async def lend():
         async with authority.scope("lent") as scope:

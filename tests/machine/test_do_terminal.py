@@ -149,7 +149,7 @@ def test_a_command_that_is_starting_another_is_paused(shell, machine, then):
     """X1: the system stops it only when the other has begun, so that is not stopped before."""
     door = machine.home.parent / "door"
     door.unlink(missing_ok=True)
-    os.mkfifo(door)  # whoever opens it waits for a reader
+    os.mkfifo(door)  # to open it for writing is to wait for a reader
     shell.type(f"whywait do --name starts -- {sys.executable} -c '{STARTS}'")
     pid = int(re.search(r"(\d+) here\r\n", shell.until("here\r\n"))[1])
     status = Path(f"/proc/{pid}/status")

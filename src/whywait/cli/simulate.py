@@ -26,7 +26,7 @@ from whywait.simulation.simulation import Simulation
 from whywait.simulation.tally import SimulationResult
 from whywait.simulation.whatif import workload_of
 from whywait.simulation.workload import Workload
-from whywait.support.digits import number_in
+from whywait.support.digits import number_in, number_or_text
 from whywait.support.units import parse_size
 
 _PATIENCE_S: Final = 1.0
@@ -142,8 +142,7 @@ def _parse_budget(given: dict[str, str | None]) -> dict[str, int | None]:
             budget[name] = None
             continue
         try:
-            number = number_in(text)
-            budget[name] = parse_size(text if number is None else number)
+            budget[name] = parse_size(number_or_text(text))
         except ConfigError as error:
             raise typer.BadParameter(str(error), param_hint=f"'--{name}'") from None
     return budget

@@ -14,6 +14,11 @@ MAX_BYTES: Final = 1 << 30
 _CHUNK: Final = 1 << 20
 
 
+def too_large(source: str, limit: int) -> ConfigError:
+    """Return the error that refuses a text of more than so many bytes."""
+    return ConfigError(f"{source}: is larger than {format_size(limit)}, the most that is read")
+
+
 def read_text(stream: IO[bytes], source: str, language: str, content: str, limit: int | None = None) -> str:
     """Read the whole stream as UTF-8, refusing early what cannot be text; messages name language and content."""
     parts: list[bytes] = []
@@ -24,7 +29,7 @@ def read_text(stream: IO[bytes], source: str, language: str, content: str, limit
         parts.append(part)
         total += len(part)
         if total > (limit or MAX_BYTES):
-            raise ConfigError(f"{source}: is larger than {format_size(limit or MAX_BYTES)}, the most that is read")
+            raise too_large(source, limit or MAX_BYTES)
     try:
         text = b"".join(parts).decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -11,9 +11,9 @@ from pathlib import Path as FilePath
 from typing import Any, Final, NamedTuple
 
 from whywait.errors import ConfigError
-from whywait.support.files import parse_json, read_text
+from whywait.support.files import parse_json, read_text, too_large
 from whywait.support.lines import MOST_TEXT, Locate, Path, json_lines, locator, toml_lines
-from whywait.support.units import format_size, shown
+from whywait.support.units import shown
 
 STDIN: Final = "-"
 _CONTENT: Final = "a workflow with tables such as [task.NAME]"
@@ -39,7 +39,7 @@ def read_document(file: str) -> Document:
         text = read_text(sys.stdin.buffer, source, "TOML, YAML or JSON", _CONTENT, max(each.limit for each in FORMATS))
         chosen = _guess(text)
         if len(text) > chosen.limit:
-            raise ConfigError(f"{source}: is larger than {format_size(chosen.limit)}, the most that is read")
+            raise too_large(source, chosen.limit)
     else:
         source, folder = file, FilePath(file).resolve().parent
         chosen = _by_suffix(file)

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from whywait.errors import ConfigError
-from whywait.support.digits import number_in
+from whywait.support.digits import number_or_text
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def demands_of(options: argparse.Namespace) -> dict[str, Any]:
         if value is not None:
             asked[name] = value
     if "priority" in asked:
-        asked["priority"] = _number_or_name(asked["priority"])
+        asked["priority"] = number_or_text(asked["priority"])
     if options.resource:
         asked["resources"] = resources_of(options.resource)
     if options.device:
@@ -85,9 +85,4 @@ def _named(text: str, option: str, form: str) -> tuple[str, int | str]:
     name, equals, amount = text.partition("=")
     if not name or not equals or not amount:
         raise ConfigError(f"{option} {text!r} is not allowed: write {form}")
-    return name, _number_or_name(amount)
-
-
-def _number_or_name(text: str) -> int | str:
-    number = number_in(text)
-    return text if number is None else number
+    return name, number_or_text(amount)
