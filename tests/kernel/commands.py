@@ -15,10 +15,11 @@ DEMANDS = ("cpu", "ram", "vram", "lic", "disk")
 UNITS = {"gpu": ("0", "2", "10", "a"), "rig": ("b", "a", "c")}
 
 
-def drive(choose: Chooser, steps: int, *, devices: bool = False, blocks: bool = False) -> Pair:
+def drive(choose: Chooser, steps: int, *, devices: bool = False, blocks: bool = False, stops: bool = False) -> Pair:
     """Feed so many commands to a new pair, with devices in its budget or without; it compares after each.
 
-    ``blocks``: bodies wait for other tasks too, and may lend their slots meanwhile.
+    ``blocks``: bodies wait for other tasks too, and may lend their slots meanwhile. ``stops``: the processes of tasks
+    are stopped and go on.
     """
     settings = make_settings(choose)
     if blocks:
@@ -28,6 +29,8 @@ def drive(choose: Chooser, steps: int, *, devices: bool = False, blocks: bool = 
     if blocks:
         commands.weighted += [commands.block] * 20
         commands.lends = True
+    if stops:
+        commands.weighted += [commands.stop] * 15
     for _ in range(choose.choice((2, 1, 0))):
         commands.open_scope()
     for _ in range(steps):
@@ -132,6 +135,7 @@ class Commands:
             (self.resume, 4),
             (self.cancel, 3),
             (self.submit_many, 3),
+            (self.take_up, 2),
             (self.open_scope, 3),
             (self.change_scope, 6),
             (self.dispose, 1),
@@ -156,6 +160,13 @@ class Commands:
             if later and len(set(names)) == len(names) and self.choose.chance(40):
                 each["after"] = [*each["after"], self.choose.choice(later)]
         self.pair.submit_many(batch)
+
+    def take_up(self) -> None:
+        """M13: tasks that another budget has accepted; this one may not have what they need."""
+        kept = self.make_submission()
+        name = self.choose.choice((*DEMANDS, *UNITS))
+        kept["demand"] = kept["demand"] | {name: self.choose.integer(1, 6)}
+        self.pair.submit_many([kept], kept=True)
 
     def make_submission(self) -> dict[str, Any]:
         choose, pair = self.choose, self.pair
@@ -267,6 +278,11 @@ class Commands:
 
     def resume(self) -> None:
         self.on_some_task("resume", lambda task: task.state == "PAUSED" or task.pause_timer is not None)
+
+    def stop(self) -> None:
+        """M15: what was stopped often goes on again, and is often paused by the verb as well."""
+        is_stopped = self.choose.chance(60)
+        self.on_some_task("stopped", lambda task: task.is_stopped != is_stopped, is_stopped)
 
     def cancel(self) -> None:
         cause = ("loop_closed",) if self.choose.chance(20) else ()

@@ -123,8 +123,8 @@ class Driver:
             scope or self.kernel.root, name, priority, needs, tuple(after), tuple(after_ended), policy, slot, body
         )
 
-    def submit_many(self, *submissions: Submission) -> list[Task]:
-        return self._did(self.kernel.submit_many(self.now_ns, submissions))
+    def submit_many(self, *submissions: Submission, kept: bool = False) -> list[Task]:
+        return self._did(self.kernel.submit_many(self.now_ns, submissions, kept=kept))
 
     def end(self, task: Task, outcome: str = "success", cause: str | None = None, *, retryable: bool = True) -> None:
         """The body of a task ends now."""
@@ -156,6 +156,9 @@ class Driver:
 
     def resume(self, task: Task) -> None:
         self._did(self.kernel.resume(self.now_ns, task))
+
+    def stop(self, task: Task, *, is_stopped: bool = True) -> None:
+        self._did(self.kernel.stopped(self.now_ns, task, is_stopped))
 
     def cancel(self, task: Task, cause: str = "cancelled") -> None:
         self._did(self.kernel.cancel(self.now_ns, task, cause))
@@ -214,10 +217,10 @@ class Driver:
         self.at(time_ms)
         self.dispatch()
 
-    def stall_until(self, time_ms: float) -> None:
-        """Let time pass without anybody looking, as on a machine that was asleep."""
+    def stall_until(self, time_ms: float, breath_ms: float = 0) -> None:
+        """Let time pass without a look at the kernel, as on a machine that was asleep."""
         self.dispatch()
-        self._arrive(time_ms)
+        self._arrive(time_ms, breath_ms)
         self.dispatch()
 
     def dispatch(self) -> list[str]:
@@ -240,7 +243,7 @@ class Driver:
             times.append(deadline)
         return ms(min(times)) if times else None
 
-    def _arrive(self, time_ms: float) -> bool:
+    def _arrive(self, time_ms: float, breath_ms: float = 0) -> bool:
         """Let bodies end and timers fire; return whether dispatch may have something to do."""
         self.now = time_ms
         now_ns = self.now_ns
@@ -249,7 +252,7 @@ class Driver:
             if task.number in self._ends:  # not aborted by the one before
                 outcome = "error" if task.attempt <= task.job.fails else task.job.outcome
                 self.end(task, outcome)
-        fired = self.kernel.fire(now_ns)
+        fired = self.kernel.fire(now_ns, round(breath_ms * MS))
         self._did(None)
         expiry = self.kernel.expiries.next_at()
         return bool(over) or fired or (expiry is not None and expiry <= now_ns)

@@ -44,7 +44,7 @@ class Pair:
         )
         self.model = model.Model(
             limits=model.Limits(**settings["limits"]),
-            hard=settings["hard"],
+            hard=dict(settings["hard"]),
             soft=settings["soft"],
             devices=settings.get("devices"),
             order=model.Strict(ties)
@@ -112,11 +112,11 @@ class Pair:
         if answer is not None:
             self.tasks[answer[0].number] = answer[0]
 
-    def submit_many(self, batch: list[dict[str, Any]]) -> None:
+    def submit_many(self, batch: list[dict[str, Any]], *, kept: bool = False) -> None:
         sides = [self.submission(**each) for each in batch]
         answer = self.both(
-            lambda: self.kernel.submit_many(self.now, [kernel_side for kernel_side, _ in sides]),
-            lambda: self.model.submit_many(self.now, [model_side for _, model_side in sides]),
+            lambda: self.kernel.submit_many(self.now, [kernel_side for kernel_side, _ in sides], kept=kept),
+            lambda: self.model.submit_many(self.now, [model_side for _, model_side in sides], kept=kept),
         )
         if answer is not None:
             self.tasks.update((task.number, task) for task in answer[0])
@@ -158,7 +158,7 @@ class Pair:
         )
 
     def on_task(self, verb: str, number: int, *rest: Any) -> None:
-        """`ended`, `parked`, `measured`, `pause`, `resume`, `cancel`."""
+        """`ended`, `parked`, `measured`, `pause`, `resume`, `stopped`, `cancel`."""
         self.both(
             lambda: getattr(self.kernel, verb)(self.now, self.tasks[number], *rest),
             lambda: getattr(self.model, verb)(self.now, self.model_task(number), *rest),
@@ -231,7 +231,9 @@ class Pair:
         self.now = now
 
     def fire(self) -> None:
-        self.both(lambda: self.kernel.fire(self.now), lambda: self.model.fire(self.now))
+        """With a breath for run timeouts, or without one, as the time has it."""
+        breath_ns = self.now // MS_NS % 3 * MS_NS
+        self.both(lambda: self.kernel.fire(self.now, breath_ns), lambda: self.model.fire(self.now, breath_ns))
 
     def dispatch(self) -> None:
         answer = self.both(self.decide, lambda: self.model.dispatch(self.now))

@@ -56,6 +56,13 @@ def test_seeded_commands_with_bodies_that_wait(first):
         drive(Seeded(seed), STEPS, blocks=True)
 
 
+@pytest.mark.parametrize("first", range(0, SEEDS, 50))
+def test_seeded_commands_with_processes_that_are_stopped(first):
+    """M15, X1, X2: a stop and a pause are apart, a task goes on when neither holds, and its timeout stands still."""
+    for seed in range(first, first + 50):
+        drive(Seeded(seed), STEPS, stops=True)
+
+
 def test_long_runs():
     """V2, V3, V7: accounts stay exact over hundreds of commands."""
     for seed in range(5):

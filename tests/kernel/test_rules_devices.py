@@ -326,7 +326,7 @@ def test_what_waits_for_more_than_is_left_can_never_start():
     driver.dispatch()
     assert words(driver, both)[:2] == [
         "both has waited 0 ms and can never start as things are:",
-        "it needs 2 gpu, and there is 1: 0 is taken (a), 1 is gone",
+        "it needs 2 gpu, and there is 1: gpu 0 is held by a; gpu 1 is gone",
     ]
     with driver.refuses(Infeasible, r"demands 2 gpu and there is 1 \(0\):"):
         driver.submit("more", gpu=2)
@@ -382,16 +382,17 @@ def test_why_names_every_unit_with_what_is_free_and_which_tasks_hold_the_rest():
     driver.submit("lora", vram=8 * GB, lasts=10)
     task = driver.submit("waits", vram=6 * GB)
     driver.dispatch()
+    cards = "gpu 0 has 1.5 of 24.0 GB free, held by train; gpu 1 has 4.0 of 12.0 GB free, held by lora"
     assert words(driver, task) == [
         "waits has waited 0 ms:",
-        "no gpu has 6.0 GB free: 0 has 1.5 of 24.0 GB (train), 1 has 4.0 of 12.0 GB (lora)",
+        f"no gpu has 6.0 GB free: {cards}",
         "it starts when a gpu has 6.0 GB free",
     ]
     two = driver.submit("two", gpu=2)
     half = driver.submit("half", gpu=2, vram=4 * GB)
     driver.dispatch()
-    assert words(driver, two)[1] == "no gpu is free: 0 has 1.5 of 24.0 GB (train), 1 has 4.0 of 12.0 GB (lora)"
-    assert words(driver, half)[1].startswith("only 1 gpu of the 2 that it needs has 4.0 GB free: 0 has")
+    assert words(driver, two)[1] == f"no gpu is free: {cards}"
+    assert words(driver, half)[1].startswith("only 1 gpu of the 2 that it needs has 4.0 GB free: gpu 0 has")
     assert "2 gpu units have 4.0 GB free" in words(driver, half)[-1]
     holder = words(driver, train)
     assert holder[0] == "train has been running for 0 ms and holds a slot, 22.5 GB vram and gpu 0"
@@ -405,8 +406,8 @@ def test_why_of_whole_units():
     task = driver.submit("waits", rig=2, gpu=1)
     driver.dispatch()
     assert words(driver, task)[1:] == [
-        "no gpu is free: 0 is taken (holder)",
-        "only 1 rig of the 2 that it needs is free: a is taken (holder), b is free",
+        "no gpu is free: gpu 0 is held by holder",
+        "only 1 rig of the 2 that it needs is free: rig a is held by holder; rig b is free",
         "it starts when a gpu is free and 2 rig units are free",
     ]
     driver.until(10)
@@ -421,7 +422,7 @@ def test_an_answer_about_many_units_is_bounded_and_says_so():
     driver.dispatch()
     (reason,) = driver.why(task).reasons
     assert (len(reason.units), reason.units_left_out) == (100, 50)
-    assert words(driver, task)[1].endswith("99 is taken (all), and 50 more")
+    assert words(driver, task)[1].endswith("rig 99 is held by all; and 50 more")
 
 
 def test_the_start_event_names_the_units_and_survives_json():

@@ -128,6 +128,108 @@ def test_displace_spares_what_the_newcomer_depends_on():
         driver.submit("another", 40, after=["near"], after_ended=["far"])
 
 
+@pytest.mark.parametrize("kinds", [(x, y) for x in ("after", "after_ended") for y in ("after", "after_ended")])
+def test_displace_spares_what_the_newcomer_depends_on_through_others(kinds):
+    """D2: by `after` or `after_ended`, at each step."""
+    driver = full(3, overflow="displace")
+    driver.submit("far", 0)
+    driver.submit("near", 100, **{kinds[0]: ["far"]})
+    driver.submit("free", 30)
+    driver.submit("newcomer", 50, **{kinds[1]: ["near"]})
+    assert driver.story("dropped") == ["0 dropped free displaced"]
+
+
+@pytest.mark.parametrize("kind", ["after", "after_ended"])
+def test_displace_spares_a_task_with_a_descendant_that_the_newcomer_depends_on(kind):
+    """D2: `root` is the lowest, but with it would end `leaf`, which the newcomer awaits; so the newcomer is dropped."""
+    driver = full(3, overflow="displace")
+    driver.submit("root", 0)
+    driver.submit("middle", 100, after=["root"])
+    driver.submit("leaf", 100, after=["middle"])
+    with driver.refuses(QueueFull, "task 'newcomer' is refused"):
+        driver.submit("newcomer", 50, **{kind: ["leaf"]})
+    assert driver.story("dropped") == ["0 dropped newcomer queue_full"]
+
+
+def test_several_full_limits_lose_one_task_that_all_of_them_count():
+    """D2, S5: a retry has made the authority's queue longer than its limit; yet a newcomer displaces one task."""
+    driver = full(3, overflow="displace")
+    scope = driver.scope("s", queue_limit=1, overflow="displace")
+    failing = driver.submit("failing", 90, lasts=1, fails=1, slot=False, policy=policy(retry=1))
+    driver.dispatch()
+    for name in ("a", "b"):
+        driver.submit(name, 0)
+    inside = driver.submit("inside", 10, scope=scope)
+    driver.pause(driver.kernel.find("a"))
+    driver.at(1)
+    assert failing.retried_as.state == "READY"
+    driver.submit("newcomer", 50, scope=scope)
+    assert driver.story("dropped") == ["1 dropped inside displaced"]
+    assert inside.outcome == "rejected"
+
+
+def with_failed(**settings) -> Driver:
+    """A full queue of one, `low`, and a task `failed` that has failed."""
+    driver = Driver(kernel(1, queue_limit=1, **settings))
+    driver.submit("failed", lasts=1, outcome="error")
+    driver.until(1)
+    driver.submit("run", 100, lasts=None)
+    driver.dispatch()
+    driver.submit("low", 0, lasts=1)
+    return driver
+
+
+@pytest.mark.parametrize("overflow", ["displace", "reject"])
+def test_a_newcomer_that_ends_at_once_displaces_nothing_and_is_not_dropped(overflow):
+    """D2, G1: its dependency has failed, so that it takes no place: it ends by `dependency`, and `low` stays."""
+    driver = with_failed(overflow=overflow)
+    newcomer = driver.submit("newcomer", 50, after=["failed"])
+    assert end_of(newcomer) == ("DISPOSED", "aborted", "dependency")
+    assert driver.story("dropped") == []
+    assert driver.kernel.find("low").state == "READY"
+
+
+@pytest.mark.parametrize("overflow", ["displace", "reject"])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_tasks_of_a_batch_that_end_at_once_take_no_place(overflow, order):
+    """D2, G1, D6: neither the one whose dependency has failed nor those of the batch that depend on it."""
+    driver = with_failed(overflow=overflow)
+    batch = [
+        driver.submission("first", 50, after=["failed"]),
+        driver.submission("second", 50, after=["first"]),
+        driver.submission("third", 50, after=["second", "run"]),
+    ]
+    tasks = driver.submit_many(*(batch[index] for index in order))
+    assert [end_of(task) for task in tasks] == [("DISPOSED", "aborted", "dependency")] * 3
+    assert driver.story("dropped") == []
+    assert driver.kernel.find("low").state == "READY"
+
+
+def test_after_ended_of_a_failed_task_is_met_and_takes_a_place():
+    """D2, G6: such a newcomer lives, so that it displaces `low`."""
+    driver = with_failed(overflow="displace")
+    newcomer = driver.submit("newcomer", 50, after_ended=["failed"])
+    assert newcomer.state == "READY"
+    assert driver.story("dropped") == ["1 dropped low displaced"]
+
+
+def test_a_newcomer_that_ends_at_once_counts_against_no_other_limit():
+    """D2, S3, S4: `max_spawn` and `when_busy` do not count it, and it is not refused by them."""
+    driver = Driver(kernel(1, max_spawn=3, when_busy="reject"))
+    driver.submit("failed", lasts=1, outcome="error")
+    driver.until(1)
+    driver.submit("run", lasts=1)
+    driver.dispatch()
+    for name in "abc":
+        assert end_of(driver.submit(name, after=["failed"]))[1:] == ("aborted", "dependency")
+    driver.until(2)
+    driver.submit("third", lasts=None)
+    driver.dispatch()
+    assert end_of(driver.submit("d", after=["failed"]))[1:] == ("aborted", "dependency")
+    with driver.refuses(Rejected, "the only slot"):
+        driver.submit("busy")
+
+
 def test_displace_looks_only_at_what_the_full_limit_counts():
     """D2: a lower one elsewhere is no help for a full scope."""
     driver = full(9, overflow="displace")

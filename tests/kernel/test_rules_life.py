@@ -260,7 +260,7 @@ def test_a_refused_submission_raises_and_leaves_only_an_event_and_a_counter(caus
 
 def test_the_two_tables_name_every_cause():
     """T2: each cause code belongs to exactly one outcome."""
-    causes = {value for name, value in vars(Cause).items() if name.isupper()}
+    causes = set(Cause)
     assert {cause for cause in ENDS if cause} | set(REFUSALS) == causes
     assert sum(len(each) for each in CAUSES_OF.values()) == len(ENDS)
 
@@ -274,10 +274,10 @@ def test_the_checks_of_a_submission_come_in_their_order():
     driver.submit("fills", scope=driver.scope("child", scope))
     driver.suspend(scope)
     wrong: dict[str, Any] = {"scope": scope, "name": "taken", "after": ["nobody"], "cpu": 2}
-    with driver.refuses(ScopeClosed, "scope 's' is SUSPENDED: it accepts submissions only while ATTACHED or RUNNING"):
+    with driver.refuses(ScopeClosed, "scope 's' is suspended: it accepts tasks only while it is open or running"):
         driver.submit(**wrong)
     driver.resume_scope(scope)
-    with driver.refuses(DuplicateTask, r"task id 'taken' is used in scope 's' \(RUNNING already\): choose another id"):
+    with driver.refuses(DuplicateTask, r"task id 'taken' is used in scope 's' \(running already\): choose another id"):
         driver.submit(**wrong)
     with driver.refuses(UnknownDependency, "task 'new' waits for 'nobody', which does not exist"):
         driver.submit(**wrong | {"name": "new"})
@@ -395,7 +395,7 @@ def test_an_id_is_unique_for_the_life_of_its_scope():
     driver = Driver(kernel(1))
     scope, other = driver.scope("s"), driver.scope("other")
     driver.submit("x", scope=scope)
-    with driver.refuses(DuplicateTask, r"task id 'x' is used in scope 's' \(READY already\): choose another id"):
+    with driver.refuses(DuplicateTask, r"task id 'x' is used in scope 's' \(waiting already\): choose another id"):
         driver.submit("x", scope=scope)
     driver.until(50)
     with driver.refuses(DuplicateTask, r"task id 'x' is used in scope 's' \(success already\): choose another id"):

@@ -8,6 +8,7 @@ from kernel_driver import MS, Driver, end_of, kernel, policy
 from whywait.errors import InvalidTransition
 from whywait.kernel.limits import Retry
 from whywait.kernel.model import Task
+from whywait.kernel.state import STATE_WORDS
 
 
 def busy() -> Driver:
@@ -215,7 +216,9 @@ def test_resuming_what_is_not_paused_is_an_error(place):
         driver.cancel(task)
     elif place == "DISPOSED":
         driver.end(task)
-    with driver.refuses(InvalidTransition, f"task task is {place}, not PAUSED: there is nothing to resume"):
+    with driver.refuses(
+        InvalidTransition, f"task task is {STATE_WORDS[place]}, not paused: there is nothing to resume"
+    ):
         driver.resume(task)
 
 
@@ -233,4 +236,98 @@ def test_a_pause_holds_for_the_next_attempt(parked, backoff):
     driver.until(1000)
     assert new.state == "PAUSED"
     driver.resume(new)
+    assert new.state == "READY"
+
+
+@pytest.mark.parametrize("first", ["stop", "pause"])
+def test_a_pending_task_goes_on_when_it_is_neither_stopped_nor_paused(first):
+    """M15: the two are apart, whichever came first and whichever ends first; each twice is once."""
+    for last in ("stop", "pause"):
+        driver = busy()
+        task = driver.submit("task")
+        for verb in (first, "pause" if first == "stop" else "stop") * 2:
+            (driver.stop if verb == "stop" else driver.pause)(task)
+        assert (task.state, task.paused_from) == ("PAUSED", "READY")
+        driver.until(30)  # the slot is free
+        if last == "stop":
+            driver.resume(task)
+        else:
+            driver.stop(task, is_stopped=False)
+        assert task.state == "PAUSED"
+        if last == "stop":
+            driver.stop(task, is_stopped=False)
+        else:
+            driver.resume(task)
+        driver.dispatch()
+        assert driver.order == ["run", "task"]
+        assert task.waits["paused"] == 30 * MS
+
+
+def test_a_running_task_that_is_stopped_is_paused_at_once_and_keeps_what_it_has():
+    """M15, X2: nobody is asked, the slot stays taken, and going on asks nobody either."""
+    driver, task = running()
+    driver.stop(task)
+    assert (task.state, task.paused_from, driver.asked) == ("PAUSED", "RUNNING", [])
+    driver.until(5000)
+    assert driver.order == ["task"]
+    assert driver.kernel.why(driver.now_ns, driver.kernel.find("next")).reasons[0].holders[0].stopped
+    driver.stop(task, is_stopped=False)
+    assert (task.state, driver.asked) == ("RUNNING", [])
+    assert driver.story("paused", "resumed") == ["100 paused task RUNNING True", "5000 resumed task RUNNING"]
+
+
+def test_a_running_task_that_is_stopped_and_paused_goes_on_when_neither_holds():
+    """M15: the engine hears of the pause and of its end, the state changes with the last of the two."""
+    driver, task = running()
+    driver.stop(task)
+    driver.pause(task)
+    driver.stop(task, is_stopped=False)
+    assert (task.state, driver.asked) == ("PAUSED", [("pause", "task")])
+    driver.stop(task)
+    driver.resume(task)
+    assert (task.state, driver.asked) == ("PAUSED", [("pause", "task"), ("resume", "task")])
+    with driver.refuses(InvalidTransition, "its terminal stopped it: it goes on with fg there"):
+        driver.resume(task)
+    driver.stop(task, is_stopped=False)
+    assert task.state == "RUNNING"
+
+
+def test_a_stop_is_as_good_as_the_checkpoint_of_a_pause_that_was_asked_for():
+    """M15, X1: a body that is stopped does not miss its pause timeout."""
+    driver, task = running(obeys=False)
+    driver.pause(task)
+    driver.stop(task)
+    driver.until(5000)
+    assert (task.state, task.paused_from) == ("PAUSED", "RUNNING")
+    driver.stop(task, is_stopped=False)
+    assert task.state == "PAUSED"
+    driver.resume(task)
+    assert task.state == "RUNNING"
+
+
+def test_a_timeout_does_not_count_the_time_in_which_the_task_is_stopped():
+    """M15, T6: a pause by the verb counts, a stop does not."""
+    driver, task = running(obeys=False, policy=policy(timeout=300))
+    driver.stop(task)  # at 100, when 200 are left
+    driver.until(1000)
+    driver.stop(task, is_stopped=False)
+    driver.until(1100)
+    driver.stop(task)
+    driver.pause(task)
+    driver.until(2000)
+    driver.stop(task, is_stopped=False)
+    driver.until(2099)
+    assert task.state == "PAUSED"
+    driver.until(2100)
+    assert task.state == "DISPOSING"
+
+
+def test_a_stop_holds_for_the_next_attempt():
+    """M15: what is given back because a stopped client did not take it waits until the client goes on."""
+    driver, task = running(obeys=False, policy=policy(retry=Retry(5)))
+    driver.stop(task)
+    driver.end(task, "error")
+    new = task.latest()
+    assert (new.state, new.is_stopped, new.pause_wished) == ("PAUSED", True, False)
+    driver.stop(new, is_stopped=False)
     assert new.state == "READY"

@@ -7,9 +7,9 @@ import pytest
 from kernel_driver import Driver, end_of, kernel, policy
 from whywait.errors import InvalidTransition, ScopeClosed, ScopeExists
 from whywait.kernel import ending
-from whywait.kernel.limits import Limits
+from whywait.kernel.limits import Limits, Retry
 from whywait.kernel.model import Scope
-from whywait.kernel.state import SCOPE_TRANSITIONS
+from whywait.kernel.state import SCOPE_TRANSITIONS, STATE_WORDS
 
 
 def scope_in(state: str) -> tuple[Driver, Scope]:
@@ -105,7 +105,7 @@ def test_a_parent_that_is_attached_late_runs_with_the_first_activation_inside():
     driver = Driver(kernel(1))
     parent = driver.kernel.open_scope(0, "parent", mount=False)
     child = driver.scope("child", parent)
-    with pytest.raises(ScopeClosed, match="scope 'parent' is INIT"):
+    with pytest.raises(ScopeClosed, match="scope 'parent' is not open yet"):
         driver.submit("a", scope=child)
     driver.kernel.mount(0, parent)
     assert (child.state, parent.state) == ("ATTACHED", "ATTACHED")
@@ -129,7 +129,7 @@ def test_submission_is_accepted_only_in_attached_and_running(state):
     if state in {"ATTACHED", "RUNNING"}:
         assert driver.submit("new", scope=scope).state == "READY"
     else:
-        text = f"scope 's' is {state}: it accepts submissions only while ATTACHED or RUNNING"
+        text = f"scope 's' is {STATE_WORDS[state]}: it accepts tasks only while it is open or running"
         with driver.refuses(ScopeClosed, text) as caught:
             driver.submit("new", scope=scope)
         assert (caught.value.check, caught.value.cause) == ("scope state", "scope_state")
@@ -169,7 +169,7 @@ def test_suspending_covers_child_scopes():
     assert driver.order == ["runs"]
     assert (child.state, grandchild.state) == ("RUNNING", "RUNNING")
     for scope in (child, grandchild):
-        with driver.refuses(ScopeClosed, "scope 'parent' is SUSPENDED"):
+        with driver.refuses(ScopeClosed, "scope 'parent' is suspended"):
             driver.submit("new", scope=scope)
     driver.resume_scope(parent)
     assert driver.dispatch() == ["waits"]
@@ -196,7 +196,7 @@ def test_a_child_stays_suspended_when_its_parent_resumes():
 def test_a_key_belongs_to_one_living_scope(state):
     """O3: a second one is refused, and the first is untouched."""
     driver, first = scope_in(state)
-    with driver.refuses(ScopeExists, f"scope 's' exists and is {state}: choose another key or dispose it"):
+    with driver.refuses(ScopeExists, f"scope 's' exists and is {STATE_WORDS[state]}: choose another key or dispose it"):
         driver.scope("s", slots=1)
     assert first.limits == Limits()
     assert driver.kernel.scopes["s"] is first
@@ -215,7 +215,7 @@ def test_a_key_is_unique_below_other_parents_too():
     driver = Driver(kernel(1))
     parent = driver.scope("parent")
     driver.scope("child", parent)
-    with driver.refuses(ScopeExists, "scope 'child' exists and is ATTACHED"):
+    with driver.refuses(ScopeExists, "scope 'child' exists and is open"):
         driver.scope("child")
 
 
@@ -381,5 +381,40 @@ def test_a_child_can_be_disposed_without_its_parent():
 def test_no_scope_is_opened_in_one_that_ends(state):
     """O7, O1: the error names the parent and its state."""
     driver, parent = scope_in(state)
-    with driver.refuses(ScopeClosed, f"scope 's' is {state}: no scope can be opened in it"):
+    with driver.refuses(ScopeClosed, f"scope 's' is {STATE_WORDS[state]}: no scope can be opened in it"):
         driver.scope("child", parent)
+
+
+def test_streams_of_a_scope_are_closed_before_it_is_disposed():
+    """O4, V3: those of a task whose body ends last, and those of a task that waits for its next attempt."""
+    driver = Driver(kernel(2))
+    scope = driver.scope("s")
+    driver.submit("runs", scope=scope, lasts=None, obeys=False)
+    driver.submit("again", scope=scope, lasts=None, policy=policy(retry=Retry(1, backoff=9)))
+    driver.dispatch()
+    runs, again = driver.kernel.find("runs"), driver.kernel.find("again")
+    driver.kernel.ended(driver.now_ns, again, "error", "exception", True, (), (("log", 2), ("main", 0)))
+    assert not [event for event in driver.events if event.kind == "STREAM_CLOSED"]
+    driver.dispose(scope)
+    driver.kernel.ended(driver.now_ns, runs, "success", None, True, (), (("main", 3),))
+    closed = [(event.name, dict(event.details)) for event in driver.events if event.kind == "STREAM_CLOSED"]
+    assert closed == [
+        ("again", {"stream": "log", "chunks": 2}),
+        ("again", {"stream": "main", "chunks": 0}),
+        ("runs", {"stream": "main", "chunks": 3}),
+    ]
+    assert driver.events[-1].kind == "SCOPE_DISPOSED"
+    assert not driver.kernel.streams
+
+
+def test_nothing_is_told_of_the_inside_of_a_scope_that_is_disposed():
+    """O4: a thread that a body has left behind comes too late with its event."""
+    driver = Driver(kernel(1))
+    scope = driver.scope("s")
+    task = driver.submit("task", scope=scope, lasts=1)
+    driver.until(1)
+    driver.note(task, "WORKER_ENDED")
+    driver.dispose(scope)
+    driver.note(task, "WORKER_ENDED")
+    assert [event.kind for event in driver.events][-2:] == ["SCOPE_DISPOSING", "SCOPE_DISPOSED"]
+    assert [event.kind for event in driver.events].count("WORKER_ENDED") == 1

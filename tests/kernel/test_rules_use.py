@@ -41,7 +41,8 @@ def test_a_task_waits_for_memory_that_others_use_beyond_what_they_asked_for():
     driver.until(5)
     (reason,) = driver.why(waits).reasons
     assert (reason.name, reason.need, reason.free) == ("ram", 5, 2)
-    assert [(holder.id, holder.amount) for holder in reason.holders] == [("greedy", 8)]
+    assert [(holder.id, holder.amount, holder.asked) for holder in reason.holders] == [("greedy", 8, 4)]
+    assert driver.why(greedy).holds == (("ram", 8),)
     driver.measured(greedy, 5)
     driver.until(6)
     assert driver.starts[-1] == (5, "waits")
@@ -55,6 +56,7 @@ def test_memory_of_a_task_that_asked_for_none_counts_but_breaks_no_promise():
     driver.until(0)
     driver.measured(task, 7)
     assert (free_ram(driver), task.state) == (3, "RUNNING")
+    assert (driver.why(task).demand, driver.why(task).holds) == ((), (("ram", 7),))
     assert driver.story("overdrawn") == []
     driver.end(task, "success")
     assert free_ram(driver) == 10

@@ -31,8 +31,16 @@ class Flipped:
         (self.task,) = [task for task in self.plain.tasks if task.number == number]
 
     def flip(self, condition: Condition) -> None:
-        # More than a limit is asked for only where one was lowered: the commands do that to devices alone.
-        getattr(self, "units" if condition.kind == "raise" else condition.kind)(condition)
+        kind = {"raise": "raise_limit"}.get(condition.kind, condition.kind)
+        getattr(self, kind)(condition)
+
+    def raise_limit(self, condition: Condition) -> None:
+        """More than there is: more units, or a limit that has room for it beside what is held."""
+        budget, name = self.task.scope.payer.budget, condition.name
+        if name in budget.devices:
+            self.units(condition)
+        else:
+            budget.hard[name] = self.plain.in_use(name, self.task.scope.payer) + self.task.demand[name]
 
     def units(self, condition: Condition) -> None:
         """Units that come back are no more than there were: what could never start still cannot."""
@@ -203,7 +211,7 @@ def test_the_reported_conditions_are_what_it_takes(first, devices):
             elif not task.pending:
                 assert why.conditions == ()
     assert checked > 20
-    assert ahead > 5
+    assert ahead > 2
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from patience import until
 from program import clean_environment, whywait
-from whywait import Authority, ConfigError, Record
+from whywait import Authority, Call, ConfigError, Record
 from whywait.bridges import read_events
 from whywait.observe.event_file import FileLimits, read_event_file
 from whywait.simulation.whatif import workload_of
@@ -111,3 +112,76 @@ def test_a_last_line_that_was_cut_off_is_said_and_passed_over(tmp_path, caplog):
     path.write_bytes(b"".join([*lines[:3], lines[3][:-10] + b"\n", *lines[4:]]))
     with pytest.raises(ConfigError, match=r"run.jsonl:4: .* is not an event"):
         list(read_events(path))
+
+
+def event(seq, kind, number, **details):
+    return {"seq": seq, "time_ns": seq, "kind": kind, "scope": "s", "number": number, "details": details}
+
+
+def begins(seq, number, **details):
+    return event(seq, "TASK_SUBMITTED", number, state="READY", priority=50, **details)
+
+
+def again(seq, number, **details):
+    return event(seq, "TASK_RETRIED", number, state="READY", attempt=2, **details)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([begins(1, 1, of="x")], '1: details.of is "x": expected an int of 0 or more'),
+        ([begins(1, 1, of=2), begins(2, 2)], "1: task 1 is a retry of task 2: expected an earlier one"),
+        ([again(1, 1, of="x")], '1: details.of is "x": expected an int of 0 or more'),
+        ([again(1, 1, of=1)], "1: task 1 is a retry of task 1: expected an earlier one"),
+        ([again(1, 1, of=2)], "1: task 1 is a retry of task 2: expected an earlier one"),
+        ([again(1, 2, of=1, after=7)], "1: details.after is 7: expected a list of task numbers"),
+        ([again(1, 2, of=1, after_ended=["x"])], "1: details.after_ended is"),
+        ([begins(1, 1, after=[1])], "1: tasks await each other in a circle, 1 -> 1"),
+        (
+            [begins(1, 1, after=[3]), begins(2, 2), begins(3, 3, after_ended=[1])],
+            "3: tasks await each other in a circle",
+        ),
+        ([begins(1, 1, after=[9]), begins(2, 2, after=[3]), begins(3, 3, after=[2])], "3: tasks await each other"),
+    ],
+)
+def test_a_retry_is_of_an_earlier_task_and_no_task_awaits_itself(tmp_path, lines, said):
+    """V3, T7, G5: a file that says otherwise is refused in one line."""
+    path = tmp_path / "run.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with pytest.raises(ConfigError, match=re.escape(f"run.jsonl:{said}")):
+        read_event_file(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (begins(1, 1, slot={"cpu": 1}), "1: details.slot is {'cpu': 1}: expected true or false"),
+        (event(1, "LANE_WAITS", None, priority=50, cause="slot", tasks=1, slot=[]), "1: details.slot is []: expected"),
+        (event(1, "TASK_PAUSED", 1, **{"from": "READY"}, stopped="x"), '1: details.stopped is "x": expected true or'),
+    ],
+)
+def test_what_is_true_or_false_is_nothing_else(tmp_path, line, said):
+    """V3, S6, M15: a file that says otherwise is refused in one line."""
+    path = tmp_path / "run.jsonl"
+    path.write_text(json.dumps(line))
+    with pytest.raises(ConfigError, match=re.escape(f"run.jsonl:{said}")):
+        read_event_file(path)
+
+
+def test_the_program_refuses_such_a_file_in_one_line(tmp_path):
+    """V3: exit code 2, and no traceback."""
+    path = tmp_path / "run.jsonl"
+    path.write_text(json.dumps(begins(1, 1, of="x")))
+    done = whywait("serve", path)
+    assert (done.code, done.out) == (2, "")
+    assert 'run.jsonl:1: details.of is "x": expected an int of 0 or more' in done.err
+    assert "Traceback" not in done.err
+
+
+def test_tasks_of_a_batch_that_await_later_ones_are_read(tmp_path):
+    """V3, G5: as `submit_many` writes them."""
+    path = tmp_path / "run.jsonl"
+    with Authority(slots=1, events_file=path) as authority:
+        authority.submit_many([Call(int, (), {"after": ["b"]}), Call(int, (), {"id": "b"})])
+    ends = [each.number for each in read_event_file(path).events if each.kind == "TASK_FINISHED"]
+    assert ends == [2, 1]

@@ -141,7 +141,7 @@ def test_the_log_shows_labels(caplog):
     """V3: each line of the log bridge names its task by its label."""
     with caplog.at_level(logging.DEBUG, "whywait.task"), Authority(slots=1) as authority, LogBridge(authority):
         authority.submit(download).result(30)
-    assert "download@1 was submitted and is READY" in caplog.messages
+    assert "download@1 was submitted and is waiting" in caplog.messages
     assert "download@1 started at once" in caplog.messages
     assert "download@1 succeeded" in caplog.messages
 

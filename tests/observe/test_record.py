@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from program import whywait
-from whywait import Aging, Authority, Call, ConfigError, Retry, Simulation, Strict, WhywaitError
+from whywait import Aging, Authority, Call, ConfigError, Infeasible, Retry, Simulation, Strict, WhywaitError
 from whywait.kernel.base import Decision
+from whywait.kernel.events import Event
 from whywait.kernel.kernel import COMMANDS, Kernel
 from whywait.kernel.limits import Budget, Limits, Policy
+from whywait.kernel.model import Submission
 from whywait.observe.record import Record, RecordingKernel, is_record
 from whywait.simulation.whatif import workload_of
 
@@ -107,6 +109,24 @@ def test_a_batch_and_a_disposed_scope_replay(tmp_path):
         with pytest.raises(WhywaitError):
             authority.scope("default")
     assert Record(path).replay() == authority.events()
+
+
+def test_kept_tasks_that_do_not_fit_replay(tmp_path):
+    """M13: that they were let in is in the record; the replay lets them in, and they wait there too."""
+    header = {"limits": Limits(2), "budget": Budget({"cpu": 2}), "order": Strict(), "policy": Policy()}
+    waits = {"pause_timeout_ns": 1, "starvation_timeout_ns": 1}
+    kernel = RecordingKernel(tmp_path / "run.wwr", **header, backfill="greedy", overdraft="count", **waits)
+    raw: list = []
+    kernel.emit_to(raw.append)
+    wanted = [("wide", (("cpu", 3),)), ("lacks", (("gpu", 1),)), ("fits", (("cpu", 1),))]
+    requests = [Submission(kernel.root, name, demand=demand, policy=Policy(max_wait_ns=5)) for name, demand in wanted]
+    kernel.submit_many(0, requests, kept=True)
+    kernel.dispatch(0)
+    kernel.dispatch(100)
+    kernel.close()
+    events = Record(tmp_path / "run.wwr").replay()
+    assert events == [Event.of(each) for each in raw]
+    assert [event.name for event in events if event.kind in {"TASK_STARTED", "TASK_DROPPED"}] == ["fits"]
 
 
 def test_results_that_other_tasks_take_replay(tmp_path):
@@ -295,6 +315,18 @@ def test_what_if_there_had_been_more_vram(tmp_path):
         ends = {name: ms for ms, word, name in result.events if word == "finish"}
         assert {name: round((ends[name] - begins[name]) * 1e6) for name in ends} == pytest.approx(lasted, abs=2)
     assert wider.summary["makespan_ms"] < as_it_was.summary["makespan_ms"]
+
+
+def test_memory_that_was_hard_is_hard_in_the_what_if(tmp_path):
+    """M10, B1: a task that asks for more than another budget has is refused, and does not run alone."""
+    with Authority(slots=2, ram=100, hard_ram=True, record=tmp_path / "run.rec") as authority:
+        with pytest.raises(Infeasible, match="demands 101 ram and the limit is 100"):
+            authority.submit(int, ram=101)
+        assert authority.submit(int, id="large", ram=80).result(30) == 0
+    workload = workload_of(tmp_path / "run.rec")
+    assert Simulation(workload).run().final == {"large": "success"}
+    assert Simulation(workload, ram=50).run().final == {"large": "rejected"}
+    assert Simulation(workload, ram=50, hard_ram=False).run().final == {"large": "success"}
 
 
 def test_what_took_no_slot_takes_none_in_the_what_if(tmp_path):

@@ -96,7 +96,7 @@ Utilisation    mean  peak  limit
 Wait once ready  starts   p50   p90   p99   max
   50 normal           1  0 ms  0 ms  0 ms  0 ms
 
-Nobody waited.
+No task waited.
 """
     )
 

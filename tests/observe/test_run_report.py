@@ -221,7 +221,7 @@ def test_a_report_while_the_run_goes_on_tells_of_those_who_starve_now():
         "Starved: 1 task is ready while a higher priority holds a slot\n  1 starved now; the longest so far for 30 ms"
         in str(report)
     )
-    assert "Nobody waited" not in str(report)
+    assert "No task waited" not in str(report)
     driver.until(60)
     assert "Starved: 1 task was ready while a higher priority held a slot\n  small  20 low  40 ms\n" in str(
         report_of(driver)

@@ -8,10 +8,11 @@ import pytest
 
 from kernel_driver import SECOND, Driver, kernel, policy
 from whywait.kernel.events import Event, Kind
-from whywait.kernel.limits import Retry
+from whywait.kernel.kernel import Kernel
+from whywait.kernel.limits import Budget, Limits, Retry
 from whywait.kernel.order import Strict
 from whywait.kernel.reasons import ConditionKind, ReasonKind
-from whywait.kernel.state import CAUSES_OF, Cause, Wait
+from whywait.kernel.state import CAUSES_OF, STATE_WORDS, Cause, ScopeState, TaskState, Wait
 from whywait.observe import explain
 from whywait.observe.event_words import event_in_words
 from whywait.observe.explain import in_words
@@ -345,7 +346,7 @@ def test_running_parked_and_asked_to_end():
     driver.park(task)
     driver.until(1510)
     assert lines(said(driver, task))[0] == (
-        "train has been parked for 500 ms (somebody has to resume it), started 1.5 s ago, "
+        "train has been paused for 500 ms (somebody has to resume it), started 1.5 s ago, "
         "and holds a slot and 4.0 GB vram"
     )
     driver.cancel(task)
@@ -400,3 +401,75 @@ def test_causes_that_are_no_ending_of_a_living_task_are_left_out():
     """T2: what refuses a submission is told by the error that it raises."""
     refusals = {Cause.QUEUE_FULL, Cause.BUSY, Cause.SPAWN_LIMIT, Cause.INFEASIBLE, Cause.DUPLICATE}
     assert not refusals & explain._ENDINGS.keys()
+
+
+def test_holders_that_use_more_than_they_asked_for_are_told_so():
+    """U2, V1: in the reason of what waits, and in the answer for the holder; one that keeps its promise is not."""
+    driver = Driver(kernel(4, ram=10 * GB))
+    honest, greedy, free = (driver.submit(name, ram=ram, lasts=None) for name, ram in HOLDERS.items())
+    driver.until(0)
+    for task, used in ((honest, 1 * GB), (greedy, 3 * GB), (free, 4 * GB)):
+        driver.measured(task, used)
+    waits = driver.submit("waits", ram=5 * GB)
+    driver.until(500)
+    assert lines(said(driver, waits))[1] == (
+        "  ram: needs 5.0 GB, 1.0 GB of 10.0 GB free, held by honest (2.0 GB, 500 ms), "
+        "greedy (uses 3.0 GB, more than the 1.0 GB it asked for, 500 ms) and free (uses 4.0 GB, asked for none, 500 ms)"
+    )
+    assert [lines(said(driver, task))[0].partition(" holds ")[2] for task in (honest, greedy, free)] == [
+        "a slot and 2.0 GB ram",
+        "a slot and 3.0 GB ram (more than the 1.0 GB it asked for)",
+        "a slot and 4.0 GB ram (asked for none)",
+    ]
+
+
+def test_nothing_is_free_where_more_is_held_than_there_is():
+    """U2, V1: no task has less than nothing, though what was not asked for is beyond the limit."""
+    driver = Driver(kernel(4, ram=2 * GB))
+    greedy = driver.submit("greedy", ram=1 * GB, lasts=None)
+    driver.until(0)
+    driver.measured(greedy, 3 * GB)
+    waits = driver.submit("waits", ram=1 * GB)
+    driver.until(500)
+    assert "ram: needs 1.0 GB, 0 B of 2.0 GB free, held by greedy (uses 3.0 GB," in lines(said(driver, waits))[1]
+
+
+HOLDERS = {"honest": 2 * GB, "greedy": 1 * GB, "free": 0}
+
+
+def test_a_job_that_has_only_a_number_is_not_taken_for_a_unit():
+    """V1, N4: it is called a job wherever a sentence names it."""
+    driver = Driver(Kernel(Limits(slots=4), Budget({}, {}, {"gpu": {"0": 24 * GB, "1": 12 * GB}})))
+    four = driver.submit("4", gpu=1, lasts=None)
+    driver.submit("3", gpu=1, lasts=None)
+    waits = driver.submit("5", gpu=1)
+    after = driver.submit("6", after=["5"])
+    driver.until(500)
+    assert lines(said(driver, waits))[:2] == [
+        "job 5 has waited 500 ms:",
+        "  no gpu is free: gpu 0 is held by job 3; gpu 1 is held by job 4",
+    ]
+    assert lines(said(driver, four))[1] == "  1 task waits for its gpu: job 5"
+    assert lines(said(driver, after))[1:] == [
+        "  dependencies: job 5 waits for gpu held by job 3 and job 4",
+        "  it starts when job 5 has succeeded",
+    ]
+    driver.pause(four)
+    driver.park(four)
+    assert "gpu 1 is held by job 4 (paused)" in said(driver, waits)
+
+
+def test_no_sentence_has_a_state_in_capitals():
+    """V1: a reader knows that a task waits, runs, is paused, is ending or has ended."""
+    assert set(STATE_WORDS) == {*values(TaskState), *values(ScopeState)}
+    driver = Driver(kernel(1))
+    task = driver.submit("x", lasts=None, obeys=False)
+    driver.submit("behind")
+    driver.until(0)
+    told = [said(driver, task)]
+    driver.pause(task)
+    driver.park(task)
+    told.append(said(driver, driver.submit("next")))
+    driver.cancel(task)
+    told += [said(driver, task), *(event_in_words(event) for event in driver.events)]
+    assert not re.search(r"\b[A-Z]{4,}\b", "\n".join(told))

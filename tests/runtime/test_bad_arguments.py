@@ -162,9 +162,9 @@ def test_a_disposed_authority_starts_nothing_any_more():
     authority = Authority()
     authority.dispose()
     before = threading.active_count()
-    with refused("the authority is DISPOSED", InvalidTransition):
+    with refused("the authority has ended", InvalidTransition):
         authority.devtools(announce=False)
-    with refused("the authority is DISPOSED", ScopeClosed):
+    with refused("the authority is ended", ScopeClosed):
         authority.scope("late")
     assert threading.active_count() == before
 

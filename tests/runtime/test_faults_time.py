@@ -9,6 +9,7 @@ import textwrap
 import pytest
 
 from kernel_driver import SECOND, Driver, end_of, kernel, policy
+from whywait.kernel.limits import Retry
 from whywait.kernel.order import Aging, Strict
 
 HOUR = 3600 * SECOND
@@ -78,6 +79,31 @@ def test_an_hour_of_sleep():
     driver.until(HOUR + 1050)
     assert periodic.run_count == 11
     assert driver.kernel.running == {}
+
+
+def test_a_due_run_timeout_waits_for_reports_and_nothing_else_does():
+    """T6, R2, T7, D3: ends that were reported are taken in first; ticks, backoff and max_wait go by the clock."""
+    driver = Driver(kernel(3))
+    periodic = driver.periodic("tick", every=100, lasts=1)
+    ended, endless = (driver.submit(name, lasts=None, policy=policy(timeout=SECOND)) for name in ("ended", "endless"))
+    retried = driver.submit("retried", fails=1, lasts=1, policy=policy(retry=Retry(1, backoff=2)))
+    driver.until(SECOND - 1)
+    blocking = driver.submit("blocking", lasts=None)
+    impatient = driver.submit("impatient", policy=policy(max_wait=SECOND))
+    driver.dispatch()
+    assert (blocking.state, impatient.state) == ("RUNNING", "READY")
+    ticks = periodic.run_count
+    driver.stall_until(4 * SECOND, breath_ms=500)
+    assert (ended.state, endless.state) == ("RUNNING", "RUNNING")
+    assert periodic.run_count == ticks + 1
+    assert end_of(impatient)[1:] == ("rejected", "max_wait")
+    assert retried.retried_as.state == "READY"
+    driver.end(ended)
+    driver.until(4.5 * SECOND - 1)
+    assert (end_of(ended)[1], endless.state) == ("success", "RUNNING")
+    assert periodic.run_count == ticks + 5
+    driver.until(4.5 * SECOND)
+    assert end_of(endless) == ("DISPOSED", "timeout", "run_timeout")
 
 
 def test_an_hour_of_suspension():

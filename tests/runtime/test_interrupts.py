@@ -172,7 +172,7 @@ def test_a_pause_that_another_thread_waits_for(verb):
 
     def attempt(place):
         gate = threading.Event()
-        with Authority(slots=2, pause_timeout=PATIENCE_S) as authority:
+        with Authority(slots=2, pause_timeout=10 * PATIENCE_S) as authority:
             handle = authority.submit(gate.wait, PATIENCE_S)
             until(lambda: handle.state == "RUNNING")
             have_heard = in_threads(handle.pause)

@@ -68,7 +68,7 @@ def test_a_hung_iteration_past_timeout_and_grace_does_not_hold_up_leaving(hung, 
         status = sampler.status()
     assert status.running_since == status.last_run_at is not None
     (survivor,) = caught.value.survivors
-    told = r"leaving the authority waits for 1 task: sampler#\d+ \(DISPOSING for .*, started .* ago\)"
+    told = r"leaving the authority waits for 1 task: sampler#\d+ \(ending for .*, started .* ago\)"
     assert re.fullmatch(told, lines(caplog)[-1])
     assert survivor in lines(caplog)[-1]
     assert len(lines(caplog)) <= 2  # it runs for longer than its grace; it is overdue
@@ -85,7 +85,7 @@ def test_an_iteration_without_a_timeout_is_waited_for_and_told(hung, caplog):
         ends = threading.Thread(target=lambda: (until(lambda: lines(caplog)), hung.end()))
         ends.start()
     ends.join()
-    assert re.fullmatch(r"leaving the authority waits for 1 task: sampler#\d+ \(RUNNING for .*\)", lines(caplog)[0])
+    assert re.fullmatch(r"leaving the authority waits for 1 task: sampler#\d+ \(running for .*\)", lines(caplog)[0])
 
 
 def test_a_hung_body_past_timeout_and_grace_does_not_hold_up_leaving(hung, caplog):
@@ -98,9 +98,9 @@ def test_a_hung_body_past_timeout_and_grace_does_not_hold_up_leaving(hung, caplo
     assert caught.value.survivors == ("hung",)
     assert (behind.cause, later.cause) == ("scope_disposed", "scope_disposed")
     (line,) = lines(caplog)
-    assert line.startswith("leaving scope 'work' waits for 3 tasks: hung (DISPOSING for ")
-    assert "behind (READY for " in line
-    assert "later (QUEUED for " in line
+    assert line.startswith("leaving scope 'work' waits for 3 tasks: hung (ending for ")
+    assert "behind (waiting for " in line
+    assert "later (waiting for " in line
     hung.end()
     until(lambda: scope.state == "DISPOSED")
     authority.dispose()
@@ -132,7 +132,7 @@ def test_a_task_that_is_not_asked_to_end_is_waited_for_without_limit(hung, caplo
             told.append(len(lines(caplog)))
         hung.end()
     assert told == [0, 0, 1, 1, 2, 2, 3]
-    assert re.fullmatch(r"leaving the authority waits for 1 task: long \(RUNNING for 1m 01s\)", lines(caplog)[0])
+    assert re.fullmatch(r"leaving the authority waits for 1 task: long \(running for 1m 01s\)", lines(caplog)[0])
 
 
 def test_a_block_whose_tasks_come_and_go_is_left_in_silence(hung, caplog, clock):
@@ -165,7 +165,7 @@ def test_a_paused_task_is_told_at_once(hung, caplog):
         paused = scope.submit(int, id="paused")
         paused.pause()
         next(inside(scope))
-        assert re.fullmatch(r"leaving scope 'work' waits for 1 task: paused \(PAUSED for .*\)", lines(caplog)[0])
+        assert re.fullmatch(r"leaving scope 'work' waits for 1 task: paused \(paused for .*\)", lines(caplog)[0])
         paused.resume()
         hung.end()
     assert len(lines(caplog)) == 1
@@ -187,7 +187,7 @@ def test_tasks_of_a_suspended_scope_are_told_at_once(caplog):
         go.set()
         first.result(PATIENCE_S)
         next(inside(scope))
-        assert "waiting (READY in a SUSPENDED scope for " in lines(caplog)[0]
+        assert "waiting (waiting in a suspended scope for " in lines(caplog)[0]
         scope.resume()
         waiting.result(PATIENCE_S)
 
@@ -209,7 +209,7 @@ def test_a_task_that_parks_while_a_block_is_left_is_told_once(caplog):
         next(leaving)
         next(leaving)
         assert len(lines(caplog)) == 1
-        assert "waits for 2 tasks: parks (PAUSED for " in lines(caplog)[0]
+        assert "waits for 2 tasks: parks (paused for " in lines(caplog)[0]
         handle.resume()
         over.set()
 
@@ -225,7 +225,7 @@ def test_only_the_first_tasks_are_named(hung, caplog, clock):
         next(leaving)
         hung.end()
     (line,) = lines(caplog)
-    assert "waits for 21 tasks: runs (RUNNING for 1m 01s), w0 (READY for 1m 01s), " in line
+    assert "waits for 21 tasks: runs (running for 1m 01s), w0 (waiting for 1m 01s), " in line
     assert line.endswith("), and 11 more")
     assert all(handle.result() == 0 for handle in waiting)
 

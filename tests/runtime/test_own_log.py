@@ -59,7 +59,7 @@ def test_everything_goes_to_the_logger_that_was_given(own, caplog):
         gate.set()
         first.result(PATIENCE_S)
         authority.submit(boom, id="failed")
-        wakes = threading.Thread(target=lambda: (until(lambda: "PAUSED" in kept.text), asleep.resume()))
+        wakes = threading.Thread(target=lambda: (until(lambda: "asleep (paused" in kept.text), asleep.resume()))
         wakes.start()
     wakes.join()
     until(lambda: "failed" in kept.text)
@@ -67,7 +67,7 @@ def test_everything_goes_to_the_logger_that_was_given(own, caplog):
         "was dropped: max_wait",
         "subscriber failed",
         "done callback",
-        "asleep (PAUSED for ",
+        "asleep (paused for ",
         "task failed failed",
     ):
         assert words in kept.text

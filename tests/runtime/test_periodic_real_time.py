@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
 import threading
 import time
 from datetime import datetime, timedelta
@@ -69,8 +71,38 @@ def test_periodics_are_found_by_id(authority):
     assert (repr(two), repr(one)[:19]) == ("<Periodic b/beat off>", "<Periodic a/beat ne")
     with pytest.raises(UnknownTask, match="no periodic has the id 'x'; there are a/beat, b/beat"):
         authority.set_periodic_enabled("x", True)
+    with pytest.raises(UnknownTask, match="a periodic is looked up by its id, not by None"):
+        authority.set_periodic_enabled(None, True)
     with pytest.raises(DuplicateTask):
         first.periodic(print, every=1, id="beat")
+
+
+@pytest.mark.parametrize("value", ["off", "on", 0, 1, None, [], "False"])
+def test_a_periodic_is_switched_by_a_bool_only(authority, value):
+    """R5: anything else is refused with the value, by each way, and the periodic stays as it is."""
+    periodic = authority.scope("s").periodic(print, every=3600, id="beat")
+    for is_on in (True, False):
+        periodic.set_enabled(is_on)
+        for switch in (periodic.set_enabled, lambda enabled: authority.set_periodic_enabled("beat", enabled)):
+            with pytest.raises(ConfigError, match=re.escape(f"enabled {value!r} is not allowed: use True or False")):
+                switch(value)
+            with pytest.raises(ConfigError, match=re.escape(f"immediately {value!r} is not allowed: use True or Fals")):
+                periodic.set_enabled(True, immediately=value)
+            assert periodic.enabled is is_on
+    with pytest.raises(ConfigError, match=re.escape(f"immediately {value!r} is not allowed")):
+        authority.periodic(print, every=3600, immediately=value)
+    kinds = [event.kind for event in authority.events() if event.kind.startswith("PERIODIC_")]
+    assert kinds == ["PERIODIC_ADDED", "PERIODIC_DISABLED"]
+
+
+def test_an_authority_has_periodics_in_its_default_scope(authority):
+    """R1: beside `authority.submit`, with the same options as in a scope."""
+    ran = []
+    periodic = authority.periodic(ran.append, 1, every="5ms", id="beat", overlap="queue")
+    until(lambda: ran)
+    assert authority.get_scope("default").state == "RUNNING"
+    authority.set_periodic_enabled("default/beat", False)
+    assert not periodic.enabled
 
 
 def test_a_stall_gives_one_trigger_and_a_number(authority):
@@ -91,6 +123,33 @@ def test_a_stall_gives_one_trigger_and_a_number(authority):
     assert second.time_ns - added >= ((first.time_ns - added) // (5 * MS) + 1) * 5 * MS  # not before its own time
     assert (authority.snapshot().periodics[0].next_run_at - added) % (5 * MS) == 0
     assert periodic.status().missed >= dict(first.details)["missed"]
+
+
+def test_ticks_go_on_right_after_a_stall(authority):
+    """R2, T6: with the interpreter held for half of the time, ticks come as in a plain loop in the other half."""
+    hold = ctypes.PyDLL(None).usleep  # other than time.sleep it keeps the interpreter
+    looped, is_over = [], threading.Event()
+
+    def loop():
+        began, turns = time.monotonic(), 0
+        while not is_over.is_set():
+            turns = max(turns + 1, int((time.monotonic() - began) / 0.02))
+            time.sleep(max(0.0, began + turns * 0.02 - time.monotonic()))
+            looped.append(turns)
+
+    periodic = authority.scope("s").periodic(int, every="20ms")
+    (added,) = [e.time_ns for e in authority.events() if e.kind == "PERIODIC_ADDED"]
+    thread = threading.Thread(target=loop)
+    thread.start()
+    for _ in range(5):
+        hold(150_000)
+        time.sleep(0.15)
+    is_over.set()
+    thread.join()
+    ticks = [e for e in authority.events() if e.kind in {"PERIODIC_TICK", "PERIODIC_SKIPPED"}]
+    assert len(ticks) > len(looped) / 2
+    assert sum(1 + dict(e.details)["missed"] for e in ticks) == (ticks[-1].time_ns - added) // (20 * MS)
+    assert periodic.status().missed >= 5 * 5
 
 
 def test_a_wall_clock_that_jumps_changes_nothing(authority, monkeypatch):

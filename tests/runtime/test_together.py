@@ -61,7 +61,7 @@ def test_wait_returns_with_the_first_error(authority, gate):
 def test_a_timeout_ends_the_waiting_only(authority, gate):
     slow = authority.submit(gate.wait)
     assert whywait.wait([slow], timeout="10ms") == ([], [slow])
-    with pytest.raises(TimeoutError, match="1 of 1 tasks have not ended after 10ms; they go on"):
+    with pytest.raises(TimeoutError, match="1 of 1 task has not ended after 10ms; it goes on"):
         whywait.gather(slow, timeout="10ms")
     with pytest.raises(TimeoutError, match="1 of 1"):
         list(whywait.as_completed([slow], timeout=0.01))
@@ -121,9 +121,9 @@ def test_all_of_it_on_an_event_loop(authority, gate):
         assert await whywait.wait_async([slow, handles[0]], return_when="first") == ([handles[0]], [slow])
         assert await whywait.wait_async([slow], timeout=0.01) == ([], [slow])
         assert await whywait.wait_async([slow], timeout="10ms") == ([], [slow])
-        with pytest.raises(TimeoutError, match="1 of 1 tasks have not ended after 10ms; they go on"):
+        with pytest.raises(TimeoutError, match="1 of 1 task has not ended after 10ms; it goes on"):
             await whywait.gather_async(slow, timeout="10ms")
-        with pytest.raises(TimeoutError, match="1 of 2 tasks have not ended after 10ms"):
+        with pytest.raises(TimeoutError, match="1 of 2 tasks has not ended after 10ms"):
             assert [each async for each in whywait.as_completed([slow, handles[0]], timeout="10ms")] == []
         assert slow._execution.callbacks is None
         with pytest.raises(TimeoutError):

@@ -4,7 +4,7 @@ import pytest
 
 from whywait import Authority, Handle, Scope
 
-SUBMIT = {"map", "submit", "submit_many"}
+SUBMIT = {"map", "periodic", "submit", "submit_many"}
 SEEN = {
     Authority: SUBMIT | {
         "cancel", "devtools", "dispose", "dispose_async", "events", "from_env", "get", "get_scope", "history", "pause",
@@ -12,7 +12,7 @@ SEEN = {
         "why",
     },
     Scope: SUBMIT | {
-        "dispose", "dispose_async", "key", "lazy", "mount", "periodic", "resume", "scope", "snapshot", "state",
+        "dispose", "dispose_async", "key", "lazy", "mount", "resume", "scope", "snapshot", "state",
         "suspend", "wait", "wait_async",
     },
     Handle: {

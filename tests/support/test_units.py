@@ -4,7 +4,8 @@ import pytest
 
 from whywait.errors import ConfigError
 from whywait.kernel.durations import parse_duration_ns
-from whywait.support.units import format_ms, format_size, parse_size, shown
+from whywait.support.units import format_ms, format_size, parse_size, parse_written_size, shown
+from whywait.support.words import counted
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,16 @@ def test_size_with_half_a_unit_is_refused_because_it_could_mean_two_sizes(writte
     """B6: M alone is 10^6 for some and 2^20 for others."""
     with pytest.raises(ConfigError, match="two sizes"):
         parse_size(written)
+
+
+@pytest.mark.parametrize(("written", "number"), [(10, "10"), ("10", "10"), (" 1.5 ", "1.5"), (10**30, str(10**30))])
+def test_a_written_size_needs_its_unit(written, number):
+    """B6: on the command line and in workflow files; 0 needs none."""
+    with pytest.raises(ConfigError) as refused:
+        parse_written_size(written)
+    assert str(refused.value) == f"{number} what? write {number}GB, or {number}B for bytes"
+    assert parse_size(written) > 0
+    assert [parse_written_size(each) for each in (0, "0", "0GB", "10GB", "10B")] == [0, 0, 0, 10**10, 10]
 
 
 @pytest.mark.parametrize(
@@ -141,3 +152,19 @@ def test_a_quoted_value_is_harmless(value, text):
 def test_a_quoted_value_is_never_longer_than_a_line():
     assert len(shown("x" * 10_000)) == 60
     assert len(shown(["x"] * 10_000)) == 60
+
+
+@pytest.mark.parametrize(
+    ("text", "ways"), [("2k", '"2KB" (10^3) or "2KiB" (2^10)'), ("8G", '"8GB" (10^9) or "8GiB" (2^30)')]
+)
+def test_a_size_that_could_mean_two_says_both(text, ways):
+    """B6: with their exponents."""
+    with pytest.raises(ConfigError) as caught:
+        parse_size(text)
+    assert str(caught.value) == f'"{text}" could mean two sizes: write {ways}'
+
+
+@pytest.mark.parametrize(("number", "told"), [(0, "0 tasks"), (1, "1 task"), (2, "2 tasks"), (1200, "1,200 tasks")])
+def test_one_is_not_told_as_many(number, told):
+    """V1: what people read."""
+    assert counted(number, "task") == told

@@ -123,7 +123,7 @@ def test_what_is_disposing_says_so_when_it_opens_workers(authority):
     handle.cancel()
     handle.exception(PATIENCE_S)
     assert told == [
-        f"task ends is DISPOSING: only a RUNNING task has {what}; it is asked to end, so let its body end"
+        f"task ends is ending: only a running task has {what}; it is asked to end, so let its body end"
         for what in ("workers", "handlers", "streams")
     ]
 
@@ -144,7 +144,7 @@ def test_those_behind_a_parked_task_say_so(authority):
         one.resume()
     finally:
         stop.set()
-    assert re.search(r"all 2 are taken, by one \(.* ms, parked\) and two \(.* ms\)", text)
+    assert re.search(r"all 2 are taken, by one \(.* ms, paused\) and two \(.* ms\)", text)
     for handle in (one, two, behind):
         handle.result(PATIENCE_S)
 
@@ -460,3 +460,28 @@ def test_a_part_that_has_ended_has_its_result(authority, monkeypatch):
     assert authority.submit(lambda: current().handler(lambda: "value").result(PATIENCE_S)).result(PATIENCE_S) == "value"
     authority.submit(lambda: current().handler(fail)).exception(PATIENCE_S)
     assert seen == ["value", "raised"]
+
+
+def test_what_happens_inside_a_task_is_told_before_its_scope_is_disposed():
+    """O4: handlers, workers and streams that end by the disposal itself."""
+
+    def waits():
+        current().signal.wait()
+
+    def body():
+        current().emit("chunk")
+        current().spawn(waits)
+        current().handler(waits)
+        waits()
+
+    with Authority(slots=1) as authority:
+        scope = authority.scope("s")
+        scope.submit(body)
+
+        def told():
+            return [event.kind for event in authority.events() if event.scope == "s"]
+
+        until(lambda: {"WORKER_STARTED", "HANDLER_STARTED", "STREAM_OPENED"} <= set(told()))
+        scope.dispose()
+        assert told()[-1] == "SCOPE_DISPOSED"
+        assert {"WORKER_ENDED", "HANDLER_ENDED", "STREAM_CLOSED"} <= set(told())

@@ -117,29 +117,60 @@ def test_a_coroutine_that_waits_when_the_task_ends_wakes_and_raises(authority):
     asyncio.run(main())
 
 
-def test_another_task_that_waits_when_the_task_ends_wakes_and_fails(authority):
-    """W1: with the name of the queue and of its task."""
-    owner = Owner(authority)
-    taker = authority.submit(owner.queue.get)
-    until(lambda: is_waited_for(owner.queue))
-    owner.end.set()
-    with pytest.raises(InvalidTransition, match=OVER):
-        taker.result(PATIENCE_S)
+def uses(queue):
+    """Return what each use of a queue raises here."""
+    raised = []
+    for use in (queue.get, lambda: queue.put(1), lambda: queue.put(1, 0.01), lambda: len(queue)):
+        try:
+            use()
+        except InvalidTransition as error:
+            raised.append(str(error))
+    return raised
 
 
-def test_a_task_that_waits_for_the_queue_of_another_hears_its_own_signal(authority):
-    """W1, X1, X3: it parks and ends as it is asked to; the task of the queue does neither."""
+async def uses_async(queue):
+    raised = []
+    for use in (queue.get_async, lambda: queue.put_async(1)):
+        try:
+            await use()
+        except InvalidTransition as error:
+            raised.append(str(error))
+    return raised
+
+
+ELSEWHERE = "queue 'items' belongs to task owner: it can be used by that task only, while it runs"
+
+
+@pytest.mark.parametrize("place", ["body", "coroutine", "handler", "worker"])
+def test_another_task_is_refused_a_queue(authority, place):
+    """W1: its body, handlers and workers, though they hold the very object, and neither an item nor room is lacking."""
     owner = Owner(authority)
-    taker = authority.submit(owner.queue.get)
-    until(lambda: is_waited_for(owner.queue))
-    taker.pause()
-    assert (taker.state, owner.handle.state) == ("PAUSED", "RUNNING")
-    taker.resume()
-    taker.cancel()
-    assert isinstance(taker.exception(PATIENCE_S), TaskAborted)
-    owner.queue.put(1)
+    owner.queue.put(0)
+    if place == "coroutine":
+        other = authority.submit(uses_async, owner.queue)
+    elif place == "body":
+        other = authority.submit(uses, owner.queue)
+    else:
+        add = "handler" if place == "handler" else "spawn"
+        other = authority.submit(lambda: getattr(current(), add)(uses, owner.queue).result(PATIENCE_S))
+    raised = other.result(PATIENCE_S)
+    assert raised == [ELSEWHERE] * (2 if place == "coroutine" else 4)
+    assert owner.queue.get() == 0
     owner.end.set()
     assert owner.handle.result(PATIENCE_S) is None
+
+
+def test_the_parts_of_the_task_use_its_queue(authority):
+    """W1: what one of them puts in, another gets, coroutines of the body too."""
+
+    async def body():
+        queue = current().queue("items")
+        await current().handler(queue.put, "by a handler")
+        await current().spawn(queue.put, "by a worker")
+        await asyncio.gather(queue.put_async("by a coroutine"))
+        return [await queue.get_async() for _ in range(3)]
+
+    assert authority.submit(body).result(PATIENCE_S) == ["by a handler", "by a worker", "by a coroutine"]
 
 
 def test_a_queue_in_the_process_of_another_task_is_not_mistaken_for_its_own(authority):

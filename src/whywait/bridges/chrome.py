@@ -24,7 +24,7 @@ _CAUSES: Final = "waiting for"
 _LANES: Final = 32  # with a counter each; the others share one
 _US: Final = 1000  # ns
 # The reserved colour names of the trace viewer; causes that are not here are budget gates.
-_COLOURS: Final = {
+_COLOURS: Final[dict[str, str]] = {
     Wait.DEPENDENCY: "grey",
     Wait.BACKOFF: "yellow",
     Wait.OVERLAP: "olive",

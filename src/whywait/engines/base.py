@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from whywait.kernel.limits import Budget, Limits
+from whywait.kernel.limits import MEASURED, Budget, Limits
 from whywait.kernel.model import Task
 from whywait.support.elsewhere import Fetchable
 from whywait.support.usage import Facts, Usage
@@ -146,6 +146,9 @@ class Runtime(Services, Protocol):
     def measured(self, execution: Any, ram: int, /) -> None:  # noqa: ANN401 - an EngineTask
         """Report how many bytes of memory a body uses now."""
 
+    def stopped(self, execution: Any, is_stopped: bool, /) -> None:  # noqa: ANN401, FBT001 - an EngineTask; the fact
+        """Report that the system has stopped the process of a body, or of its client, or that it goes on."""
+
     def call_later(self, delay_s: float, fn: Callable[[], None], /) -> None:
         """Call ``fn`` on the clock's thread after so many seconds."""
 
@@ -205,8 +208,7 @@ class Engine(ABC):
 
     def teller(self, execution: EngineTask) -> Callable[[int], None] | None:
         """Return what reports the memory that a body uses; None if no budget counts it."""
-        task = execution.task
-        if "ram" not in self.runtime.settings.budget.soft and not any(name == "ram" for name, _ in task.demand):
+        if MEASURED not in execution.task.scope.pool.resources:
             return None
         return lambda ram: self.runtime.measured(execution, ram)
 

@@ -61,8 +61,12 @@ class LeaseEngine(Engine):
         """Report that what runs under the permission has stopped."""
         self.runtime.parked(execution)
 
+    def stopped(self, execution: EngineTask, *, is_stopped: bool) -> None:
+        """Report that the system has stopped the holder's process, or that it goes on; the task may wait or run."""
+        self.runtime.stopped(execution, is_stopped)
+
     def ended(self, execution: EngineTask, outcome: Ended) -> None:
-        """Report that the permission is given back: nothing runs under it any more."""
+        """Report that the permission is given back: nothing runs under it any more, or it was never taken."""
         self.runtime.report(execution, outcome)
 
     def close(self) -> None:

@@ -157,7 +157,7 @@ def ready_wait(
             return {level.mode: now - since}
         slot, slot_higher, held_back = segment.totals(since)
         slot_now, slot_higher_now, held_back_now = level.totals(now)
-        waits = {}
+        waits: dict[str, int] = {}
         if slot_now != slot:
             waits[_SLOT] = slot_now - slot
         if slot_higher_now != slot_higher:

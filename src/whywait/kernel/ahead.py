@@ -6,8 +6,8 @@ are resumed, limits that are too low for it are raised. A task is ahead of it if
 
 * may start at that moment, and takes of what is scarce for the waiting task: of a gate that stops it now, or of one of
   which all these tasks together leave too little; or
-* with ``backfill="none"``, needs some of the budget and is not stopped by its scope: if it does not fit when its turn
-  comes, be it because of tasks before it, it holds the waiting task back.
+* with ``backfill="none"``, needs some of the budget, could have it, and is not stopped by its scope: if it does not fit
+  when its turn comes, be it because of tasks before it, it holds the waiting task back.
 
 All tasks of a lane pass or fail the same gates, so lanes are asked, not tasks.
 """
@@ -91,7 +91,7 @@ class _Moment:
     def may_hold_back(self, lane: Lane) -> bool:
         """Return whether the budget may stop a lane then and its scope does not (B5)."""
         passes = all(gate.is_budget or gate is self._k.slots for gate in self._closed_then(lane))
-        return lane.takes_slot and passes and any(gate.is_budget for gate, _ in lane.needs)
+        return lane.takes_slot and lane.feasible and passes and any(gate.is_budget for gate, _ in lane.needs)
 
     def _closed_then(self, lane: Lane) -> Iterator[Gate]:
         yield from (g for g, need in lane.needs if not isinstance(g, Door) and not self._is_open(g, need))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from whywait.kernel.events import Details, RawEvent, Started, Waits
+from whywait.kernel.events import Details, RawEvent, Started, Streams, Waits
 from whywait.kernel.gates import Gate
 from whywait.kernel.levels import Levels
 from whywait.kernel.limits import HIGHEST, MEASURED, Budget, Limits, Policy
@@ -76,6 +76,7 @@ class Base:
         "starvation",
         "starvation_timeout_ns",
         "stats",
+        "streams",
         "suspended",
         "timers",
         "trigger",
@@ -116,6 +117,7 @@ class Base:
         self.running: dict[int, Task] = {}  # active tasks in start order, by number
         self.slotless = 0  # how many of them hold no slot
         self.wanting: dict[int, Task] = {}  # those that have lent their slots and want them again, by number
+        self.streams: dict[int, Streams] = {}  # of tasks whose body has ended, by number: to be closed with the task
         self.freed: list[Task] = []  # triggers that the overlap gate lets through, to be woken with the others
         self.requests: list[tuple[str, Task]] = []  # of the next Decision
         self.settled: list[Task] = []  # of the next Decision

@@ -36,6 +36,7 @@ class Holding(Protocol):
     since: int
     devices: Assigned  # the units that it has got
     blocked_on: Any  # the task for whose end its body waits
+    is_stopped: bool  # the system has stopped its process
 
     @property
     def id(self) -> str:

@@ -9,12 +9,12 @@ from typing import Final
 from whywait.errors import InvalidTransition
 from whywait.kernel import graph, lending, waiting
 from whywait.kernel.base import Base
-from whywait.kernel.events import SUCCESS_DETAILS, Details, Kind, outcome_details
+from whywait.kernel.events import SUCCESS_DETAILS, Details, Kind, Streams, outcome_details
 from whywait.kernel.limits import MEASURED, Demand, Retry
 from whywait.kernel.model import Lane, Scope, Task
 from whywait.kernel.periodic import Periodic
 from whywait.kernel.pool import Pool
-from whywait.kernel.running import forget_run_timers, pause
+from whywait.kernel.running import forget_run_timers, pause, stopped
 from whywait.kernel.state import Cause, Outcome, ScopeState, TaskState, Wait, scope_step, task_step
 from whywait.kernel.timers import BACKOFF
 
@@ -41,16 +41,17 @@ def end_running(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed
     cause: str | None = None,
     retryable: bool = True,  # noqa: FBT001, FBT002 - the hot path
     facts: Details = (),
+    streams: Streams = (),
 ) -> Task | None:
     """Record that a body has really ended, which gives back slot and budget; return the new task if it is retried.
 
-    ``facts`` are told with the end: what the body used, its exit code.
+    ``facts`` are told with the end: what the body used, its exit code. ``streams`` are those that the task has opened:
+    they are closed when it has its final outcome.
     """
     if not isinstance(outcome, Outcome):  # it comes from a record, or from an engine that writes it as text
         outcome = Outcome(outcome)
-    led_by, wanted_paused = task.started_seq, False
+    led_by = task.started_seq
     if task.state != _RUNNING:
-        wanted_paused = task.state == TaskState.PAUSED or task.stays_paused
         if not task.active:
             raise InvalidTransition(f"task {task.label} is {task.state}: it has no body that could end")
         if task.abort is not None:
@@ -58,8 +59,9 @@ def end_running(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed
     lane, scope, running = task.lane, task.scope, k.running
     ran_ns = now - task.since
     del running[task.number]
+    if streams:
+        k.streams[task.number] = streams
     if not task.plain:
-        wanted_paused = wanted_paused or task.pause_timer is not None
         forget_run_timers(k, task)
         if task.overdraft or task.lends or not lane.plain:
             _give_more_back(k, now, lane, task)
@@ -89,8 +91,10 @@ def end_running(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed
         retry = task.policy.retry
         if outcome is Outcome.ERROR and retryable and retry is not None and task.attempt <= retry.times:
             new = _retry(k, now, task, retry, seq)
-            if wanted_paused:
+            if task.pause_wished:
                 pause(k, now, new)
+            if task.is_stopped:
+                stopped(k, now, new, is_stopped=True)
             return new
     finish(k, now, task, outcome)
     if task.successors is not None or not task.plain:
@@ -128,8 +132,6 @@ def ask_abort(k: Base, now: int, task: Task, outcome: Outcome, cause: str, led_b
     One that is being ended for the memory it uses, and might be retried, can still be ended for good.
     """
     if task.abort is None:
-        if task.state == TaskState.PAUSED or task.pause_timer is not None:
-            task.stays_paused = True
         task.state = task_step(task.state, "abort", TaskState.DISPOSING, task.label)
         forget_run_timers(k, task)
         k.requests.append(("abort", task))
@@ -165,6 +167,8 @@ def _retry(k: Base, now: int, task: Task, retry: Retry, led_by: int) -> Task:
         new.periodic = periodic
         new.plain = False
     graph.hand_over(task, new)
+    if task.number in k.streams:
+        k.streams[new.number] = k.streams.pop(task.number)
     task.outcome = Outcome.ERROR
     del scope.tasks[task.number]
     if task.name is not None and periodic is None:
@@ -287,6 +291,9 @@ def finish(k: Base, now: int, task: Task, outcome: Outcome) -> None:
     scope = task.scope
     del scope.tasks[task.number]
     k.stats.by_outcome[outcome] += 1
+    if k.streams:
+        for name, chunks in k.streams.pop(task.number, ()):
+            k.tell(now, Kind.STREAM_CLOSED, task, task.started_seq or None, (("stream", name), ("chunks", chunks)))
     if outcome is _REJECTED:
         k.stats.count_drop(task.cause or "")
     if not task.plain and task.periodic is not None:

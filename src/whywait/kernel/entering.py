@@ -10,7 +10,7 @@ may spare a check, never an effect.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ from whywait.kernel.ids import GENERATED_ID_PREFIX, LONGEST_ID
 from whywait.kernel.limits import HIGHEST, LOWEST, Demand, Policy, Priority
 from whywait.kernel.model import Scope, Submission, Task, name_splits, rank_of, task_for
 from whywait.kernel.pool import Pool
-from whywait.kernel.state import BARRED_SCOPE_STATES, OPEN_SCOPE_STATES, Cause, Outcome, TaskState
+from whywait.kernel.state import BARRED_SCOPE_STATES, OPEN_SCOPE_STATES, STATE_WORDS, Cause, Outcome, TaskState
 from whywait.kernel.waiting import become_ready, lane_of, take_in
 
 Batch = dict[tuple[Scope, str], int]  # the place of the first task of each scope and name
@@ -48,6 +48,14 @@ class Dependencies:
     failed: str | None = None  # id of a finished dependency that did not succeed
     batch_after: Sequence[tuple[Scope, str]] = ()  # scopes and names within the same batch
     batch_after_ended: Sequence[tuple[Scope, str]] = ()
+    is_doomed: bool = False  # one has failed, so that the task ends as it is taken in; set where limits are checked
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether one outside of the batch has failed."""
+        return self.failed is not None or any(
+            task.latest().outcome not in (None, Outcome.SUCCESS) for task in self.after
+        )
 
     @property
     def met(self) -> bool:
@@ -104,7 +112,7 @@ def submit(
     task = job if isinstance(job, Task) else task_for(job)
     take_in(k, now, task, lane, policy)
     if name is not None or scope.limited:
-        register(task, name)
+        register(task, name, counts=not found.is_doomed)
     if found is NO_DEPENDENCIES:
         become_ready(k, now, task)
         k.trigger = k.tell(now, _SUBMITTED, task, task.called, lane.details)
@@ -113,11 +121,15 @@ def submit(
     return task
 
 
-def submit_many(k: Base, now: int, requests: Sequence[Submission]) -> list[Task]:
-    """Take a batch in, all or nothing; its tasks may name each other in any order."""
+def submit_many(k: Base, now: int, requests: Sequence[Submission], *, kept: bool = False) -> list[Task]:
+    """Take a batch in, all or nothing; its tasks may name each other in any order.
+
+    ``kept``: a former kernel has accepted them. One that does not fit the budget of this kernel is not refused: it
+    waits at the gate of what is missing, for as long as that takes (M13).
+    """
     looked_at: list[Submission] = []  # the last one is what a refusal is about
     try:
-        found = _check_batch(k, requests, looked_at)
+        found = check_batch(k, requests, looked_at, kept=kept)
         if any(request.scope.limited for request in requests):
             displace(k, now, make_room(requests, found, looked_at))
     except (Rejected, ConfigError) as error:
@@ -125,11 +137,13 @@ def submit_many(k: Base, now: int, requests: Sequence[Submission]) -> list[Task]
             _refused(k, now, looked_at[-1].scope, looked_at[-1].name, error)
         raise
     tasks = []
-    for scope, name, priority, demand, _, _, policy, slot, job in requests:
+    for (scope, name, priority, demand, _, _, policy, slot, job), dependencies in zip(requests, found, strict=True):
         task = job if isinstance(job, Task) else task_for(job)
+        if kept:
+            scope.pool.add_missing(demand)
         lane = lane_of(k, now, scope, (rank_of(priority, slot=slot), demand))
-        take_in(k, now, task, lane, policy)
-        register(task, name)
+        take_in(k, now, task, lane, policy if lane.feasible else replace(policy or scope.policy, max_wait_ns=None))
+        register(task, name, counts=not dependencies.is_doomed)
         tasks.append(task)
     by_name = {(task.scope, task.name): task for task in tasks if task.name is not None}
     for task, dependencies in zip(tasks, found, strict=True):
@@ -159,13 +173,13 @@ def remember(_: Base, now: int, scope: Scope, name: str, outcome: str | None) ->
 # Effects
 
 
-def register(task: Task, name: str | None) -> None:
+def register(task: Task, name: str | None, *, counts: bool = True) -> None:
     """Let a task that was taken in be known by its name, if the user gave one, and count it where that is limited."""
     scope = task.scope
     if name is not None:
         task.name = name
         scope.ids[name] = task
-    if scope.limited:
+    if scope.limited and counts:
         for each in scope.chain:
             each.spawned += 1
 
@@ -224,6 +238,7 @@ def check(
     after_ended: Sequence[Task | str] = (),
     batch: Batch | None = None,
     index: int = 0,
+    kept: bool = False,  # noqa: FBT001, FBT002 - the hot path
 ) -> Dependencies:
     """Run all checks but the limits; return the dependencies. ``batch``: what comes in together with this task."""
     if not scope.freely_open:
@@ -237,15 +252,17 @@ def check(
     if type(priority) is not int or not LOWEST <= priority <= HIGHEST:  # True would find the lanes of 1
         raise ConfigError(f"priority {priority!r} is not allowed: use an int from 0 to 100")
     found = _find_dependencies(k, scope, name, after, after_ended, batch) if after or after_ended else NO_DEPENDENCIES
-    if demand:
+    if demand and not kept:
         lane = scope.lanes.get(key)
         if lane is None or not lane.feasible:
             check_demand(scope.pool, demand, _what(name))
     return found
 
 
-def _check_batch(k: Base, requests: Sequence[Submission], looked_at: list[Submission]) -> list[Dependencies]:
-    """Check tasks that may name each other in any order; refuse cycles and repeated names."""
+def check_batch(
+    k: Base, requests: Sequence[Submission], looked_at: list[Submission], *, kept: bool = False
+) -> list[Dependencies]:
+    """Check tasks that may name each other in any order; refuse cycles and repeated names, and change nothing."""
     batch: Batch = {}
     for index, request in enumerate(requests):
         if request.name is not None:
@@ -254,7 +271,7 @@ def _check_batch(k: Base, requests: Sequence[Submission], looked_at: list[Submis
     for index, request in enumerate(requests):
         looked_at.append(request)
         scope, name, priority, demand, after, after_ended, *_ = request
-        found.append(check(k, scope, name, (priority, demand), after, after_ended, batch, index))
+        found.append(check(k, scope, name, (priority, demand), after, after_ended, batch, index, kept))
     sorter: TopologicalSorter[tuple[Scope, str | None]] = TopologicalSorter()
     for request, dependencies in zip(requests, found, strict=True):
         mates = (*dependencies.batch_after, *dependencies.batch_after_ended)
@@ -271,39 +288,51 @@ def _check_batch(k: Base, requests: Sequence[Submission], looked_at: list[Submis
 def make_room(
     requests: Sequence[Submission], found: Sequence[Dependencies], looked_at: list[Submission] | None = None
 ) -> list[Task]:
-    """Check the limits for tasks that come in together; return the pending tasks to drop for them."""
+    """Check the limits for tasks that come in together; return the pending tasks to drop for them.
+
+    A task that ends as it is taken in, because a dependency has failed, counts against no limit.
+    """
     taken: dict[str, int] = {}  # scope key -> tasks of this batch already let in
     ready: dict[str, int] = {}  # scope key -> those of them that are READY at once and take a slot
     victims: list[Task] = []
-    doomed: dict[int, Task] = {}  # the victims and all that end with them
+    leaving: dict[int, Task] = {}  # the victims and all that end with them
+    _mark_doomed(requests, found)
     for request, dependencies in zip(requests, found, strict=True):
         scope = request.scope
         if looked_at is not None:
             looked_at.append(request)
+        if dependencies.is_doomed:
+            continue
         if request.slot:
             _check_busy(scope, ready, _what(request.name))
-        for each in scope.chain:
-            limit = each.limits.max_spawn
-            if limit is not None and each.spawned + taken.get(each.key, 0) >= limit:
-                raise Rejected(
-                    f"{_where(each)} has accepted {_tasks(each.spawned)} in its life and max_spawn is {limit}: "
-                    f"{_what(request.name)} is refused",
-                    check="max_spawn",
-                    cause=Cause.SPAWN_LIMIT,
-                )
-        for each in scope.counted:
-            limit = each.limits.queue_limit or 0
-            leaving = sum(each in task.scope.chain for task in doomed.values())
-            if each.pending + taken.get(each.key, 0) - leaving >= limit:
-                victim = _victim(each, request, found, doomed)
-                victims.append(victim)
-                doomed[victim.number] = victim
-                doomed.update((task.number, task) for task, _ in graph.descendants([victim]))
+        _check_spawned(scope, taken, _what(request.name))
+        full = _innermost_full(scope, taken, leaving)
+        if full is not None:
+            victim = _victim(full, request, found, leaving)
+            victims.append(victim)
+            leaving[victim.number] = victim
+            leaving.update((task.number, task) for task, _ in graph.descendants([victim]))
         for each in scope.chain:
             taken[each.key] = taken.get(each.key, 0) + 1
             if request.slot and dependencies.met:
                 ready[each.key] = ready.get(each.key, 0) + 1
     return victims
+
+
+def _mark_doomed(requests: Sequence[Submission], found: Sequence[Dependencies]) -> None:
+    """Mark the tasks of which a dependency has failed, and those of the same batch that depend on them."""
+    doomed = [index for index, dependencies in enumerate(found) if dependencies.has_failed]
+    if not doomed:
+        return
+    dependents: dict[tuple[Scope, str | None], list[int]] = {}
+    for index, dependencies in enumerate(found):
+        for mate in dependencies.batch_after:
+            dependents.setdefault(mate, []).append(index)
+    while doomed:
+        index = doomed.pop()
+        if not found[index].is_doomed:
+            found[index].is_doomed = True
+            doomed += dependents.get((requests[index].scope, requests[index].name), ())
 
 
 def check_demand(pool: Pool, demand: Demand, what: str) -> None:
@@ -316,15 +345,14 @@ def check_demand(pool: Pool, demand: Demand, what: str) -> None:
             )
     for name, amount in demand:
         gate = pool.resources.get(name)
-        if gate is None:
-            if name not in ("cpu", "ram", "vram") and name not in pool.devices:
-                known = ", ".join((*pool.resources, *pool.devices)) or "none"
-                raise Infeasible(
-                    f"{what} demands {amount} of {name!r}; the budget has only: {known}",
-                    check="demand feasible",
-                    cause=Cause.INFEASIBLE,
-                )
-        elif gate.limit is not None and gate.can_never_pass(amount):
+        if not pool.knows(name):
+            known = ", ".join((*pool.resources, *pool.devices)) or "none"
+            raise Infeasible(
+                f"{what} demands {amount} of {name!r}; the budget has only: {known}",
+                check="demand feasible",
+                cause=Cause.INFEASIBLE,
+            )
+        if gate is not None and gate.limit is not None and gate.can_never_pass(amount):
             limit = in_bytes(gate.limit)
             raise Infeasible(
                 f"{what} demands {in_bytes(amount)} {name} and the limit is {limit}: it could never start",
@@ -412,10 +440,32 @@ def _check_busy(scope: Scope, ready: dict[str, int], what: str) -> None:
             )
 
 
-def _victim(full: Scope, request: Submission, found: Sequence[Dependencies], doomed: dict[int, Task]) -> Task:
+def _check_spawned(scope: Scope, taken: dict[str, int], what: str) -> None:
+    for each in scope.chain:
+        limit = each.limits.max_spawn
+        if limit is not None and each.spawned + taken.get(each.key, 0) >= limit:
+            raise Rejected(
+                f"{_where(each)} has accepted {_tasks(each.spawned)} in its life and max_spawn is {limit}: "
+                f"{what} is refused",
+                check="max_spawn",
+                cause=Cause.SPAWN_LIMIT,
+            )
+
+
+def _innermost_full(scope: Scope, taken: dict[str, int], leaving: dict[int, Task]) -> Scope | None:
+    """Return the innermost scope whose queue limit is reached; the limits around it count each task that it counts."""
+    for each in scope.counted:
+        left = sum(each in task.scope.chain for task in leaving.values())
+        if each.pending + taken.get(each.key, 0) - left >= (each.limits.queue_limit or 0):
+            return each
+    return None
+
+
+def _victim(full: Scope, request: Submission, found: Sequence[Dependencies], leaving: dict[int, Task]) -> Task:
     """Return the pending task that the newcomer displaces: of the lowest priority below its own, the newest."""
     if request.scope.limits.overflow == "displace":
-        needed = graph.ancestors(task for each in found for task in (*each.after, *each.after_ended))
+        waiting = (each for each in found if not each.is_doomed)
+        needed = graph.ancestors(task for each in waiting for task in (*each.after, *each.after_ended))
         for priority in sorted(full.by_priority):
             if priority >= request.priority:
                 break
@@ -423,7 +473,7 @@ def _victim(full: Scope, request: Submission, found: Sequence[Dependencies], doo
             while stack and not stack[-1].pending:
                 stack.pop()
             for task in reversed(stack):
-                if task.pending and task.number not in needed and task.number not in doomed:
+                if task.pending and task.number not in needed and task.number not in leaving:
                     return task
     raise QueueFull(
         f"{_where(full)} has {_tasks(full.pending, 'pending ')} and queue_limit is {full.limits.queue_limit}: "
@@ -455,7 +505,7 @@ def _check_state(scope: Scope) -> None:
     for each in scope.chain:
         if each.state in BARRED_SCOPE_STATES or (each is scope and each.state not in OPEN_SCOPE_STATES):
             raise ScopeClosed(
-                f"scope {each.key!r} is {each.state}: it accepts submissions only while ATTACHED or RUNNING",
+                f"scope {each.key!r} is {STATE_WORDS[each.state]}: it accepts tasks only while it is open or running",
                 check="scope state",
                 cause=Cause.SCOPE_STATE,
             )
@@ -464,7 +514,7 @@ def _check_state(scope: Scope) -> None:
 def _bad_name(scope: Scope, name: str) -> Exception:
     known = scope.ids.get(name)
     if known is not None:
-        return _duplicate(scope, name, f"{known.state if isinstance(known, Task) else known} already")
+        return _duplicate(scope, name, f"{STATE_WORDS[known.state] if isinstance(known, Task) else known} already")
     if len(name) > LONGEST_ID:
         return ConfigError(f"a task id of {len(name):,} characters is not allowed: use at most {LONGEST_ID:,}")
     return ConfigError(f"task id {name!r} is not allowed: it must not be empty or begin with {GENERATED_ID_PREFIX!r}")

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from whywait.kernel.ids import function_shown, generated_id
-from whywait.kernel.state import Outcome
+from whywait.kernel.state import Outcome, Word
 
 Details = tuple[tuple[str, Any], ...]
+Streams = tuple[tuple[str, int], ...]  # names of streams, and how many chunks each has had
 Waits = dict[str, int] | tuple[str, int]  # how a wait divides; one cause alone in short
 
 
@@ -28,48 +29,48 @@ class Started(NamedTuple):
 RawEvent = tuple[int, int, str, str, int | None, str | None, int | str | None, Any]
 
 
-class Kind:
+class Kind(Word):
     """The closed set of event kinds."""
 
-    TASK_SUBMITTED: Final = "TASK_SUBMITTED"
-    TASK_READY: Final = "TASK_READY"
-    TASK_STARTED: Final = "TASK_STARTED"
-    TASK_PAUSE_ASKED: Final = "TASK_PAUSE_ASKED"
-    TASK_PAUSED: Final = "TASK_PAUSED"
-    TASK_RESUMED: Final = "TASK_RESUMED"
-    TASK_ABORT_ASKED: Final = "TASK_ABORT_ASKED"
-    TASK_FINISHED: Final = "TASK_FINISHED"
-    TASK_CANCELLED: Final = "TASK_CANCELLED"
-    TASK_DROPPED: Final = "TASK_DROPPED"
-    TASK_REJECTED: Final = "TASK_REJECTED"
-    TASK_RETRIED: Final = "TASK_RETRIED"
-    TASK_STARVED: Final = "TASK_STARVED"
-    TASK_PLACED: Final = "TASK_PLACED"
-    TASK_MEASURED: Final = "TASK_MEASURED"
-    TASK_OVERDRAWN: Final = "TASK_OVERDRAWN"
-    TASK_BLOCKED: Final = "TASK_BLOCKED"
-    TASK_UNBLOCKED: Final = "TASK_UNBLOCKED"
-    TASK_REGAINED: Final = "TASK_REGAINED"
-    HANDLER_STARTED: Final = "HANDLER_STARTED"
-    HANDLER_ENDED: Final = "HANDLER_ENDED"
-    WORKER_STARTED: Final = "WORKER_STARTED"
-    WORKER_ENDED: Final = "WORKER_ENDED"
-    STREAM_OPENED: Final = "STREAM_OPENED"
-    STREAM_CLOSED: Final = "STREAM_CLOSED"
-    SCOPE_CREATED: Final = "SCOPE_CREATED"
-    SCOPE_ATTACHED: Final = "SCOPE_ATTACHED"
-    SCOPE_RUNNING: Final = "SCOPE_RUNNING"
-    SCOPE_SUSPENDED: Final = "SCOPE_SUSPENDED"
-    SCOPE_RESUMED: Final = "SCOPE_RESUMED"
-    SCOPE_DISPOSING: Final = "SCOPE_DISPOSING"
-    SCOPE_DISPOSED: Final = "SCOPE_DISPOSED"
-    LANE_WAITS: Final = "LANE_WAITS"
-    LIMIT_CHANGED: Final = "LIMIT_CHANGED"
-    PERIODIC_ADDED: Final = "PERIODIC_ADDED"
-    PERIODIC_TICK: Final = "PERIODIC_TICK"
-    PERIODIC_SKIPPED: Final = "PERIODIC_SKIPPED"
-    PERIODIC_ENABLED: Final = "PERIODIC_ENABLED"
-    PERIODIC_DISABLED: Final = "PERIODIC_DISABLED"
+    TASK_SUBMITTED = "TASK_SUBMITTED"
+    TASK_READY = "TASK_READY"
+    TASK_STARTED = "TASK_STARTED"
+    TASK_PAUSE_ASKED = "TASK_PAUSE_ASKED"
+    TASK_PAUSED = "TASK_PAUSED"
+    TASK_RESUMED = "TASK_RESUMED"
+    TASK_ABORT_ASKED = "TASK_ABORT_ASKED"
+    TASK_FINISHED = "TASK_FINISHED"
+    TASK_CANCELLED = "TASK_CANCELLED"
+    TASK_DROPPED = "TASK_DROPPED"
+    TASK_REJECTED = "TASK_REJECTED"
+    TASK_RETRIED = "TASK_RETRIED"
+    TASK_STARVED = "TASK_STARVED"
+    TASK_PLACED = "TASK_PLACED"
+    TASK_MEASURED = "TASK_MEASURED"
+    TASK_OVERDRAWN = "TASK_OVERDRAWN"
+    TASK_BLOCKED = "TASK_BLOCKED"
+    TASK_UNBLOCKED = "TASK_UNBLOCKED"
+    TASK_REGAINED = "TASK_REGAINED"
+    HANDLER_STARTED = "HANDLER_STARTED"
+    HANDLER_ENDED = "HANDLER_ENDED"
+    WORKER_STARTED = "WORKER_STARTED"
+    WORKER_ENDED = "WORKER_ENDED"
+    STREAM_OPENED = "STREAM_OPENED"
+    STREAM_CLOSED = "STREAM_CLOSED"
+    SCOPE_CREATED = "SCOPE_CREATED"
+    SCOPE_ATTACHED = "SCOPE_ATTACHED"
+    SCOPE_RUNNING = "SCOPE_RUNNING"
+    SCOPE_SUSPENDED = "SCOPE_SUSPENDED"
+    SCOPE_RESUMED = "SCOPE_RESUMED"
+    SCOPE_DISPOSING = "SCOPE_DISPOSING"
+    SCOPE_DISPOSED = "SCOPE_DISPOSED"
+    LANE_WAITS = "LANE_WAITS"
+    LIMIT_CHANGED = "LIMIT_CHANGED"
+    PERIODIC_ADDED = "PERIODIC_ADDED"
+    PERIODIC_TICK = "PERIODIC_TICK"
+    PERIODIC_SKIPPED = "PERIODIC_SKIPPED"
+    PERIODIC_ENABLED = "PERIODIC_ENABLED"
+    PERIODIC_DISABLED = "PERIODIC_DISABLED"
 
 
 class Event(NamedTuple):
@@ -126,7 +127,7 @@ class Event(NamedTuple):
         if details is not None:
             details = {key: tuple(value) if isinstance(value, list) else value for key, value in details.items()}
             if "outcome" in details:
-                details["outcome"] = Outcome(details["outcome"])
+                details["outcome"] = read_outcome(details["outcome"])
             for name in _MAPPINGS:
                 if name in details:
                     pairs = details[name].items()
@@ -134,6 +135,11 @@ class Event(NamedTuple):
             details = tuple(details.items())
         head = (data["seq"], data["time_ns"], data["kind"], data["scope"])
         return cls(*head, data.get("number"), data.get("name"), data.get("cause"), details)
+
+
+def read_outcome(text: str) -> Outcome:
+    """Return the outcome that a file tells; files of version 0.1 have it in upper case."""
+    return Outcome(text.lower() if text.isupper() else text)
 
 
 def cause_of(raw: RawEvent) -> int | None:

@@ -123,6 +123,12 @@ def every_lane_is_in_one_place(k: Base) -> None:
             _equal([], heaped, "a parked lane is not in the heap")
 
 
+def lanes_know_whether_they_could_ever_fit(k: Base) -> None:
+    """M13: each lane knows whether the budget, as it is now, could meet its demand."""
+    for lane in k.lanes_in_use():
+        _equal(any(gate.can_never_pass(need) for gate, need in lane.needs), not lane.feasible, f"{lane.head} could fit")
+
+
 def a_lane_that_stands_alone_is_first(k: Base) -> None:
     """P2: a lane that is taken for the only open one is that, and no gate opens for another."""
     alone = k.levels.alone
@@ -195,11 +201,13 @@ def nothing_startable_is_left(k: Base, now: int) -> None:
         assert lane.takes_slot or gate is not None, f"{lane.head} takes no slot and is parked nowhere"
     for task in k.wanting.values():
         assert any(gate.closed(need, no_slot_held=False) for gate, need in task.lane.slots), f"{task} may go on"
+    if k.blocker is not None and k.levels.ceiling.held:
+        assert k.blocker.feasible, f"{k.blocker.head} holds back though it could never fit"
     if k.slots.free > 0:
         for lane in (lane for lane in lanes if lane.takes_slot):
             gate = closed_gate(k, lane)
             assert gate is not None, f"{lane.head} may start"
-            if gate.is_budget and k.blocker is not None:
+            if gate.is_budget and lane.feasible and k.blocker is not None:
                 assert k.blocker is lane, f"{k.blocker.head} holds back though {lane.head} comes first"
                 return
 
@@ -212,6 +220,7 @@ ALWAYS: Final = (
     no_unit_is_given_twice,
     queue_limits_count_what_is_pending,
     every_lane_is_in_one_place,
+    lanes_know_whether_they_could_ever_fit,
     a_lane_that_stands_alone_is_first,
     suspensions_are_counted,
     the_ceiling_follows_the_holders,

@@ -35,7 +35,7 @@ from whywait.kernel.model import Scope, Task, name_splits
 from whywait.kernel.order import Aging, Order
 from whywait.kernel.repair import repair, take_back
 from whywait.kernel.state import Cause, Outcome
-from whywait.kernel.timers import BACKOFF, PAUSE, RUN_TIMEOUT, STARVE, TICK
+from whywait.kernel.timers import BACKOFF, NOTICED_TIMEOUT, PAUSE, RUN_TIMEOUT, STARVE, TICK
 from whywait.kernel.waiting import wake
 
 if TYPE_CHECKING:
@@ -45,9 +45,8 @@ if TYPE_CHECKING:
 # What changes a kernel: fed to a fresh one in the same order with the same times, they give the same events.
 COMMANDS: Final = (
     "open_scope", "mount", "suspend", "resume_scope", "dispose", "resize", "set_units", "submit", "submit_many",
-    "remember", "ended", "parked", "note", "measured", "blocked", "pause", "resume", "cancel", "add_periodic",
-    "set_periodic_enabled", "fire",
-    "dispatch",
+    "remember", "ended", "parked", "note", "measured", "blocked", "pause", "resume", "stopped", "cancel",
+    "add_periodic", "set_periodic_enabled", "fire", "dispatch",
 )  # fmt: skip
 _DEFAULT_LIMITS = Limits()
 _DEFAULT_BUDGET = Budget()
@@ -105,6 +104,7 @@ class Kernel(Base):
     pause = running.pause
     resume = running.resume
     parked = running.parked
+    stopped = running.stopped
     note = running.note
     measured = measuring.measured
     blocked = lending.blocked
@@ -120,16 +120,23 @@ class Kernel(Base):
 
     # Time
 
-    def fire(self, now: int) -> bool:
-        """Act on the timers that are due; return whether that can change what may start."""
+    def fire(self, now: int, breath_ns: int = 0) -> bool:
+        """Act on the timers that are due; return whether that can change what may start.
+
+        An owner that may be behind with the ends of bodies gives run timeouts a breath: one that is due acts so much
+        later, unless the end of its body is reported before (T6). All other timers act now.
+        """
         changed = False
         while (timer := self.timers.pop_due(now)) is not None:
             target, kind = timer.target, timer.kind
             if kind == STARVE:
                 self.starvation.fire(now, target)
                 continue
+            if kind == RUN_TIMEOUT and breath_ns:
+                target.run_timer = self.timers.add(now + breath_ns, NOTICED_TIMEOUT, target)
+                continue
             changed = True
-            if kind == RUN_TIMEOUT:
+            if kind in (RUN_TIMEOUT, NOTICED_TIMEOUT):
                 target.run_timer = None
                 ending.abort(self, now, target, Outcome.TIMEOUT, Cause.RUN_TIMEOUT)
             elif kind == PAUSE:

@@ -24,7 +24,7 @@ MEMORY: Final = {"gpu": "vram"}  # by what name a task asks for the memory of a 
 _MOST_GROWTH: Final = 1000
 _MOST_OF_A_RESOURCE: Final = 10**100  # what is worked out from it still fits a float
 _DIGITS: Final = 100  # of a number in the name of a unit
-_WELL_KNOWN: Final = ("cpu", "ram", "vram")
+WELL_KNOWN: Final = ("cpu", "ram", "vram")
 MEASURED: Final = "ram"  # the resource of which engines tell what is really used
 
 
@@ -196,7 +196,7 @@ class Budget:
         """Refuse a kind of device whose name, or whose memory's, means something else already."""
         if not isinstance(kind, str) or not kind:
             raise ConfigError(f"a kind of device cannot be named {kind!r}: use a string that is not empty")
-        if kind in RESERVED_NAMES or kind in _WELL_KNOWN:
+        if kind in RESERVED_NAMES or kind in WELL_KNOWN:
             raise ConfigError(f"a kind of device cannot be named {kind!r}: the name is taken")
         for name in (kind, MEMORY.get(kind)):
             if name in self.hard or name in self.soft:
@@ -242,7 +242,7 @@ def make_demand(
 
 def gate_order(name: str) -> tuple[int, str]:
     """Return the sort key of a budget gate: cpu, ram, vram, then by name."""
-    return (_WELL_KNOWN.index(name), "") if name in _WELL_KNOWN else (len(_WELL_KNOWN), name)
+    return (WELL_KNOWN.index(name), "") if name in WELL_KNOWN else (len(WELL_KNOWN), name)
 
 
 def unit_order(name: str) -> tuple[bool, int, str]:

@@ -106,7 +106,9 @@ class Task:
     abort: tuple[Outcome, str, int] | None = None  # outcome, cause and event seq once an abort has been asked for
     abort_since: int | None = None
     parked_since: int | None = None
-    stays_paused: bool = False  # it was paused, or was to be, when its abort was asked for: so is the next attempt
+    pause_wished: bool = False  # a pause was asked for and not taken back: it holds for the next attempt too
+    is_stopped: bool = False  # the system has stopped the process of its body or client: the same (M15)
+    timeout_left_ns: int | None = None  # of its timeout, while it is stopped
     pause_timer: Timer | None = None
     run_timer: Timer | None = None
     wait_timer: Timer | None = None  # max_wait while READY, backoff while QUEUED
@@ -274,7 +276,8 @@ class Lane(Fifo):
         # Its tasks need nothing done, at a start and an end, but what ``takes`` says.
         self.plain = takes_slot and not asks and not scope.counted
         self.gated = any(need for _, need in self.needs)  # else it passes only scopes, which are open unless suspended
-        self.feasible = True  # the budget could meet the demand
+        self.feasible: bool  # the budget could meet the demand
+        self.note_feasible()
         self.forgotten = False  # the scope has no use for it any more: tasks enter another one like it
         self.queued: int | None = None  # the key under which the lane stands in its level's heap, None: not there
         self.parked_at: Gate | None = None  # the gate on whose bench it waits
@@ -286,6 +289,10 @@ class Lane(Fifo):
         self.told_cause: tuple[Gate | None, bool] = (None, False)  # what the latest LANE_WAITS has said
         self.told = 0  # starvation has been looked at up to this entry
         self.watched = not takes_slot  # it stands in the level's starvation watch, or is never starved
+
+    def note_feasible(self) -> None:
+        """Note whether the budget, as it is now, could meet the demand."""
+        self.feasible = not any(gate.can_never_pass(need) for gate, need in self.needs)
 
     @property
     def head(self) -> Task | None:

@@ -12,7 +12,7 @@ from whywait.kernel.events import Kind
 from whywait.kernel.ids import LONGEST_ID
 from whywait.kernel.model import Scope, Submission, Task, name_splits, rank_of, task_for
 from whywait.kernel.periodic import Periodic
-from whywait.kernel.state import OPEN_SCOPE_STATES, Cause, ScopeState, Wait
+from whywait.kernel.state import OPEN_SCOPE_STATES, STATE_WORDS, Cause, ScopeState, Wait
 from whywait.kernel.timers import TICK
 
 _LONGEST: Final = LONGEST_ID - 20  # "#" and the number of an iteration follow
@@ -31,7 +31,7 @@ def add(
     """Add a periodic task to a scope; its first tick is one interval from now, or now if ``immediately``."""
     if scope.state not in (*OPEN_SCOPE_STATES, ScopeState.SUSPENDED):
         raise ScopeClosed(
-            f"scope {scope.key!r} is {scope.state}: it takes no periodics",
+            f"scope {scope.key!r} is {STATE_WORDS[scope.state]}: it takes no periodics",
             check="scope state",
             cause=Cause.SCOPE_STATE,
         )
@@ -39,6 +39,7 @@ def add(
         raise ConfigError(f"periodic id {name!r} is not allowed: use a string that is not empty")
     if name is not None and len(name) > _LONGEST:
         raise ConfigError(f"a periodic id of {len(name):,} characters is not allowed: use at most {_LONGEST:,}")
+    _check_flags(name, immediately=immediately)
     k.periodics_added += 1
     name = name if name is not None else f"periodic-{k.periodics_added}"
     if name in scope.periodics:
@@ -60,9 +61,10 @@ def add(
 
 def set_enabled(k: Base, now: int, periodic: Periodic, enabled: bool, *, immediately: bool = False) -> None:  # noqa: FBT001 - the setting itself
     """Switch a periodic on (from the next tick, or now if ``immediately``) or off; the grid of its ticks stays."""
+    _check_flags(periodic.name, enabled=enabled, immediately=immediately)
     scope = periodic.scope
     if scope.state in (ScopeState.DISPOSING, ScopeState.DISPOSED):
-        raise InvalidTransition(f"periodic {periodic.name!r} has ended with its scope, which is {scope.state}")
+        raise InvalidTransition(f"periodic {periodic.name!r} has ended with its scope")
     if periodic.enabled == enabled:
         return
     if not enabled:
@@ -75,6 +77,12 @@ def set_enabled(k: Base, now: int, periodic: Periodic, enabled: bool, *, immedia
         _trigger(k, now, periodic, missed=0)
 
 
+def _check_flags(name: str | None, **flags: object) -> None:
+    for flag, value in flags.items():
+        if not isinstance(value, bool):
+            raise ConfigError(f"periodic {name!r}: {flag} {value!r} is not allowed: use True or False")
+
+
 def tick(k: Base, now: int, periodic: Periodic) -> None:
     """Act on a tick that is due, once, however many intervals have passed."""
     missed = periodic.missed(now)
@@ -84,6 +92,8 @@ def tick(k: Base, now: int, periodic: Periodic) -> None:
 
 def find(k: Base, name: str) -> Periodic:
     """Return the periodic of a name; ``scope/name`` where several scopes have one."""
+    if not isinstance(name, str):
+        raise UnknownTask(f"a periodic is looked up by its id, not by {name!r}")
     for key, rest in name_splits(name):
         if key in k.scopes and rest in k.scopes[key].periodics:
             return k.scopes[key].periodics[rest]  # type: ignore[no-any-return] # see Scope.periodics

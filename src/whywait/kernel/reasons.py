@@ -56,6 +56,8 @@ class Holder(NamedTuple):
     blocked_on: str | None = None  # the task for whose end its body blocks
     blocked_number: int | None = None  # of that task
     function: str | None = None  # by which it is shown, if it was given no id
+    asked: int | None = None  # what it asked for, if it uses more than that
+    stopped: bool = False  # the system has stopped its process (M15)
 
     @property
     def label(self) -> str:
@@ -189,6 +191,8 @@ class Why:
     breakdown: dict[str, int]  # wait cause -> ns; adds up to waited_ns
     starved_ns: int  # READY while a higher priority held a slot, of all attempts
     paused_from: str | None = None  # PAUSED: the state that it goes back to
+    stopped: bool = False  # PAUSED: the system has stopped its process, or that of its client (M15)
+    pause_wished: bool = False  # PAUSED: a pause was asked for and not taken back
     slot: bool = True  # whether it takes a slot while it runs
     starved: bool = False
     starved_by: tuple[Holder, ...] = ()  # slot holders of higher priority, the first of them

@@ -249,12 +249,20 @@ def _set_timers(k: Base, now: int, living: list[Task]) -> None:
         elif task.held_by == Wait.BACKOFF and _is_missing(task.wait_timer):
             task.unmet = 1
             task.wait_timer = k.timers.add(now, BACKOFF, task)
+        _settle_pause(task)
     for scope in k.scopes.values():
         for periodic in scope.periodics.values():
             if not periodic.enabled:
                 ending.stop_ticks(k, periodic)
             elif _is_missing(periodic.timer):
                 periodic.timer = k.timers.add(max(now, periodic.planned_ns), TICK, periodic)
+
+
+def _settle_pause(task: Task) -> None:
+    """Let a pause, or its end, that was broken off be asked for once more."""
+    is_wished = task.state == TaskState.PAUSED or task.pause_timer is not None
+    if task.pause_wished != is_wished and not task.is_stopped and task.abort is None:
+        task.pause_wished = is_wished
 
 
 def _set_run_timers(k: Base, task: Task) -> None:

@@ -9,6 +9,7 @@ from whywait.kernel import limits
 from whywait.kernel.base import Base
 from whywait.kernel.events import Details, Kind
 from whywait.kernel.gates import Gate
+from whywait.kernel.starting import leave_bench, would_hold_back
 from whywait.kernel.state import RESERVED_NAMES, Wait
 
 
@@ -25,7 +26,7 @@ def resize(k: Base, now: int, name: str, limit: int, *, soft: bool = False) -> N
         if soft:
             k.soft.append(gate)
     gate.resize(limit, gate.in_use)
-    _note_feasible(k)
+    _note_feasible(k, now)
     k.trigger = k.tell_of(now, Kind.LIMIT_CHANGED, k.root, name, None, (("limit", limit),))
     k.levels.opened(now, gate, k.no_slot_held)
 
@@ -38,7 +39,7 @@ def set_units(k: Base, now: int, kind: str, units: Mapping[str, int]) -> None:
     check_units(k, kind, units)
     devices = k.devices[kind]
     devices.set_units(units)
-    _note_feasible(k)
+    _note_feasible(k, now)
     details: Details = (("units", tuple((unit.name, unit.size) for unit in devices.units if unit.is_present)),)
     k.trigger = k.tell_of(now, Kind.LIMIT_CHANGED, k.root, kind, None, details)
     for door in devices.doors.values():
@@ -65,7 +66,9 @@ def check_units(k: Base, kind: str, units: Mapping[str, int]) -> None:
     limits.check_units(kind, units)
 
 
-def _note_feasible(k: Base) -> None:
-    """Note of each lane whether the budget could meet its demand."""
+def _note_feasible(k: Base, now: int) -> None:
+    """Note of each lane whether the budget could meet its demand; one that it can meet again may hold others back."""
     for lane in k.lanes:
-        lane.feasible = not any(gate.can_never_pass(need) for gate, need in lane.needs)
+        lane.note_feasible()
+        if lane.parked_at is not None and would_hold_back(k, lane, lane.parked_at):
+            leave_bench(k, now, lane)

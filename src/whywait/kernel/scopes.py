@@ -10,7 +10,7 @@ from whywait.kernel.events import Details, Kind
 from whywait.kernel.ids import LONGEST_ID
 from whywait.kernel.limits import Budget, Limits, Policy
 from whywait.kernel.model import Scope
-from whywait.kernel.state import Cause, ScopeState, scope_step
+from whywait.kernel.state import STATE_WORDS, Cause, ScopeState, scope_step
 
 _NO_LIMITS: Final = Limits()
 
@@ -37,11 +37,13 @@ def open_scope(
     if len(key) > LONGEST_ID:
         raise ConfigError(f"a scope key of {len(key):,} characters is not allowed: use at most {LONGEST_ID:,}")
     if key in k.scopes:
-        raise ScopeExists(f"scope {key!r} exists and is {k.scopes[key].state}: choose another key or dispose it")
+        raise ScopeExists(
+            f"scope {key!r} exists and is {STATE_WORDS[k.scopes[key].state]}: choose another key or dispose it"
+        )
     if parent.state in (ScopeState.DISPOSING, ScopeState.DISPOSED):
         around = f"scope {parent.key!r}" if parent.key else "the authority"
         raise ScopeClosed(
-            f"{around} is {parent.state}: no scope can be opened in it",
+            f"{around} is {STATE_WORDS[parent.state]}: no scope can be opened in it",
             check="scope state",
             cause=Cause.SCOPE_STATE,
         )

@@ -1,7 +1,8 @@
 """Starting: which task may start next, and what those that may not are waiting for.
 
 Dispatch goes through the lanes in order. A lane whose gates are open starts its head; a lane that finds a gate closed
-is parked there and passed over, or, if only a budget gate stops it and ``backfill`` is "none", holds the rest back.
+is parked there and passed over, or, if only a budget gate stops it and ``backfill`` is "none", holds the rest back;
+one that the budget could never meet is passed over in either mode (M13).
 Lanes of tasks that take no slot (S6) go beside: no lack of slots ends their turn, they hold nothing back and are not
 held back.
 """
@@ -89,6 +90,11 @@ def closed_gate(k: Base, lane: Lane) -> Gate | None:
     return None
 
 
+def would_hold_back(k: Base, lane: Lane, gate: Gate) -> bool:
+    """Return whether a lane that is stopped by a gate holds the rest back (B5); if not, it is passed over."""
+    return not k.greedy and gate.is_budget and lane.takes_slot and lane.feasible
+
+
 def _fill(k: Base, now: int, started: list[Task]) -> None:  # noqa: C901, PLR0912 - in one piece for speed
     """Start tasks in order until the slots are taken, or the rest is held back, and none goes beside any more."""
     slots, levels = k.slots, k.levels
@@ -112,7 +118,7 @@ def _fill(k: Base, now: int, started: list[Task]) -> None:  # noqa: C901, PLR091
         gate = closed_gate(k, lane) if lane.gated or k.suspended else None
         if gate is None:
             if lane.parked_at is not None or lane is k.blocker:
-                _leave_bench(k, now, lane)
+                leave_bench(k, now, lane)
             task: Task = lane.shift()
             charge(k, now, task, lane)
             if counts_holders and (task.segment.higher or task.segment.starved):  # type: ignore[union-attr] # it was READY
@@ -123,11 +129,11 @@ def _fill(k: Base, now: int, started: list[Task]) -> None:  # noqa: C901, PLR091
             activate(k, now, task)
             if not lane.front:
                 lane_emptied(k, now, lane)
-        elif k.greedy or not gate.is_budget or not lane.takes_slot:
+        elif not would_hold_back(k, lane, gate):
             _park(k, now, lane, gate)
         else:
             if lane.parked_at is not None:
-                _leave_bench(k, now, lane)
+                leave_bench(k, now, lane)
             holds_back = lane
     if levels.opening and (slots.free <= 0 or holds_back is not None):
         _open_benches(k, now)
@@ -137,7 +143,7 @@ def _fill(k: Base, now: int, started: list[Task]) -> None:  # noqa: C901, PLR091
         _let_pass(k, now)
 
 
-def _leave_bench(k: Base, now: int, lane: Lane) -> None:
+def leave_bench(k: Base, now: int, lane: Lane) -> None:
     """Let a lane, whose gate has opened, stand among the open ones of its level, and hold nothing back."""
     if lane is k.blocker:
         forget_blocker(k, now)

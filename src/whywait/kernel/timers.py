@@ -7,6 +7,7 @@ from typing import Any, Final
 
 # The kinds of timers
 RUN_TIMEOUT: Final = "run_timeout"
+NOTICED_TIMEOUT: Final = "noticed_timeout"  # a run timeout that is due, while ends that were reported are taken in
 PAUSE: Final = "pause"
 BACKOFF: Final = "backoff"
 MAX_WAIT: Final = "max_wait"
@@ -16,6 +17,7 @@ TICK: Final = "tick"
 # The attribute of its target that a timer of a kind stands in.
 HELD_AS: Final = {
     RUN_TIMEOUT: "run_timer",
+    NOTICED_TIMEOUT: "run_timer",
     PAUSE: "pause_timer",
     BACKOFF: "wait_timer",
     MAX_WAIT: "wait_timer",

@@ -17,6 +17,7 @@ from whywait.kernel.ahead import ahead_of
 from whywait.kernel.base import Base
 from whywait.kernel.devices import WHOLE, Ask, Door, Holding, Unit
 from whywait.kernel.gates import Gate
+from whywait.kernel.limits import MEASURED, Demand
 from whywait.kernel.model import Lane, Task
 from whywait.kernel.reasons import (
     Ahead,
@@ -66,6 +67,8 @@ def explain(k: Base, now: int, task: Task, earlier: Iterable[Task] = ()) -> Why:
         number=task.number,
         state=task.state,
         paused_from=task.paused_from,
+        stopped=task.is_stopped,
+        pause_wished=task.pause_wished,
         priority=task.priority,
         demand=task.demand,
         slot=task.takes_slot,
@@ -151,9 +154,17 @@ def _running(k: Base, now: int, task: Task) -> dict[str, Any]:
         "parked_ns": None if task.parked_since is None else now - task.parked_since,
         "ending_ns": None if task.abort_since is None else now - task.abort_since,
         "ending_cause": None if task.abort is None else task.abort[1],
-        "holds": task.demand,
+        "holds": _held(task),
         "blocks": tuple(_blocks(k, task)),
     }
+
+
+def _held(task: Task) -> Demand:
+    """Return what the budget counts for a task: what it asked for, or of memory what it uses if that is more."""
+    if not task.overdraft:
+        return task.demand
+    asked = dict(task.demand)
+    return tuple({**asked, MEASURED: asked.get(MEASURED, 0) + task.overdraft}.items())
 
 
 # Gates and their holders
@@ -223,7 +234,7 @@ def _on_unit(now: int, unit: Unit, most: int | None = None) -> Iterator[Holder]:
         yield _holder(now, task, amount)
 
 
-def _holder(now: int, task: Holding, amount: int) -> Holder:
+def _holder(now: int, task: Holding, amount: int, asked: int | None = None) -> Holder:
     on = _blocked_on(task)
     return Holder(
         task.id,
@@ -235,6 +246,8 @@ def _holder(now: int, task: Holding, amount: int) -> Holder:
         None if on is None else on.label,
         None if on is None else on.number,
         task.function,
+        asked,
+        task.is_stopped,
     )
 
 
@@ -252,7 +265,8 @@ def _holders(k: Base, now: int, gate: Gate) -> Iterator[Holder]:
     for task in islice(k.running.values(), _MOST_HOLDERS):
         amount = task.held(gate)
         if amount:
-            yield _holder(now, task, amount)
+            asked = task.takes(gate)
+            yield _holder(now, task, amount, asked if asked < amount else None)
 
 
 def _starved_by(k: Base, now: int, task: Task) -> tuple[Holder, ...]:

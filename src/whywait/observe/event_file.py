@@ -8,6 +8,7 @@ detail is of its kind.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
@@ -35,9 +36,9 @@ _RUNS: Final = "runs"
 _ENDED: Final = "has ended"
 _UNSURE: Final = "is not known"
 _INSIDE: Final = (Kind.TASK_PAUSE_ASKED, Kind.TASK_ABORT_ASKED)  # what only a task that holds a slot goes through
-_STATES: Final = frozenset(value for key, value in vars(TaskState).items() if key.isupper())
-OUTCOMES: Final = frozenset((*Outcome, *(outcome.upper() for outcome in Outcome)))  # both: see Outcome
-_KINDS: Final = frozenset(value for key, value in vars(Kind).items() if key.isupper())
+_STATES: Final = frozenset(TaskState)
+OUTCOMES: Final = frozenset((*Outcome, *(outcome.upper() for outcome in Outcome)))  # see `read_outcome`
+_KINDS: Final = frozenset(Kind)
 
 _NOTHING: Final[tuple[dict[str, Any], dict[str, Any]]] = ({}, {})
 _Expected = tuple[Callable[[Any], bool], str]  # a check, and what it expects in words
@@ -106,12 +107,17 @@ class _Reader:
         self._phases: dict[int, str] = {}  # of each task by its number
         self._begun: list[int] = []  # the tasks that have begun since events were missing
         self._parents: dict[str, str] = {}
+        # Tasks of a batch may await later ones: those that have not begun, and what each task awaits that has begun
+        # while there were any. All that await each other in a circle are among them.
+        self._ahead: set[int] = set()
+        self._awaited: dict[int, list[int]] = {}
 
     @property
     def complete(self) -> bool:
         return self._lines.complete
 
     def __iter__(self) -> Iterator[Event]:
+        number = 0
         for number, data in self._lines:
             try:
                 event = self._take(data, is_first=number == 1)
@@ -119,6 +125,10 @@ class _Reader:
                 raise self._lines.refusal(number, str(wrong)) from None
             if event is not None:
                 yield event
+        try:
+            self._check_circles()
+        except ConfigError as wrong:
+            raise self._lines.refusal(number, str(wrong)) from None
 
     def _take(self, data: Any, *, is_first: bool) -> Event | None:  # noqa: ANN401 - JSON
         """Return the event of a line; None if it tells of something else."""
@@ -180,10 +190,24 @@ class _Reader:
         self._last_begun = number
         self._phases[number] = _WAITS
         self._begun.append(number)
-        retried = (details["of"],) if "of" in details else ()
-        for earlier in (*retried, *details.get("after", ()), *details.get("after_ended", ())):
-            if earlier >= number:
-                raise ConfigError(f"task {number} refers to task {earlier}: expected an earlier one")
+        if details.get("of", 0) >= number:
+            raise ConfigError(f"task {number} is a retry of task {details['of']}: expected an earlier one")
+        awaited = (*details.get("after", ()), *details.get("after_ended", ()))
+        self._ahead.update(each for each in awaited if each >= number)
+        if self._ahead:
+            self._awaited[number] = [each for each in awaited if each >= number or each in self._awaited]
+            self._ahead.discard(number)
+            if not self._ahead:
+                self._check_circles()
+
+    def _check_circles(self) -> None:
+        """Check that the tasks of a batch do not await each other in a circle."""
+        try:
+            TopologicalSorter(self._awaited).prepare()
+        except CycleError as error:
+            circle = " -> ".join(map(str, reversed(error.args[1])))
+            raise ConfigError(f"tasks await each other in a circle, {circle}: expected none that does") from None
+        self._awaited.clear()
 
     def _follow_task(self, kind: str, number: int, details: dict[str, Any]) -> None:
         """Check that a task can do this after what it has done before."""
@@ -309,6 +333,7 @@ _PRIORITY: Final = (lambda value: is_count(value) and value <= HIGHEST, f"an int
 _NUMBERS: Final = (_are_numbers, "a list of task numbers")
 _AMOUNTS: Final = (_are_amounts, "an object of amounts by name")
 _SIZE: Final = (lambda value: value is None or is_count(value), "an int of 0 or more, or null")
+_FLAG: Final = (lambda value: isinstance(value, bool), "true or false")
 _ANYTHING: Final = (_is_plain, "a value of moderate size")
 _HEAD: Final[dict[str, _Expected]] = {
     "seq": _COUNT,
@@ -331,16 +356,19 @@ _EVERYWHERE: Final[dict[str, _Expected]] = {
     "units": _AMOUNTS,
     "devices": (_are_lists, "an object of lists of names by kind"),
     "function": _ID,
+    "after": _NUMBERS,
+    "after_ended": _NUMBERS,
+    "slot": _FLAG,
 }
 # The details of each kind that something relies on: those that have to be there, and those that may.
 _DETAILS: Final[dict[str, tuple[dict[str, _Expected], dict[str, _Expected]]]] = {
     Kind.TASK_SUBMITTED: (
         {"state": _STATE, "priority": _PRIORITY},
-        {"after": _NUMBERS, "after_ended": _NUMBERS, "attempt": _COUNT},
+        {"of": _COUNT, "attempt": _COUNT},
     ),
     Kind.TASK_RETRIED: ({"of": _COUNT, "attempt": _COUNT, "state": _STATE}, {}),
     Kind.TASK_STARTED: ({}, {"waits": _AMOUNTS, "starved_ns": _COUNT}),
-    Kind.TASK_PAUSED: ({"from": _STATE}, {}),
+    Kind.TASK_PAUSED: ({"from": _STATE}, {"stopped": _FLAG}),
     Kind.TASK_RESUMED: ({"to": _STATE}, {}),
     Kind.TASK_ABORT_ASKED: ({"cause": _ID}, {}),
     Kind.TASK_FINISHED: ({"outcome": _OUTCOME}, _END),

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from whywait.kernel.events import Event, Kind
-from whywait.kernel.state import Outcome, Wait
+from whywait.kernel.state import STATE_WORDS, Outcome, Wait
 from whywait.observe.explain import (
+    STOPPED,
     amount_in_words,
     cause_in_words,
     ending_in_words,
@@ -17,7 +18,7 @@ from whywait.observe.explain import (
 )
 from whywait.support.units import format_size, printable
 
-_LIMITS: Final = {Wait.SLOT: "slots"}
+_LIMITS: Final[dict[str, str]] = {Wait.SLOT: "slots"}
 
 
 def event_in_words(event: Event, label: str | None = None) -> str:
@@ -63,21 +64,28 @@ def _ended_words(subject: str, details: dict[str, Any]) -> str:
     return f"{subject} {told}{' · ' if facts else ''}{', '.join(facts)}"
 
 
+def _state(state: str) -> str:
+    return STATE_WORDS.get(state, state)
+
+
 def _limit_words(subject: str, details: dict[str, Any]) -> str:
     if "units" not in details:
-        return f"there are {amount_in_words(subject, details['limit'])} {_LIMITS.get(subject, subject)} now"
+        limit, what = details["limit"], _LIMITS.get(subject, subject)
+        return f"there {'is' if limit == 1 else 'are'} {amount_in_words(subject, limit)} {what} now"
     units = [f"{name} ({format_size(size)})" if size else name for name, size in details["units"]]
     return f"there is {subject} {listed(units)} now" if units else f"there is no {subject} any more"
 
 
 _EVENTS: Final[dict[str, Callable[[str, dict[str, Any]], str]]] = {
     Kind.LANE_WAITS: _lane_words,
-    Kind.TASK_SUBMITTED: lambda it, details: f"{it} was submitted and is {details['state']}",
-    Kind.TASK_READY: lambda it, _: f"{it} is READY: nothing is left to wait for but its turn",
+    Kind.TASK_SUBMITTED: lambda it, details: f"{it} was submitted and is {_state(details['state'])}",
+    Kind.TASK_READY: lambda it, _: f"{it} is ready: nothing is left to wait for but its turn",
     Kind.TASK_STARTED: _started_words,
     Kind.TASK_PAUSE_ASKED: lambda it, _: f"{it} is asked to pause",
-    Kind.TASK_PAUSED: lambda it, details: f"{it} is paused, it was {details['from']}",
-    Kind.TASK_RESUMED: lambda it, details: f"{it} is resumed and {details['to']}",
+    Kind.TASK_PAUSED: lambda it, details: (
+        f"{it} is {STOPPED if details.get('stopped') else 'paused'}, it was {_state(details['from'])}"
+    ),
+    Kind.TASK_RESUMED: lambda it, details: f"{it} is resumed and {_state(details['to'])}",
     Kind.TASK_ABORT_ASKED: lambda it, details: f"{it} is asked to end ({details['cause']})",
     Kind.TASK_FINISHED: _ended_words,
     Kind.TASK_CANCELLED: _ended_words,

@@ -25,15 +25,17 @@ from whywait.kernel.reasons import (
 from whywait.kernel.state import Cause, Outcome, TaskState, Wait
 from whywait.support.html import badge, lines
 from whywait.support.units import NS_PER_MS, NS_PER_S, format_ms, format_size, printable
+from whywait.support.words import called, counted
 
 _SIZES: Final = ("ram", "vram")
 _BYTES: Final = 1_000_000  # a limit from here on is a size
-_NOT_RUNNING: Final = {TaskState.PAUSED: ", parked", TaskState.DISPOSING: ", asked to end"}
+_NOT_RUNNING: Final[dict[str, str]] = {TaskState.PAUSED: "paused", TaskState.DISPOSING: "asked to end"}
+STOPPED: Final = "paused (its terminal stopped it)"
 _NAMED: Final = 3  # holders, dependencies and tasks ahead that a line names
 _STEPS: Final = 4  # of a chain of dependencies that a line tells
 
 # What a task that waited can say of each part of its wait.
-CAUSES: Final = {
+CAUSES: Final[dict[str, str]] = {
     Wait.DEPENDENCY: "waiting for dependencies",
     Wait.BACKOFF: "backing off before a retry",
     Wait.OVERLAP: "waiting for the previous iteration",
@@ -45,7 +47,7 @@ CAUSES: Final = {
     Wait.HELD_BACK: "held back by a task that does not fit yet",
 }
 # The same as labels of a table, and as heads of its columns.
-CAUSE_LABELS: Final = {
+CAUSE_LABELS: Final[dict[str, str]] = {
     Wait.DEPENDENCY: "dependencies",
     Wait.BACKOFF: "backing off to retry",
     Wait.OVERLAP: "earlier iterations",
@@ -56,7 +58,7 @@ CAUSE_LABELS: Final = {
     Wait.SCOPE_SLOTS: "the scope's slots",
     Wait.HELD_BACK: "held back",
 }
-CAUSE_HEADS: Final = {
+CAUSE_HEADS: Final[dict[str, str]] = {
     Wait.DEPENDENCY: "deps",
     Wait.SLOT_HIGHER: "higher",
     Wait.SCOPE_STATE: "state",
@@ -64,14 +66,14 @@ CAUSE_HEADS: Final = {
     Wait.HELD_BACK: "held",
 }
 # Why a task ended as it did, beside its outcome.
-_ENDINGS: Final = {
+_ENDINGS: Final[dict[str, str]] = {
     Cause.EXCEPTION: "failed: its body raised an exception",
     Cause.EXIT_CODE: "failed: its command left with an error",
     Cause.WORKER_LOST: "failed: its worker process was lost",
     Cause.OUT_OF_MEMORY: "failed: it used more memory than it had asked for, or than there was",
     Cause.HANDLER: "failed: one of its handlers did",
     Cause.WORKER: "failed: one of its workers did",
-    Cause.RUN_TIMEOUT: "was stopped: it ran longer than its timeout",
+    Cause.RUN_TIMEOUT: "was ended: it ran longer than its timeout",
     Cause.CANCELLED: "was cancelled",
     Cause.SCOPE_DISPOSED: "was ended with its scope",
     Cause.PAUSE_TIMEOUT: "was cancelled: it reached no checkpoint to pause at",
@@ -141,8 +143,8 @@ def in_words(why: kernel_reasons.Why) -> Why:
 def _headline(why: Why) -> str:
     if why.outcome is not None:
         attempts = f" in attempt {why.attempt}" if why.attempt > 1 else ""
-        return f"{why.label} {ending_in_words(why.outcome, why.cause, why.root)}{attempts}"
-    name = f"{why.label} (attempt {why.attempt})" if why.attempt > 1 else why.label
+        return f"{called(why.label)} {ending_in_words(why.outcome, why.cause, why.root)}{attempts}"
+    name = called(why.label) + (f" (attempt {why.attempt})" if why.attempt > 1 else "")
     if why.running_ns is not None:
         return f"{name} {_doing(why, why.running_ns)} and holds {_holding(why)}"
     waited = time_in_words(why.waited_ns)
@@ -157,8 +159,7 @@ def _doing(why: Why, running_ns: int) -> str:
     if why.wants_slot:
         return f"has been running for {time_in_words(running_ns)}, waits for a slot to go on after it blocked,"
     if why.parked_ns is not None:
-        parked, started = time_in_words(why.parked_ns), time_in_words(running_ns)
-        return f"has been parked for {parked} (somebody has to resume it), started {started} ago,"
+        return _parked(why, why.parked_ns, running_ns)
     if why.placement is not None and why.placement.lacks is not None:
         engine = why.placement.engine
         room = "other commands to end" if engine == "command" else f"a {engine} that is free"
@@ -166,6 +167,18 @@ def _doing(why: Why, running_ns: int) -> str:
     if why.placement is not None and why.placement.node is None:
         return f"was permitted {time_in_words(running_ns)} ago, waits for {why.placement.engine} to place it,"
     return f"has been running for {time_in_words(running_ns)}"
+
+
+def _parked(why: Why, parked_ns: int, running_ns: int) -> str:
+    parked, started = time_in_words(parked_ns), time_in_words(running_ns)
+    if why.stopped:
+        return f"has been {STOPPED} for {parked}{_and_wished(why)}, started {started} ago,"
+    return f"has been paused for {parked} (somebody has to resume it), started {started} ago,"
+
+
+def _and_wished(why: kernel_reasons.Why) -> str:
+    """Return that a task which is stopped was paused by a verb as well, if it was."""
+    return " and by a pause (somebody has to resume it too)" if why.pause_wished else ""
 
 
 def _placed(why: Why) -> list[str]:
@@ -189,8 +202,22 @@ def _shortage(row: Shortage) -> str:
 def _holding(why: Why) -> str:
     slot = ["a slot"] if why.slot and not why.lends else []
     units = dict(why.devices)
-    amounts = (f"{amount_in_words(name, amount)} {name}" for name, amount in why.holds if name not in units)
+    asked = dict(why.demand)
+    amounts = (
+        f"{amount_in_words(name, amount)} {name}{_beyond(name, amount, asked.get(name, 0))}"
+        for name, amount in why.holds
+        if name not in units
+    )
     return listed([*slot, *amounts, *_units_of(why.devices)]) or "nothing"
+
+
+def _beyond(name: str, amount: int, asked: int) -> str:
+    """Return a remark if a task uses more of a resource than it asked for."""
+    return f" ({_asked(name, asked)})" if amount > asked else ""
+
+
+def _asked(name: str, asked: int) -> str:
+    return f"more than the {amount_in_words(name, asked)} it asked for" if asked else "asked for none"
 
 
 def units_in_words(devices: Assigned) -> str:
@@ -208,7 +235,9 @@ def ending_in_words(outcome: str, cause: str | None, root: str | None) -> str:
     if outcome == Outcome.SUCCESS:
         return "succeeded"
     if cause == Cause.DEPENDENCY:
-        return f"was ended, because {root or 'a dependency'} did not succeed"
+        return f"was ended, because {called(root or 'a dependency')} did not succeed"
+    if cause == Cause.WORKER_LOST and root is not None:
+        return f"was lost, because {root} has ended"
     return _ENDINGS.get(cause or "", f"ended as {outcome} ({cause})")
 
 
@@ -222,7 +251,7 @@ def _in_line(why: Why) -> list[str]:
     ahead = sum(level.tasks for level in why.ahead)
     if ahead:
         first = [name for level in why.ahead for name in level.first]
-        count = f"at least {_tasks(ahead)}" if why.ahead_at_least else _tasks(ahead)
+        count = _count_of(ahead, at_least=why.ahead_at_least)
         lines.append(f"  in line: {count} ahead of it: {_some(first, ahead)}")
     lift = f"; the next lift is in {time_in_words(why.lifted_in_ns)}" if why.lifted_in_ns is not None else ""
     if why.effective_priority != why.priority:
@@ -242,7 +271,7 @@ def _blocked(why: Why) -> list[str]:
     if on is None:
         return []
     lends = ", and lends its slot meanwhile" if why.lends else ""
-    told = f"  its body waits for the end of {on.label}, which {_standing(on)}{lends}"
+    told = f"  its body waits for the end of {called(on.label)}, which {_standing(on)}{lends}"
     return [f"{told}: neither can go on" if on.running_ns is None and on.held_by == (why.label,) else told]
 
 
@@ -254,12 +283,14 @@ def _stuck(why: Why, reason: Reason) -> str:
     what = _PIECES.get(reason.kind, reason.name)
     if len(holders) == 1 and holders[0].blocked_number == why.number:
         only = f"the only {what}" if reason.limit == 1 else f"that {what}"
-        return f"{holders[0].label} holds {only} and waits for the end of {why.label}: neither can go on"
+        return (
+            f"{called(holders[0].label)} holds {only} and waits for the end of {called(why.label)}: neither can go on"
+        )
     return f"all that hold it wait for the ends of other tasks: {_some(_waits_of(holders), len(holders))}"
 
 
 def _waits_of(holders: Sequence[Holder]) -> list[str]:
-    return [f"{holder.label} for {holder.blocked_on}" for holder in holders]
+    return [f"{called(holder.label)} for {called(holder.blocked_on or '')}" for holder in holders]
 
 
 _PIECES: Final = {ReasonKind.SLOT: "slot", ReasonKind.SCOPE_SLOTS: "slot of its scope"}
@@ -268,13 +299,15 @@ _PIECES: Final = {ReasonKind.SLOT: "slot", ReasonKind.SCOPE_SLOTS: "slot of its 
 def _waited_for_by(why: Why) -> list[str]:
     lines = []
     for blocked in why.blocks:
-        count = f"at least {_tasks(blocked.tasks)}" if blocked.at_least else _tasks(blocked.tasks)
+        count = _count_of(blocked.tasks, at_least=blocked.at_least)
         wait = "waits" if count == "1 task" else "wait"
-        what = {Wait.SLOT: "slot", Wait.SCOPE_SLOTS: f"slot of scope {blocked.scope}"}.get(blocked.name, blocked.name)
+        names: dict[str, str] = {Wait.SLOT: "slot", Wait.SCOPE_SLOTS: f"slot of scope {blocked.scope}"}
+        what = names.get(blocked.name, blocked.name)
         lines.append(f"  {count} {wait} for its {what}: {_some(blocked.first, blocked.tasks)}")
     if why.awaited_by:
         wait = "waits" if why.awaited_by == 1 else "wait"
-        lines.append(f"  {_tasks(why.awaited_by)} {wait} for its end: {_some(why.awaiting, why.awaited_by)}")
+        awaited_by = counted(why.awaited_by, "task")
+        lines.append(f"  {awaited_by} {wait} for its end: {_some(why.awaiting, why.awaited_by)}")
     return lines
 
 
@@ -306,9 +339,12 @@ def _slot_words(reason: Reason, why: kernel_reasons.Why) -> str:  # noqa: ARG001
 
 def _resource_words(reason: Reason, why: kernel_reasons.Why) -> str:  # noqa: ARG001 - one form for all reasons
     name, limit_is = reason.name, reason.limit or 0
-    need, free, limit = (amount_in_words(name, value or 0, limit_is) for value in (reason.need, reason.free, limit_is))
+    free_is = max(0, reason.free or 0)  # more may be held than there is: what was not asked for, or a smaller limit
+    need, free, limit = (amount_in_words(name, value or 0, limit_is) for value in (reason.need, free_is, limit_is))
     held = f", held by {_holders(reason)}" if reason.holders else ""
     whose = f"{name} of {reason.scope}" if reason.scope else name
+    if reason.never and not limit_is:
+        return f"{whose}: needs {need}, and there is none here"
     if reason.never:
         return f"{whose}: needs {need}, and the limit is {limit}"
     if (reason.need or 0) > limit_is:
@@ -324,7 +360,7 @@ def _device_words(reason: Reason, why: kernel_reasons.Why) -> str:  # noqa: ARG0
     if need > (reason.limit or 0):
         told = f"it needs {need} {kind}, and there {_are(str(reason.limit or 'none'), reason.limit or 0)}"
     more = [f"and {reason.units_left_out} more"] if reason.units_left_out else []
-    units = ", ".join([*(_unit_words(unit) for unit in reason.units), *more])
+    units = "; ".join([*(_unit_words(kind, unit) for unit in reason.units), *more])
     return f"{told}: {units}" if units else told
 
 
@@ -332,20 +368,23 @@ def _are(what: str, count: int) -> str:
     return f"{'is' if count < 2 else 'are'} {what}"  # noqa: PLR2004 - plural
 
 
-def _unit_words(unit: UnitStanding) -> str:
-    on_it = f" ({_some([holder.label for holder in unit.holders], unit.holders_total)})" if unit.holders else ""
+def _unit_words(kind: str, unit: UnitStanding) -> str:
+    name = f"{kind} {unit.name}"
+    holders = [" ".join([called(each.label), *(f"({told})" for told in _aside(each))]) for each in unit.holders]
+    held = f"held by {_some(holders, unit.holders_total)}" if holders else ""
+    also_held = f", {held}" if held else ""
     if not unit.present:
-        return f"{unit.name} is gone{on_it}"
+        return f"{name} is gone{also_held}"
     if unit.whole or not unit.size:
-        return f"{unit.name} is {'taken' if unit.holders else 'free'}{on_it}"
+        return f"{name} is {held or 'free'}"
     free, size = format_size(max(0, unit.free)), format_size(unit.size)
     if free[-2:] == size[-2:]:
         free = free.partition(" ")[0]  # the unit is said once
-    return f"{unit.name} has {free} of {size}{on_it}"
+    return f"{name} has {free} of {size} free{also_held}"
 
 
 def _dependency_words(reason: Reason, why: kernel_reasons.Why) -> str:  # noqa: ARG001 - one form for all reasons
-    told = "; ".join(f"{task.label} {_standing(task)}" for task in reason.tasks[:_NAMED])
+    told = "; ".join(f"{called(task.label)} {_standing(task)}" for task in reason.tasks[:_NAMED])
     left = (reason.need or 0) - _NAMED
     more = f"; and {left} more" if left > 0 else ""
     return f"dependencies: {told}{more}"
@@ -361,21 +400,27 @@ def _standing(task: Blocking) -> str:
         if is_last_told and further:
             steps = len(further) - 1 + task.left_out
             between = f"{steps} more, " if steps else ""
-            told += f", and so on ({between}at last {further[-1].label}, which {_own_standing(further[-1], None)})"
+            told += (
+                f", and so on ({between}at last {called(further[-1].label)}, which {_own_standing(further[-1], None)})"
+            )
     return told
 
 
 def _own_standing(task: Blocking, waits_for: str | None) -> str:
     if waits_for is not None:
-        return f"waits for {waits_for}"
+        return f"waits for {called(waits_for)}"
     if task.never:
         return "can never start as things are"
     if task.running_ns is not None:
-        verb = {TaskState.PAUSED: "is parked since its start", TaskState.DISPOSING: "was asked to end, having run"}
-        return f"{verb.get(task.state, 'has been running for')} {time_in_words(task.running_ns)}"
+        ran = time_in_words(task.running_ns)
+        verb: dict[str, str] = {
+            TaskState.PAUSED: f"is paused, started {ran} ago",
+            TaskState.DISPOSING: f"was asked to end after {ran}",
+        }
+        return verb.get(task.state, f"has been running for {ran}")
     held = f" held by {_some(task.held_by, len(task.held_by))}" if task.held_by else ""
     cause = task.waits_for or ""
-    what = {
+    what: dict[str, str] = {
         Wait.SLOT: f"waits for a slot{held}",
         Wait.SLOT_HIGHER: f"waits for a slot{held}",
         Wait.SCOPE_SLOTS: f"waits for a slot of its scope{held}",
@@ -391,7 +436,7 @@ def _own_standing(task: Blocking, waits_for: str | None) -> str:
 
 def _held_back_words(reason: Reason, why: kernel_reasons.Why) -> str:  # noqa: ARG001 - one form for all reasons
     first = reason.tasks[0]
-    return f"held back: {first.label} comes first and {_own_standing(first, None)}"
+    return f"held back: {called(first.label)} comes first and {_own_standing(first, None)}"
 
 
 def _backoff_words(reason: Reason, why: kernel_reasons.Why) -> str:
@@ -399,11 +444,14 @@ def _backoff_words(reason: Reason, why: kernel_reasons.Why) -> str:
 
 
 def _overlap_words(reason: Reason, why: kernel_reasons.Why) -> str:  # noqa: ARG001 - one form for all reasons
-    told = [f"{task.label} ({time_in_words(task.running_ns or 0)})" for task in reason.tasks]
+    told = [f"{called(task.label)} ({time_in_words(task.running_ns or 0)})" for task in reason.tasks]
     return f"overlap: the iteration before it still runs: {_some(told, reason.need or 0)}"
 
 
 def _paused_words(reason: Reason, why: kernel_reasons.Why) -> str:
+    if why.stopped:
+        since = time_in_words(why.now_ns - (reason.since_ns or 0))
+        return f"{STOPPED} for {since}{_and_wished(why)}: it goes on with fg there"
     return f"paused for {time_in_words(why.now_ns - (reason.since_ns or 0))}: somebody has to resume it"
 
 
@@ -442,16 +490,21 @@ def _units_words(condition: Condition, why: Why) -> str:  # noqa: ARG001 - one f
     return f"{count} {kind} units have {format_size(share)} free" if share else f"{count} {kind} units are free"
 
 
+def _resumed_words(why: Why) -> str:
+    wished = ["it is resumed"] if why.pause_wished or not why.stopped else []
+    return listed([*wished, *(["its terminal lets it go on (fg)"] if why.stopped else [])])
+
+
 _CONDITIONS: Final[dict[str, Callable[[Condition, Why], str]]] = {
     ConditionKind.FREE: _free_words,
     ConditionKind.UNITS: _units_words,
     ConditionKind.ALONE: lambda *_: "nothing else runs",
     ConditionKind.RAISE: lambda condition, _: f"somebody raises the limit of {condition.name}",
     ConditionKind.RESUME_SCOPE: lambda condition, _: f"scope {condition.scope} is resumed",
-    ConditionKind.RESUME_TASK: lambda *_: "it is resumed",
-    ConditionKind.SUCCEED: lambda condition, _: f"{condition.task} has succeeded",
-    ConditionKind.END: lambda condition, _: f"{condition.task} has ended",
-    ConditionKind.START: lambda condition, _: f"{condition.task} has started",
+    ConditionKind.RESUME_TASK: lambda _, why: _resumed_words(why),
+    ConditionKind.SUCCEED: lambda condition, _: f"{called(condition.task or '')} has succeeded",
+    ConditionKind.END: lambda condition, _: f"{called(condition.task or '')} has ended",
+    ConditionKind.START: lambda condition, _: f"{called(condition.task or '')} has started",
     ConditionKind.TIME: lambda condition, why: (
         f"{time_in_words(max(0, (condition.until_ns or 0) - why.now_ns))} have passed"
     ),
@@ -471,8 +524,7 @@ def cause_in_words(cause: str) -> str:
 def _holders(reason: Reason) -> str:
     limit = reason.limit or 0
     named = [
-        f"{holder.label} ({_share(reason, holder, limit)}{_NOT_RUNNING.get(holder.state, '')})"
-        for holder in reason.holders[:_NAMED]
+        f"{called(holder.label)} ({', '.join(_share(reason, holder, limit))})" for holder in reason.holders[:_NAMED]
     ]
     others = len(reason.holders) - _NAMED
     if reason.held_by_others:
@@ -480,11 +532,19 @@ def _holders(reason: Reason) -> str:
     return f"{', '.join(named)} and {others} more" if others > 0 else listed(named)
 
 
-def _share(reason: Reason, holder: Holder, limit: int) -> str:
-    running = time_in_words(holder.running_ns)
+def _share(reason: Reason, holder: Holder, limit: int) -> list[str]:
+    """Say how much a holder has, since when, and that it is paused or asked to end."""
+    told = [time_in_words(holder.running_ns), *_aside(holder)]
     if reason.kind != ReasonKind.RESOURCE:
-        return running
-    return f"{amount_in_words(reason.name, holder.amount, limit)}, {running}"
+        return told
+    amount = amount_in_words(reason.name, holder.amount, limit)
+    return [amount, *told] if holder.asked is None else [f"uses {amount}", _asked(reason.name, holder.asked), *told]
+
+
+def _aside(holder: Holder) -> list[str]:
+    if holder.stopped:
+        return [STOPPED]
+    return [_NOT_RUNNING[holder.state]] if holder.state in _NOT_RUNNING else []
 
 
 def _hold(holders: Sequence[object]) -> str:
@@ -493,9 +553,8 @@ def _hold(holders: Sequence[object]) -> str:
 
 def _some(names: Sequence[str], count: int) -> str:
     """Return the first of the names, and how many there are besides."""
-    if count > len(names[:_NAMED]):
-        return f"{', '.join(names[:_NAMED])} and {count - len(names[:_NAMED])} more"
-    return listed(list(names[:_NAMED]))
+    told = [called(name) for name in names[:_NAMED]]
+    return f"{', '.join(told)} and {count - len(told)} more" if count > len(told) else listed(told)
 
 
 def listed(names: list[str]) -> str:
@@ -513,8 +572,8 @@ def is_size(resource: str, amount: float) -> bool:
     return resource in _SIZES or amount >= _BYTES
 
 
-def _tasks(count: int) -> str:
-    return "1 task" if count == 1 else f"{count:,} tasks"
+def _count_of(tasks: int, *, at_least: bool) -> str:
+    return f"at least {counted(tasks, 'task')}" if at_least else counted(tasks, "task")
 
 
 def time_in_words(ns: int) -> str:

@@ -264,7 +264,7 @@ def _append(rows: dict[K, deque[Finished]], key: K, row: Finished) -> None:
 
 def _connect(path: Path) -> sqlite3.Connection:
     """Return a connection to a history, which is made if there is none; ConfigError if it is none, or too new."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))  # names and commands are the user's alone
     connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
     try:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from whywait.errors import ConfigError, WhywaitError
 from whywait.kernel.base import Decision
-from whywait.kernel.events import Event, Kind, RawEvent
+from whywait.kernel.events import Event, Kind, RawEvent, read_outcome
 from whywait.kernel.ids import LONGEST_ID, function_shown
 from whywait.kernel.kernel import COMMANDS, Kernel
 from whywait.kernel.limits import HIGHEST, LOWEST, Budget, Limits, Policy, Retry
@@ -255,6 +255,8 @@ class _Player:
         bound = signature.bind(kernel, now, *map(decode, args), **{key: decode(value) for key, value in more.items()})
         if name == "note":
             check_details(bound.arguments["kind"], dict(bound.arguments["details"]))
+        elif isinstance(bound.arguments.get("outcome"), str):
+            bound.arguments["outcome"] = read_outcome(bound.arguments["outcome"])
         elif name == "add_periodic":
             for key, value in bound.arguments.get("settings", {}).items():
                 _of_periodic().check(key, value)

@@ -14,6 +14,7 @@ from unicodedata import combining, east_asian_width
 from whywait.kernel.limits import Priority
 from whywait.observe.explain import CAUSE_HEADS, CAUSE_LABELS, is_size
 from whywait.support.units import format_ms, format_size, printable
+from whywait.support.words import counted
 
 WIDTH: Final = 80
 Summary = Mapping[str, Any]
@@ -56,7 +57,10 @@ def render_side_by_side(summaries: Sequence[Summary], title: str) -> str:
     has_gpus = len({repr(summary["run"].get("gpus")) for summary in summaries}) > 1
     heads = [_run_head(summary["run"], has_gpus=has_gpus) for summary in summaries]
     blocks = [
-        [_cut(printable(title), WIDTH), f"  {_count(summaries[0]['tasks'], 'task')} · {_count(len(summaries), 'run')}"],
+        [
+            _cut(printable(title), WIDTH),
+            f"  {counted(summaries[0]['tasks'], 'task')} · {counted(len(summaries), 'run')}",
+        ],
         _overview(summaries, heads),
         _by_priority(summaries, heads),
         _by_cause(summaries, heads),
@@ -114,7 +118,7 @@ def _memory(summary: Summary) -> list[str]:
             _cut(printable(row["id"]), _ID),
             f"asked {format_size(row['asked'])}" if row["asked"] else "asked for none",
             f"peak {format_size(row['peak'])}",
-            _count(row["tasks"], "task") if row["tasks"] > 1 else "",
+            counted(row["tasks"], "task") if row["tasks"] > 1 else "",
         )
         for row in used[:_FIRST]
     ]
@@ -141,8 +145,8 @@ def _path(summary: Summary) -> list[str]:
     ]
     if len(rows) > 2 * _ENDS_OF_PATH:
         left_out = len(rows) - 2 * _ENDS_OF_PATH
-        rows[_ENDS_OF_PATH:-_ENDS_OF_PATH] = [(f"… {_count(left_out, 'more step')}", "", "")]
-    title = f"The longest chain: {_count(len(steps), 'step')}, {format_ms(path['ms'])}"
+        rows[_ENDS_OF_PATH:-_ENDS_OF_PATH] = [(f"… {counted(left_out, 'more step')}", "", "")]
+    title = f"The longest chain: {counted(len(steps), 'step')}, {format_ms(path['ms'])}"
     return [title, *table((), rows, left=2)]
 
 
@@ -158,21 +162,21 @@ def _window(summary: Summary) -> list[str]:
 
 def _head(summary: Summary, title: str) -> list[str]:
     run = summary["run"]
-    slots = "unbounded slots" if run["slots"] is None else _count(run["slots"], "slot")
+    slots = "unbounded slots" if run["slots"] is None else counted(run["slots"], "slot")
     outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in summary["outcomes"].items() if count)
     return [
         _cut(printable(title), WIDTH),
         f"  {_order(run)} · {slots} · {run['backfill']} backfill",
         "",
         f"  Makespan   {format_ms(summary['makespan_ms'])}",
-        f"  Tasks      {_tasks(summary)}, started {_count(summary['attempts'], 'time')}",
+        f"  Tasks      {_tasks(summary)}, started {counted(summary['attempts'], 'time')}",
         f"  Outcome    {outcomes or 'nothing to do'}",
     ]
 
 
 def _tasks(summary: Summary) -> str:
-    told = _count(summary["tasks"], "task")
-    return f"{told} and {_count(summary['iterations'], 'periodic iteration')}" if summary["iterations"] else told
+    told = counted(summary["tasks"], "task")
+    return f"{told} and {counted(summary['iterations'], 'periodic iteration')}" if summary["iterations"] else told
 
 
 def _order(run: Mapping[str, Any]) -> str:
@@ -209,8 +213,8 @@ def _causes(summary: Summary) -> list[str]:
     total = sum(causes.values())
     if not total:
         if summary["outcomes"].get("pending", 0) > summary.get("running", 0):
-            return ["Nobody had to wait of those that have started."]
-        return ["Nobody waited."] if summary["tasks"] or summary["iterations"] else []
+            return ["No task that has started had to wait."]
+        return ["No task waited."] if summary["tasks"] or summary["iterations"] else []
     rows = [
         (
             _cut(printable(CAUSE_LABELS.get(cause, cause)), 20),
@@ -245,7 +249,7 @@ def _starved(summary: Summary) -> list[str]:
     if starved["past_timeout"]:
         lines.append(f"  {starved['past_timeout']:,} of them for longer than {format_ms(starved['timeout_ms'])}")
     if summary["promotions"]:
-        lines.append(f"  aging lifted those who waited by {_count(summary['promotions'], 'step')} in all")
+        lines.append(f"  aging lifted those who waited by {counted(summary['promotions'], 'step')} in all")
     return lines
 
 
@@ -263,7 +267,7 @@ def _lost(summary: Summary) -> list[str]:
     ):
         for cause, count in summary.get(key, {}).items():
             names = [printable(row["id"]) for row in summary.get("lost", ()) if row["cause"] == cause]
-            lines.append(f"{word} for {cause}: {_count(count, what)}{_some(names, count)}")
+            lines.append(f"{word} for {cause}: {counted(count, what)}{_some(names, count)}")
     return lines
 
 
@@ -271,13 +275,13 @@ def _losses(summary: Summary) -> list[str]:
     lines = _lost(summary)
     failures = summary["failures"]
     if failures["tasks"]:
-        lines.append(f"Failed: {_count(failures['tasks'], 'task')}")
+        lines.append(f"Failed: {counted(failures['tasks'], 'task')}")
         lines += table((), [(_cut(printable(row["id"]), _ID), _failure(row)) for row in failures["first"]], left=2)
         if failures["tasks"] > len(failures["first"]):
             lines.append(f"  and {failures['tasks'] - len(failures['first']):,} more")
     pending = summary["outcomes"]["pending"]
     if pending:
-        lines.append(f"Never ended: {_count(pending, 'task')}, still paused or waiting when nothing more happened")
+        lines.append(f"Never ended: {counted(pending, 'task')}, still paused or waiting when nothing more happened")
     return lines
 
 
@@ -412,10 +416,6 @@ def _percent(share: float) -> str:
 def _level(priority: int | str) -> str:
     name = _NAMES.get(int(priority))
     return f"{priority} {name}" if name else str(priority)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _number(value: float) -> str:

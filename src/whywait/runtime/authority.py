@@ -50,7 +50,7 @@ DEFAULT_SCOPE: Final = "default"
 class Authority(Submitter):
     """Governs tasks: decides what runs when, under one budget, and can always say why something waits.
 
-    To run something: ``submit``, ``map`` and ``submit_many``, here or in a ``scope`` with limits of its own.
+    To run something: ``submit``, ``map``, ``submit_many``, ``periodic``, here or in a ``scope`` with limits of its own.
     To ask: ``why``, ``report``, ``snapshot``, ``stats``, ``events``, ``devtools``.
     To change what runs: ``cancel``, ``pause``, ``resume``, ``resize``.
     To end: leave the ``with`` block, or ``dispose``.
@@ -65,6 +65,7 @@ class Authority(Submitter):
         slots: int | Unset | None = UNSET,
         cpu: int | Unset | None = UNSET,
         ram: Size | Unset | None = UNSET,
+        hard_ram: bool = False,
         vram: Size | Unset | None = UNSET,
         resources: Mapping[str, Size] | None = None,
         soft: Mapping[str, Size] | None = None,
@@ -95,6 +96,8 @@ class Authority(Submitter):
     ) -> None:
         """Resolve the settings; no thread starts before it is needed.
 
+        ``hard_ram``: a task that asks for more ``ram`` than there is is refused, instead of running while nothing else
+        does.
         ``history`` is a file that keeps durations, peaks of memory and outcomes by the names of tasks, over many runs
         and for many programs; ``ram="learned"`` asks it. ``record`` is a file for all commands, to run the same again,
         and ``events_file`` one for all events, as JSON Lines. All are written as the run goes on, end with the
@@ -105,6 +108,7 @@ class Authority(Submitter):
             "slots": slots,
             "cpu": cpu,
             "ram": ram,
+            "hard_ram": hard_ram,
             "vram": vram,
             "resources": resources,
             "soft": soft,
@@ -189,7 +193,7 @@ class Authority(Submitter):
         """Resume a paused task by its ref or id, as its handle does; one that has ended is an error."""
         execution = self._core.find_or_ended(ref)
         if execution is None:
-            raise InvalidTransition(f"task {ref!r} has ended, it is not PAUSED: there is nothing to resume")
+            raise InvalidTransition(f"task {ref!r} has ended, it is not paused: there is nothing to resume")
         handle_of(execution).resume()
 
     def set_periodic_enabled(self, id: str, enabled: bool, *, immediately: bool = False) -> None:  # noqa: FBT001 - the setting itself
@@ -214,10 +218,17 @@ class Authority(Submitter):
         of its kind is gone: the tasks on it keep it, and no other task gets it until it is named again.
         """
         budget = explicit_budget(
-            cpu=cpu, ram=ram, vram=vram, resources=resources, soft=soft, gpus=gpus, devices=devices
+            cpu=cpu,
+            ram=ram,
+            hard_ram=self.settings.hard_ram,
+            vram=vram,
+            resources=resources,
+            soft=soft,
+            gpus=gpus,
+            devices=devices,
         )
         number = Limits(slots=slots).slots
-        slot = {} if number is None else {Wait.SLOT: number}
+        slot: dict[str, int] = {} if number is None else {Wait.SLOT: number}
         self._core.resize({**slot, **budget.hard}, budget.soft, budget.devices)
 
     # What happens and what has happened
@@ -266,7 +277,7 @@ class Authority(Submitter):
         out.
         """
         if self._core.kernel.root.state == ScopeState.DISPOSED:
-            raise InvalidTransition("the authority is DISPOSED: there is nothing left to show; open DevTools before")
+            raise InvalidTransition("the authority has ended: there is nothing left to show; open DevTools before")
         from whywait.devtools import open_devtools
 
         tools = open_devtools(
@@ -311,6 +322,8 @@ class Authority(Submitter):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Leave normally: wait for all tasks, then dispose. Leave by an exception: dispose."""
+        if self._root.is_given_up(error):  # it is not waited for again
+            return
         try:
             if kind is None:
                 self._root.leave()
@@ -327,6 +340,8 @@ class Authority(Submitter):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Leave like a plain block, without blocking the event loop."""
+        if self._root.is_given_up(error):
+            return
         try:
             if kind is None:
                 await self._root.leave_async()

@@ -17,9 +17,6 @@ from whywait.support.threads import lasting_thread
 
 FAR_FUTURE_NS: Final = 1 << 62
 AGAIN_NS: Final = 50_000_000  # when a look at the kernel has failed
-LATE_NS: Final = 100_000_000  # a thread that wakes so late was stopped, or the machine slept
-# Then the kernel's timers wait as long as it was late, and so long at most: what has ended meanwhile is reported first.
-BREATH_NS: Final = 2_000_000_000
 IDLE_S: Final = 30.0  # after this long without anything to wait for the thread ends: it keeps its authority alive
 
 
@@ -38,7 +35,6 @@ class Clock:
         self._order = itertools.count()
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._not_before_ns = 0  # the kernel is not looked at before
         self.needs_thread = False  # something is set and no thread waits for it: `start` is to be called
         self.kernel_at_ns = FAR_FUTURE_NS  # the deadline that is set; one at a time, however often it moves
 
@@ -114,7 +110,7 @@ class Clock:
         """Wait until something is due and return it; None: end."""
         with self._lock:
             while not self._closed:
-                heap, kernel_at_ns = self._heap, max(self.kernel_at_ns, self._not_before_ns)
+                heap, kernel_at_ns = self._heap, self.kernel_at_ns
                 at_ns = min(kernel_at_ns, heap[0][0]) if heap else kernel_at_ns
                 left_ns = at_ns - monotonic_ns()
                 if at_ns == FAR_FUTURE_NS:
@@ -123,10 +119,6 @@ class Clock:
                         return None
                 elif left_ns > 0:
                     self._condition.wait(min(left_ns / 1e9, threading.TIMEOUT_MAX))
-                    now = monotonic_ns()
-                    late_ns = now - at_ns
-                    if late_ns > LATE_NS:
-                        self._not_before_ns = now + min(late_ns, BREATH_NS)
                 elif kernel_at_ns == at_ns:
                     self.kernel_at_ns = FAR_FUTURE_NS  # the next look at the kernel sets the next one
                     return self._tick

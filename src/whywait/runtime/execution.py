@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 from whywait.engines.base import Ended, Engine, Runtime
 from whywait.errors import CommandFailed, TaskAborted, TaskDropped, TaskFailed, TaskTimeout
 from whywait.kernel.devices import Assigned
+from whywait.kernel.events import Streams
 from whywait.kernel.limits import MEASURED, Retry
 from whywait.kernel.model import Ref, Task
-from whywait.kernel.state import Cause, Outcome
+from whywait.kernel.state import STATE_WORDS, Cause, Outcome
 from whywait.runtime.blocking import Blocking
 from whywait.runtime.lazy import Lazy
 from whywait.support.elsewhere import Elsewhere, Fetchable, fetched
@@ -270,6 +271,11 @@ class Execution(Task):
         if self.facts or self.usage_now is not None:
             self.facts, self.usage_now = (), None
 
+    def opened_streams(self) -> Streams:
+        """Return the streams that producers have opened, with the number of their chunks so far."""
+        streams = self.inside.streams if hasattr(self, "inside") else {}
+        return tuple((name, stream.count) for name, stream in streams.items() if stream.is_open)
+
     def failure(self) -> BaseException:
         """Return the error that a handle raises for a task without a result."""
         if hasattr(self, "unseen"):
@@ -301,7 +307,9 @@ class Execution(Task):
                     return
         finally:
             self.remove_waiter(waiter)
-        raise TimeoutError(f"task {self.label} is {self.task.state} after {timeout} s of waiting; it goes on")
+        raise TimeoutError(
+            f"task {self.label} is {STATE_WORDS[self.task.state]} after {timeout} s of waiting; it goes on"
+        )
 
     def add_waiter(self, waiter: Waiter) -> bool:
         """Release ``waiter`` when the final outcome is there; return False if it is."""

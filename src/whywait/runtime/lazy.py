@@ -102,7 +102,7 @@ class Lazy(Generic[T]):
 
     def _refuse_if_over(self) -> None:
         if self.is_over:
-            raise InvalidTransition(f"{self!r}: its scope is DISPOSED, and the resource closed with it")
+            raise InvalidTransition(f"{self!r}: its scope has ended, and the resource was closed with it")
 
     def _end(self, log: Log) -> None:
         """Close the value; an error is logged."""

@@ -22,10 +22,11 @@ from typing import Final, Self
 
 from whywait.kernel.durations import NS
 from whywait.kernel.model import Scope, Task
-from whywait.kernel.state import ScopeState, TaskState, Wait
+from whywait.kernel.state import STATE_WORDS, ScopeState, TaskState, Wait
 from whywait.runtime.core import Core
 from whywait.runtime.execution import Execution
 from whywait.support.units import NS_PER_MS, format_ms
+from whywait.support.words import counted
 from whywait.task.inside import parts_if_any
 
 LOOK_S: Final = 1.0
@@ -118,7 +119,7 @@ class Leaving:
         count = self._count()
         more = f", and {count - len(named)} more" if count > len(named) else ""
         told = ", ".join(f"{task.label} ({_standing(task, now)})" for task in named)
-        return f"{count} task{'s' if count > 1 else ''}: {told}{more}"
+        return f"{counted(count, 'task')}: {told}{more}"
 
     def _active(self) -> Iterator[Task]:
         """Yield the tasks that are waited for and have started, in the order of their starts."""
@@ -162,8 +163,8 @@ def _standing(task: Task, now: int) -> str:
         return format_ms((now - since) / NS_PER_MS)
 
     if task.abort_since is not None:
-        return f"{task.state} for {ago(task.abort_since)}, started {ago(task.since)} ago"
+        return f"{STATE_WORDS[task.state]} for {ago(task.abort_since)}, started {ago(task.since)} ago"
     if task.parked_since is not None:
-        return f"{task.state} for {ago(task.parked_since)}, started {ago(task.since)} ago"
-    where = " in a SUSPENDED scope" if task.pending and _is_suspended(task) else ""
-    return f"{task.state}{where} for {ago(task.since)}"
+        return f"{STATE_WORDS[task.state]} for {ago(task.parked_since)}, started {ago(task.since)} ago"
+    where = " in a suspended scope" if task.pending and _is_suspended(task) else ""
+    return f"{STATE_WORDS[task.state]}{where} for {ago(task.since)}"

@@ -207,7 +207,7 @@ class Mending(ABC):
         execution = work.reported
         assert execution is not None, "it came with the task"
         if task.outcome is None:
-            self.kernel.ended(now, task, *work.ended_as, execution.facts)
+            self.kernel.ended(now, task, *work.ended_as, execution.facts, execution.opened_streams())
         if task.retried_as is not None:
             if execution.task is task:
                 execution.retried(task.retried_as)

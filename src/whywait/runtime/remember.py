@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from whywait.observe.history import History
 
 _LONGEST: Final = 300  # characters of a name
-_ENDS: Final = {Kind.TASK_FINISHED: Outcome.SUCCESS, Kind.TASK_CANCELLED: Outcome.ABORTED}
+_ENDS: Final[dict[str, str]] = {Kind.TASK_FINISHED: Outcome.SUCCESS, Kind.TASK_CANCELLED: Outcome.ABORTED}
 
 
 def teller(kernel: Kernel, history: History) -> Callable[[RawEvent], None]:

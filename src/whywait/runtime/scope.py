@@ -22,6 +22,7 @@ from whywait.runtime.execution import Execution
 from whywait.runtime.handle import Handle, handle_of
 from whywait.runtime.lazy import Lazy
 from whywait.runtime.leaving import LOOK_S, Leaving, kill_s
+from whywait.runtime.leftovers import remedy
 from whywait.runtime.periodic import Periodic, PeriodicOptions, add_periodic
 from whywait.runtime.services import CoreServices
 from whywait.runtime.settings import UNSET
@@ -147,6 +148,10 @@ class OpenScope:
         if self.core.lazies:
             await asyncio.to_thread(self.core.close_lazies)
 
+    def is_given_up(self, error: BaseException | None) -> bool:
+        """Return whether a block is left because its scope was disposed of and bodies still run after ``grace``."""
+        return isinstance(error, DisposeIncomplete) and self.kernel_scope.state == ScopeState.DISPOSING
+
     def raise_errors(self, error: BaseException | None, incomplete: DisposeIncomplete | None = None) -> None:
         """Raise what the tasks of the scope have failed with, if a failure ends it; and that bodies still run."""
         errors = self.record.errors
@@ -197,12 +202,13 @@ class OpenScope:
     def _disposed(self, *, in_time: bool) -> None:
         if not in_time:
             with self.core.lock:
-                names = [task.label for each in self.kernel_scope.subtree() for task in each.tasks.values()]
-            if names:
+                stuck = [task for each in self.kernel_scope.subtree() for task in each.tasks.values()]
+            if stuck:
+                names = [task.label for task in stuck]
                 self.core.close_lazies_later(self._is_gone)
                 raise DisposeIncomplete(
-                    f"{self._called} stays DISPOSING: {', '.join(names[:10])} still running "
-                    f"{self.record.grace_s:g} s after the abort signal",
+                    f"{self._called} has not ended: {', '.join(names[:10])} still running "
+                    f"{self.record.grace_s:g} s after the abort signal{remedy(stuck)}",
                     names,
                 )
         self.core.forget_scopes()
@@ -230,7 +236,7 @@ class OpenScope:
 
 
 class Submitter:
-    """Where tasks are submitted: a scope, or an authority, which submits to its default scope."""
+    """Where tasks and periodics are submitted: a scope, or an authority, which submits to its default scope."""
 
     _open: OpenScope
 
@@ -288,8 +294,9 @@ class Submitter:
                 execution = Execution().of(core, fn, args, copy_context() or EMPTY, scope.engine_for(fn, options))
                 requests.append(Submission(*prepare(core, scope.record, execution, {**options}), execution))
             except (ConfigError, TypeError, UnknownScope) as error:
+                kind = UnknownScope if isinstance(error, UnknownScope) else ConfigError
                 name = options.get("id") or f"number {index} of the batch"
-                raise ConfigError(f"task {name}: {error}") from None
+                raise kind(f"task {name}: {error}") from None
             executions.append(execution)
         core.command(lambda now: core.kernel.submit_many(now, requests), executions)
         return [handle_of(execution) for execution in executions]
@@ -336,6 +343,23 @@ class Submitter:
         """
         return map_calls(self.submit, fn, iterables, chunksize, options)
 
+    def periodic(
+        self,
+        fn: Callable[..., Any],
+        /,
+        *args: Any,  # noqa: ANN401 - the function's own
+        every: Seconds,
+        id: str | None = None,
+        **options: Unpack[PeriodicOptions],
+    ) -> Periodic:
+        """Call ``fn(*args)`` at a fixed rate for the life of the scope; each time as an ordinary task.
+
+        The keywords are those of :class:`PeriodicOptions`; the function's own go into ``kwargs``.
+        """
+        scope = self._open
+        prototype = Execution().of(scope.core, fn, args, copy_context(), scope.engine_for(fn, options))
+        return add_periodic(scope.core, scope.record, prototype, every, id, options)
+
 
 class Scope(Submitter):
     """An execution namespace with a lifecycle; the gate that all its tasks pass.
@@ -362,23 +386,6 @@ class Scope(Submitter):
     def state(self) -> str:
         """Where the scope stands: INIT, ATTACHED, RUNNING, SUSPENDED, DISPOSING or DISPOSED."""
         return self._open.kernel_scope.state
-
-    def periodic(
-        self,
-        fn: Callable[..., Any],
-        /,
-        *args: Any,  # noqa: ANN401 - the function's own
-        every: Seconds,
-        id: str | None = None,
-        **options: Unpack[PeriodicOptions],
-    ) -> Periodic:
-        """Call ``fn(*args)`` at a fixed rate for the life of this scope; each time as an ordinary task.
-
-        The keywords are those of :class:`PeriodicOptions`; the function's own go into ``kwargs``.
-        """
-        scope = self._open
-        prototype = Execution().of(scope.core, fn, args, copy_context(), scope.engine_for(fn, options))
-        return add_periodic(scope.core, scope.record, prototype, every, id, options)
 
     def scope(self, key: str, **options: Unpack[ScopeOptions]) -> Scope:
         """Open a scope inside this one; disposing this one disposes it first."""
@@ -439,6 +446,9 @@ class Scope(Submitter):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Leave normally: wait for all tasks, then dispose. Leave by an exception: dispose."""
+        if self._open.is_given_up(error):  # it is not waited for again
+            self._open.raise_errors(error)
+            return
         try:
             if kind is None:
                 self._open.leave()
@@ -457,6 +467,9 @@ class Scope(Submitter):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Leave like a plain block, without blocking the event loop."""
+        if self._open.is_given_up(error):
+            self._open.raise_errors(error)
+            return
         try:
             if kind is None:
                 await self._open.leave_async()

@@ -90,7 +90,7 @@ class CoreServices(Core):
             if name in streams:
                 return streams[name]
         stream = Stream(execution.label, name)
-        execution.ends_with(lambda: self._close_stream(execution, stream))
+        execution.ends_with(stream.close)
         with self.lock:  # last: no reader finds a stream that a signal has left without an end
             return streams.setdefault(name, stream)
 
@@ -100,12 +100,6 @@ class CoreServices(Core):
         if stream.open(limit):
             self.note(execution, Kind.STREAM_OPENED, (("stream", name), ("limit", limit)))
         return stream
-
-    def _close_stream(self, execution: Execution, stream: Stream) -> None:
-        was_over = stream.is_over
-        stream.close()  # again, if this was broken off: its readers may not have heard of it
-        if stream.count and not was_over:
-            self.note(execution, Kind.STREAM_CLOSED, (("stream", stream.name), ("chunks", stream.count)))
 
     def spawn_process(self, execution: Execution, fn: Callable[..., Any], args: tuple[Any, ...]) -> Part:
         """Start a worker of a task in a process of its own."""

@@ -49,6 +49,7 @@ class AuthorityOptions(TypedDict, total=False):
     slots: int | Unset | None
     cpu: int | Unset | None
     ram: Size | Unset | None
+    hard_ram: bool
     vram: Size | Unset | None
     resources: Mapping[str, Size] | None
     soft: Mapping[str, Size] | None
@@ -78,6 +79,7 @@ _DEFAULTS: Final[AuthorityOptions] = {
     "slots": UNSET,
     "cpu": UNSET,
     "ram": UNSET,
+    "hard_ram": False,
     "vram": UNSET,
     "resources": None,
     "soft": None,
@@ -115,6 +117,7 @@ class Settings:
     slots: int | None
     cpu: int | None
     ram: int | None
+    hard_ram: bool
     vram: int | None
     resources: dict[str, int]
     soft: dict[str, int]
@@ -199,9 +202,9 @@ class Settings:
             queue_limit=limits.queue_limit,
             when_blocked=limits.when_blocked,
             cpu=budget.hard.get("cpu"),
-            ram=budget.soft.get("ram"),
+            ram=budget.hard.get("ram", budget.soft.get("ram")),
             vram=budget.soft.get("vram"),
-            resources={name: amount for name, amount in budget.hard.items() if name != "cpu"},
+            resources={name: amount for name, amount in budget.hard.items() if name not in ("cpu", "ram")},
             soft={name: amount for name, amount in budget.soft.items() if name not in ("ram", "vram")},
             gpus=None if given["gpus"] is None else dict(budget.devices[GPU]),
             devices={kind: list(units) for kind, units in budget.devices.items() if kind != GPU},
@@ -266,7 +269,8 @@ def _budget(given: Mapping[str, Any], env: _Environment, log: Log) -> Budget:
     for name, env_mb in megabytes.items():
         amount = _or(given[name], None if env_mb is None else env_mb * MB)
         if amount is not None:
-            soft[name] = automatic_ram() if name == "ram" and amount == AUTO else size(name, amount)
+            limits = hard if name == "ram" and given["hard_ram"] else soft
+            limits[name] = automatic_ram() if name == "ram" and amount == AUTO else size(name, amount)
     if GPU in devices and "vram" in soft:
         raise ConfigError(f'vram {given["vram"]!r} is not allowed beside gpus: write it as gpus=["24GB", ...]')
     return Budget(hard, soft, devices)

@@ -20,6 +20,7 @@ from whywait.runtime.execution import Execution
 from whywait.runtime.handle import Handle, execution_of
 from whywait.support.lazy import asyncio
 from whywait.support.waiters import call_on, refuse_on_loop
+from whywait.support.words import counted
 
 T = TypeVar("T")
 
@@ -118,7 +119,7 @@ class as_completed(Generic[T]):  # noqa: N801 - used like the function of that n
                 with Blocking(following.awaited()):
                     handle = following.next()
                 if handle is None:
-                    raise self._late(left)
+                    raise _late(left, len(self._handles), self._timeout)
                 yield handle
         finally:
             following.stop()
@@ -130,13 +131,10 @@ class as_completed(Generic[T]):  # noqa: N801 - used like the function of that n
             for left in range(len(self._handles), 0, -1):
                 handle = await Blocking(following.awaited()).over(following.next())
                 if handle is None:
-                    raise self._late(left)
+                    raise _late(left, len(self._handles), self._timeout)
                 yield handle
         finally:
             following.stop()
-
-    def _late(self, left: int) -> TimeoutError:
-        return TimeoutError(f"{left} of {len(self._handles)} tasks have not ended after {self._timeout}; they go on")
 
 
 class _Following(ABC, Generic[T]):
@@ -247,5 +245,10 @@ def _results(waited: Waited[T], handles: tuple[Handle[T], ...], timeout: Seconds
         if each.outcome is not Outcome.SUCCESS:
             each.result()
     if waited.pending:
-        raise TimeoutError(f"{len(waited.pending)} of {len(handles)} tasks have not ended after {timeout}; they go on")
+        raise _late(len(waited.pending), len(handles), timeout)
     return [each.result() for each in handles]
+
+
+def _late(left: int, total: int, timeout: Seconds | None) -> TimeoutError:
+    have, they = ("has", "it goes") if left == 1 else ("have", "they go")
+    return TimeoutError(f"{left} of {counted(total, 'task')} {have} not ended after {timeout}; {they} on")

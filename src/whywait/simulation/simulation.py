@@ -17,7 +17,7 @@ from whywait.simulation.tally import PlainTally, SimulationResult, Tally
 from whywait.simulation.virtual import BEYOND_NS, LIMITS, Progress, VirtualEngine, is_plain, make_policy
 from whywait.simulation.workload import Workload
 from whywait.support.devices import GPU, parse_devices, parse_gpus
-from whywait.support.fields import Table, amounts, one_of, optional, problem, read_fields, whole
+from whywait.support.fields import Table, amounts, flag, one_of, optional, problem, read_fields, whole
 from whywait.support.units import NS_PER_S, in_ms, parse_size, shown
 
 __all__ = ["Simulation", "SimulationResult"]
@@ -110,7 +110,8 @@ def _make_budget(config: Mapping[str, Any]) -> Budget:
         if config.get("vram") is not None:
             raise ConfigError("vram is the memory of each gpu: say it with gpus")
     hard = {"cpu": config.get("cpu"), **config.get("resources", {})}
-    soft = {"ram": config.get("ram"), "vram": config.get("vram"), **config.get("soft", {})}
+    soft = {"vram": config.get("vram"), **config.get("soft", {})}
+    (hard if config.get("hard_ram") else soft)["ram"] = config.get("ram")
     return Budget(
         {name: amount for name, amount in hard.items() if amount is not None},
         {name: amount for name, amount in soft.items() if amount is not None},
@@ -156,6 +157,7 @@ _OPTIONS: Final[Table] = {
     "slots": ("slots", optional(whole(1))),
     "cpu": ("cpu", optional(whole(0))),
     "ram": ("ram", optional(parse_size)),
+    "hard_ram": ("hard_ram", flag),
     "vram": ("vram", optional(parse_size)),
     "resources": ("resources", amounts),
     "soft": ("soft", amounts),

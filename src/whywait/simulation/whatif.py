@@ -185,7 +185,8 @@ class _Builder:
         if isinstance(order, Aging):
             config |= {"order": "aging", "every_ms": order.every * 1000, "boost": order.boost, "cap": order.cap}
         hard, soft = dict(budget.hard), dict(budget.soft)
-        config |= {"cpu": hard.pop("cpu", None), "ram": soft.pop("ram", None), "vram": soft.pop("vram", None)}
+        config |= {"cpu": hard.pop("cpu", None), "vram": soft.pop("vram", None), "hard_ram": "ram" in hard}
+        config["ram"] = hard.pop("ram", soft.pop("ram", None))
         kinds = {kind: dict(units) for kind, units in budget.devices.items()}
         return config | {"resources": hard, "soft": soft, "gpus": kinds.pop(GPU, None), "devices": kinds}
 

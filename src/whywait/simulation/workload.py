@@ -82,6 +82,7 @@ _CONFIG: Final[Table] = {
     "backfill": ("backfill", one_of("greedy", "none")),
     "cpu": ("cpu", optional(whole(0))),
     "ram": ("ram", optional(parse_size)),
+    "hard_ram": ("hard_ram", flag),
     "vram": ("vram", optional(parse_size)),
     "resources": ("resources", amounts),
     "soft": ("soft", amounts),

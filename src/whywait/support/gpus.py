@@ -48,7 +48,7 @@ def find_gpus(environment: Mapping[str, str] | None = None) -> Found:
         cards, problem = look()
         if cards:
             visible = _visible(cards, variables.get(_VISIBLE))
-            hidden = "" if visible else f"{_VISIBLE}={variables.get(_VISIBLE)!r} hides all {len(cards)} cards"
+            hidden = "" if visible else f"{_VISIBLE}={variables.get(_VISIBLE)!r} hides every card ({len(cards)})"
             return Found({card.name: card.memory for card in visible}, hidden)
         problems.append(problem)
     return Found({}, "; ".join(problems))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from whywait.support.units import parse_size
+from whywait.support.units import parse_written_size
 
 LEARNED: Final = "learned"
 
@@ -16,7 +16,7 @@ class Learned(NamedTuple):
 
     def __str__(self) -> str:
         """Show it as it is written."""
-        return LEARNED if self.first is None else f"{LEARNED}:{self.first}"
+        return LEARNED if self.first is None else f"{LEARNED}:{self.first}B"
 
 
 def as_learned(value: object) -> Learned | None:
@@ -26,4 +26,4 @@ def as_learned(value: object) -> Learned | None:
     word, colon, first = value.strip().partition(":")
     if word.strip().lower() != LEARNED:
         return None
-    return Learned(parse_size(first) if colon else None)
+    return Learned(parse_written_size(first) if colon else None)

@@ -13,15 +13,19 @@ _SHARE: Final = (9, 10)  # of the memory: what ``ram="auto"`` stands for
 
 def automatic_ram(name: str = "ram") -> int:
     """Return nine tenths of the memory, in bytes, which ``ram="auto"`` stands for (U4)."""
+    memory = total_memory()
+    if memory is None:
+        raise ConfigError(f'{name}: "auto" is not possible: this system does not tell its memory; give a size')
+    return memory * _SHARE[0] // _SHARE[1]
+
+
+def total_memory() -> int | None:
+    """Return how much memory there is, in bytes; None where the system does not tell."""
     try:
         pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
-        pages = size = -1
-    if pages <= 0 or size <= 0:
-        raise ConfigError(
-            f'{name}: "auto" is not possible: this system does not tell its memory; give a size'
-        ) from None
-    return min([pages * size, *_limits_of_container()]) * _SHARE[0] // _SHARE[1]
+        return None
+    return min([pages * size, *_limits_of_container()]) if pages > 0 and size > 0 else None
 
 
 def _limits_of_container(proc: Path = Path("/proc/self"), mount: Path = Path("/sys/fs/cgroup")) -> list[int]:

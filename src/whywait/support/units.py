@@ -18,6 +18,7 @@ __all__ = [
     "format_size",
     "in_ms",
     "parse_size",
+    "parse_written_size",
     "printable",
     "shown",
 ]
@@ -58,9 +59,20 @@ def parse_size(value: object) -> int:
         if unit in _SIZE_UNITS:
             return round(fractions.Fraction(number) * _SIZE_UNITS[unit])
         if unit in _PREFIXES:
-            meant = f"{number}{match[2].upper()}"
-            raise ConfigError(f'{shown(value)} could mean two sizes: write "{meant}B" (10^) or "{meant}iB" (2^)')
+            meant, power = f"{number}{match[2].upper()}", _PREFIXES.index(unit) + 1
+            ways = f'"{meant}B" (10^{3 * power}) or "{meant}iB" (2^{10 * power})'
+            raise ConfigError(f"{shown(value)} could mean two sizes: write {ways}")
     raise ConfigError(f"{shown(value)} is not a size: expected {_SIZE_EXPECTED}")
+
+
+def parse_written_size(value: object) -> int:
+    """Turn a size on the command line or in a workflow file into bytes: a number other than 0 needs its unit (B6)."""
+    size = parse_size(value)
+    number = str(value).strip()
+    if size and number[-1].isdecimal():
+        number = shown(value) if isinstance(value, int) else number
+        raise ConfigError(f"{number} what? write {number}GB, or {number}B for bytes")
+    return size
 
 
 def bounded(value: int) -> int:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 from whywait.errors import InvalidTransition, TaskAborted, WhywaitError
 from whywait.kernel.durations import Seconds, patience_s
 from whywait.kernel.model import Ref
-from whywait.kernel.state import TaskState
+from whywait.kernel.state import STATE_WORDS, TaskState
 from whywait.support.waiters import refuse_on_loop
 from whywait.task.inside import parts_of
 from whywait.task.parts import Part
-from whywait.task.queues import EMPTY, QueueElsewhere
+from whywait.task.queues import EMPTY, QueueElsewhere, queue_of_another
 from whywait.task.running import RunningTask, has_open_stream, signal_of, task_here
 from whywait.task.signals import AbortSignal
 from whywait.task.streams import DEFAULT, LIMIT, check_limit, check_name
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from whywait.kernel.snapshot import Snapshot
 
 
-_REMEDIES: Final = {
+_REMEDIES: Final[dict[str, str]] = {
     TaskState.PAUSED: "; call checkpoint() before, which waits until the task is resumed",
     TaskState.DISPOSING: "; it is asked to end, so let its body end",
 }
@@ -137,7 +137,7 @@ class TaskContext:
         if state != TaskState.RUNNING:
             error = TaskAborted if state == TaskState.DISPOSING else InvalidTransition
             remedy = _REMEDIES.get(state, "")
-            raise error(f"task {task.label} is {state}: only a RUNNING task has {what}{remedy}")
+            raise error(f"task {task.label} is {STATE_WORDS[state]}: only a running task has {what}{remedy}")
         signal_of(task).raise_if_aborted()
 
 
@@ -184,7 +184,10 @@ class Output:
 
 
 class TaskQueue:
-    """A queue of a task; waiting for it is a checkpoint of the task that waits, and ends with it, or with the queue."""
+    """A queue of a task, for its body, its handlers and its workers; waiting for it is a checkpoint of the task.
+
+    Another task is refused, wherever it got the queue from. A thread that runs in no task may be the body's own.
+    """
 
     __slots__ = ("_context", "_mailbox", "_task")
 
@@ -226,6 +229,7 @@ class TaskQueue:
 
     def __len__(self) -> int:
         """Return how many items wait."""
+        self._refuse_others()
         return len(self._mailbox)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -233,25 +237,27 @@ class TaskQueue:
         return pickled_queue(self._task, self._mailbox.name, self._mailbox.limit)
 
     def _wait(self, look: Callable[[], bool], what: str, timeout: float | None) -> bool:
-        waiters = self._mailbox.waiters
+        self._refuse_others()
+        context, waiters = self._context, self._mailbox.waiters
         with waiters.lock:
             if look():
                 return True
         refuse_on_loop(f"{what}() of a queue", f"await queue.{what}_async()")
-        context = self._waits_for()
         with context.signal.heard_by(waiters.ring):
             done: bool = waiters.wait(look, timeout, context.checkpoint)
         return done
 
     async def _wait_async(self, look: Callable[[], bool]) -> None:
-        context, waiters = self._waits_for(), self._mailbox.waiters
+        self._refuse_others()
+        context, waiters = self._context, self._mailbox.waiters
         with context.signal.heard_by(waiters.ring):
             await waiters.wait_async(look, context.checkpoint_async)
 
-    def _waits_for(self) -> TaskContext:
-        """Return the context of the task in which the caller waits: its own, if it runs in another task."""
+    def _refuse_others(self) -> None:
+        """Raise if the caller runs in another task."""
         task = task_here()
-        return self._context if task is None else TaskContext(task)
+        if task is not None and task is not self._task:
+            raise queue_of_another(self._task.label, self._mailbox.name)
 
 
 def _take(mailbox: Any, into: list[Any]) -> bool:  # noqa: ANN401 - here or in another process

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from whywait.errors import InvalidTransition
-from whywait.kernel.state import Outcome, TaskState
+from whywait.kernel.state import STATE_WORDS, Outcome, TaskState
 from whywait.task.parts import Failure, Parts
 from whywait.task.running import Ended, EndingTask, RunningTask, inside_of, signal_of
 
@@ -20,7 +20,9 @@ def parts_of(task: RunningTask) -> Parts:
         if inside.parts is None:
             state = task.present_state
             if state not in _ACTIVE:
-                raise InvalidTransition(f"task {task.label} is {state}: no body of it runs that could have queues")
+                raise InvalidTransition(
+                    f"task {task.label} is {STATE_WORDS[state]}: no body of it runs that could have queues"
+                )
             inside.parts = Parts(task, signal)
             task.attention = True  # so that the engine waits for the parts when the body has ended
         parts: Parts = inside.parts

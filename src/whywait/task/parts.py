@@ -48,8 +48,8 @@ WORKER: Final = "worker"
 ENDED: Final = "ended"  # the reason that workers see when all else of the task has ended
 FAILED: Final = "exception"  # the reason that the parts see when the body has failed
 HANDLER_THREADS: Final = 32  # of one task at a time; a handler that waits for another one does not count
-_STARTED: Final = {HANDLER: Kind.HANDLER_STARTED, WORKER: Kind.WORKER_STARTED}
-_ENDED: Final = {HANDLER: Kind.HANDLER_ENDED, WORKER: Kind.WORKER_ENDED}
+_STARTED: Final[dict[str, str]] = {HANDLER: Kind.HANDLER_STARTED, WORKER: Kind.WORKER_STARTED}
+_ENDED: Final[dict[str, str]] = {HANDLER: Kind.HANDLER_ENDED, WORKER: Kind.WORKER_ENDED}
 
 Run = Callable[["Part"], Any]
 Failure = tuple[str, BaseException]  # the cause code, the error

@@ -56,13 +56,19 @@ class QueueElsewhere:
 
     def __init__(self, label: str, name: str) -> None:
         """Made where a pickled queue is read."""
-        self._told = f"queue {name!r} belongs to task {label}: it can be used by that task only, while it runs"
+        self._label = label
+        self._name = name
 
     def put(self, *_: object, **__: object) -> NoReturn:
         """Raise: the queue is out of reach."""
-        raise InvalidTransition(self._told)
+        raise queue_of_another(self._label, self._name)
 
     get = put_async = get_async = __len__ = put
+
+
+def queue_of_another(label: str, name: str) -> InvalidTransition:
+    """Return the error of a queue that belongs to another task."""
+    return InvalidTransition(f"queue {name!r} belongs to task {label}: it can be used by that task only, while it runs")
 
 
 def queue_has_ended(label: str, name: str) -> InvalidTransition:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import uuid
+from pathlib import Path
 
 import pytest
 
@@ -288,15 +289,69 @@ def test_output_of_a_descendant_is_awaited(authority, leaving):
     assert result.stdout == "early\nlate\n"
 
 
+BUSY = """
+import os, sys, threading, time
+for _ in range(3):
+    if not os.fork():
+        break
+for _ in range(3):
+    threading.Thread(target=lambda: [None for _ in iter(int, 1)], daemon=True).start()
+with open(f"{sys.argv[1]}.{os.getpid()}", "w"):
+    time.sleep(600)
+"""
+
+
+def test_a_pause_returns_when_all_processes_have_stopped(authority, tmp_path):
+    """X1: not a moment before, though the command has many threads in four processes, all of them busy."""
+    handle = authority.submit(Command([sys.executable, "-c", BUSY, str(tmp_path / "pid")]))
+    until(lambda: len(list(tmp_path.iterdir())) == 4, "four processes")
+    pids = [int(file.suffix[1:]) for file in tmp_path.iterdir()]
+    for _ in range(10):
+        handle.pause()
+        states = [_state(f"{pid}/task/{thread}") for pid in pids for thread in _threads(pid)]
+        assert handle.state == "PAUSED"
+        assert states == ["T"] * 16
+        handle.resume()
+        until(lambda: any(_state(pid) != "T" for pid in pids), "that they go on")
+    handle.cancel()
+    assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
+
+
+def test_a_pause_that_is_withdrawn_and_asked_for_again(authority, tmp_path):
+    """X1, X2: each pause that returns has stopped the command, however quickly they follow each other."""
+    handle = authority.submit(Command([sys.executable, "-c", BUSY, str(tmp_path / "pid")]))
+    until(lambda: len(list(tmp_path.iterdir())) == 4, "four processes")
+    pids = [int(file.suffix[1:]) for file in tmp_path.iterdir()]
+    for _ in range(10):
+        first = threading.Thread(target=handle.pause)
+        first.start()
+        until(lambda: handle.state == "PAUSED" or _pause_is_asked(handle), "the pause")
+        handle.resume()
+        handle.pause()
+        assert (handle.state, [_state(pid) for pid in pids]) == ("PAUSED", ["T"] * 4)
+        first.join(PATIENCE_S)
+        handle.resume()
+    handle.cancel()
+    assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
+
+
+def _threads(pid):
+    return [path.name for path in Path(f"/proc/{pid}/task").iterdir()]
+
+
+def _pause_is_asked(handle):
+    return handle._execution.task.pause_timer is not None
+
+
 def test_pause_stops_and_resume_goes_on(authority, tmp_path):
-    """X1, X2: a pause parks the command at once by SIGSTOP, a resume lets it go on by SIGCONT."""
+    """X1, X2: a pause parks the command by SIGSTOP, a resume lets it go on by SIGCONT."""
     path, end = tmp_path / "pid", tmp_path / "end"
     handle = authority.submit(Command(COUNTING.format(path, end)))
     pid = pid_in(path)
     for _ in range(2):
         handle.pause()
         assert handle.state == "PAUSED"
-        until(lambda: _state(pid) in {"T", "D"}, "the stop")  # D: it waits for a child that is stopped
+        assert _state(pid) in {"T", "D"}  # D: it waits for a child that is stopped
         count = read(f"{path}.count")
         handle.resume()
         until(lambda before=count: len(read(f"{path}.count")) > len(before), "the next step")

@@ -199,13 +199,13 @@ def test_what_has_ended_takes_no_handlers_workers_and_chunks(authority, inner, p
         assert authority.submit(inner.gives_context).exception(PATIENCE_S) is not None  # it does not travel
         return
     context = authority.submit(inner.gives_context).result(PATIENCE_S)
-    with pytest.raises(InvalidTransition, match="is DISPOSED: only a RUNNING task has workers"):
+    with pytest.raises(InvalidTransition, match="is ended: only a running task has workers"):
         context.spawn(print)
-    with pytest.raises(InvalidTransition, match="is DISPOSED: only a RUNNING task has handlers"):
+    with pytest.raises(InvalidTransition, match="is ended: only a running task has handlers"):
         context.handler(print)
-    with pytest.raises(InvalidTransition, match="is DISPOSED: only a RUNNING task has streams"):
+    with pytest.raises(InvalidTransition, match="is ended: only a running task has streams"):
         context.emit(1)
-    with pytest.raises(InvalidTransition, match="is DISPOSED: no body of it runs that could have queues"):
+    with pytest.raises(InvalidTransition, match="is ended: no body of it runs that could have queues"):
         context.queue()
 
 
@@ -222,7 +222,7 @@ def test_a_parked_task_opens_no_handlers_workers_and_streams(make, inner, stage)
     assert handle.result(PATIENCE_S) == "opened"
     refused = stage.lines("refused")
     for line, what in zip(refused, ("workers", "handlers", "streams"), strict=True):
-        assert f"is PAUSED: only a RUNNING task has {what}; call checkpoint() before" in line
+        assert f"is paused: only a running task has {what}; call checkpoint() before" in line
     assert len(events(authority, "WORKER_STARTED")) == 1
 
 
@@ -235,7 +235,7 @@ def test_a_worker_process_of_a_parked_task_opens_no_streams(make, inner, stage):
     handle.pause()
     stage.mark("parked")
     stage.wait("refused")
-    assert "is PAUSED: only a RUNNING task has streams" in stage.lines("refused")[0]
+    assert "is paused: only a running task has streams" in stage.lines("refused")[0]
     handle.resume()
     handle.cancel()
     assert isinstance(handle.exception(PATIENCE_S), TaskAborted)

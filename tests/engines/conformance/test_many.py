@@ -12,7 +12,16 @@ from promises import ENGINES
 
 from patience import PATIENCE_S, until
 from whywait import Call, Strict
-from whywait.errors import ConfigError, ForeignRef, Rejected, ScopeClosed, TaskAborted, TaskFailed, UnknownTask
+from whywait.errors import (
+    ConfigError,
+    ForeignRef,
+    Rejected,
+    ScopeClosed,
+    TaskAborted,
+    TaskFailed,
+    UnknownScope,
+    UnknownTask,
+)
 
 FINALISER = Path(__file__).with_name("finaliser.py")
 
@@ -229,11 +238,14 @@ def test_a_batch_over_scopes_is_all_or_nothing(make, body):
 
 
 def test_a_batch_names_the_scope_that_is_wrong(make, body):
-    """D6: unknown, of another authority, or not inside the scope that the batch is submitted to."""
+    """D6, T3: unknown, of another authority, or not inside the scope that the batch is submitted to."""
     authority, other = make(slots=1), make(slots=1)
     scope = authority.scope("s")
+    with pytest.raises(UnknownScope, match="task number 0 of the batch: no living scope has the key 'nowhere'"):
+        authority.submit_many([Call(body.value, (1,), None, "nowhere")])
+    with pytest.raises(UnknownScope, match="task late: no living scope has the key 'gone'"):
+        scope.submit_many([body.value, Call(body.value, (1,), {"id": "late"}, "gone")])
     for where, text in (
-        ("nowhere", "task number 0 of the batch: no living scope has the key 'nowhere'"),
         (3, "scope 3 is not allowed: use a scope of this authority or its key"),
         (other.scope("t"), "is not allowed: use a scope of this authority"),
     ):

@@ -202,7 +202,7 @@ def test_resuming_what_is_not_paused_is_an_error(authority, body, stage):
     running = authority.submit(body.hold, stage, "a", "gate")
     waiting = authority.submit(body.value, 1)
     for handle in (running, waiting):
-        with pytest.raises(InvalidTransition, match="not PAUSED"):
+        with pytest.raises(InvalidTransition, match="not paused"):
             handle.resume()
     stage.mark("gate")
     waiting.result(PATIENCE_S)
@@ -269,7 +269,7 @@ def test_what_has_ended_is_no_error_and_what_never_was_is(authority, body):
         for known in (handle.id, handle.ref):
             authority.cancel(known)
             authority.pause(known)
-            with pytest.raises(InvalidTransition, match="has ended, it is not PAUSED: there is nothing to resume"):
+            with pytest.raises(InvalidTransition, match="has ended, it is not paused: there is nothing to resume"):
                 authority.resume(known)
     assert (named.outcome, unnamed.outcome) == ("success", "success")
     for act in (authority.cancel, authority.pause, authority.resume):

@@ -167,3 +167,18 @@ def test_a_stream_shows_in_the_events(authority, inner):
     assert kinds(authority, "STREAM_OPENED", "STREAM_CLOSED") == ["STREAM_OPENED", "STREAM_CLOSED"]
     closed = next(event for event in authority.events() if event.kind == "STREAM_CLOSED")
     assert closed.details == (("stream", "main"), ("chunks", 3))
+
+
+@pytest.mark.parametrize("count", [3, 200])
+def test_streams_are_closed_before_their_scope_is_disposed(authority, inner, count):
+    """O4: whether the task has ended by itself or is aborted in the midst of a full stream."""
+    scope = authority.scope("s")
+    handle = scope.submit(inner.emits_many, count)
+    reader = handle.stream()
+    assert next(reader) == 0
+    if count == 3:
+        handle.result(PATIENCE_S)
+    scope.dispose()
+    told = [event.kind for event in authority.events() if event.scope == "s"]
+    assert told.count("STREAM_CLOSED") == 1
+    assert told[-1] == "SCOPE_DISPOSED"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .base import has_failed, inside, met
 from .endings import Endings
@@ -43,20 +43,29 @@ class Admission(Endings):
         one = Submission(scope, name, priority, demand or {}, after, after_ended, policy, slot)
         return self.submit_many(now, [one])[0]
 
-    def submit_many(self, now: int, batch: Iterable[Submission]) -> list[Task]:
-        """D6: all or nothing; the refused one is named."""
+    def submit_many(self, now: int, batch: Iterable[Submission], *, kept: bool = False) -> list[Task]:
+        """D6: all or nothing; the refused one is named. M13: kept ones are not refused for what they demand."""
         self.advance(now)
         submissions = list(batch)
         try:
-            newcomers, victims = self.examine(submissions)
+            newcomers, victims = self.examine(submissions, kept)
         except Refused as refusal:
             kind = "TASK_DROPPED" if refusal.cause == "queue_full" else "TASK_REJECTED"
             self.emit(kind, refusal.scope, name=refusal.name, cause=refusal.cause)
             raise
+        for task in newcomers if kept else ():
+            self.let_wait(task)
         self.admit(newcomers, victims)
         return newcomers
 
-    def examine(self, submissions: list[Submission]) -> tuple[list[Task], list[Task]]:
+    def let_wait(self, task: Task) -> None:
+        """M13: what the budget lacks is there with a limit of 0; what cannot fit is never dropped for that."""
+        if not self.feasible(task):
+            task.policy = replace(task.policy, max_wait_ns=None)
+            hard, unknown = task.scope.payer.budget.hard, self.unknown(task)
+            hard |= dict.fromkeys(unknown, 0)
+
+    def examine(self, submissions: list[Submission], kept: bool = False) -> tuple[list[Task], list[Task]]:
         """D6: everything is checked before anything is changed, the limits last.
 
         Returns the newcomers and who makes room for them.
@@ -64,9 +73,14 @@ class Admission(Endings):
         drafts = [self.draft(submission) for submission in submissions]
         for submission, task in zip(submissions, drafts, strict=True):
             self.check(submission, task, drafts)
+            if not kept and not self.feasible(task):
+                raise Refused("infeasible", task)
         victims: list[Task] = []
-        for index, task in enumerate(drafts):
-            self.check_limits(task, drafts[:index], victims, drafts)
+        newcomers: list[Task] = []
+        for task in drafts:
+            if not is_doomed(task, drafts):  # D2: it counts against no limit
+                self.check_limits(task, newcomers, victims, drafts)
+                newcomers.append(task)
         return drafts, victims
 
     def admit(self, newcomers: list[Task], victims: list[Task]) -> None:
@@ -75,7 +89,7 @@ class Admission(Endings):
             if victim.pending:  # an earlier victim may have taken it along
                 self.drop(victim, "displaced")
         for task in newcomers:
-            self.accept(task)
+            self.accept(task, newcomers)
 
     def draft(self, submission: Submission) -> Task:
         """The task as it would be; it is registered nowhere yet."""
@@ -95,8 +109,6 @@ class Admission(Endings):
             raise Refused("duplicate", task)
         task.after = [self.find(dependency, task, drafts) for dependency in submission.after]  # G1, G5
         task.after_ended = [self.find(dependency, task, drafts) for dependency in submission.after_ended]  # G6
-        if not self.feasible(task):
-            raise Refused("infeasible", task)
 
     def check_limits(self, task: Task, newcomers: list[Task], victims: list[Task], drafts: list[Task]) -> None:
         """T3: the limits, from the task's own scope outwards. `newcomers` of the same batch passed already."""
@@ -104,8 +116,7 @@ class Admission(Endings):
             self.check_busy(scope, task, newcomers)
         for scope in task.scope.path():
             self.check_spawn(scope, task, newcomers)
-        for scope in task.scope.path():
-            self.check_queue(scope, task, newcomers, victims, drafts)
+        self.check_queue(task, newcomers, victims, drafts)
 
     def find(self, dependency: Task | str, task: Task, drafts: list[Task]) -> Task:
         """G1: it must exist; in a batch it may stand anywhere (G5)."""
@@ -125,16 +136,17 @@ class Admission(Endings):
         raise Refused("unknown_dependency", task)
 
     def feasible(self, task: Task) -> bool:
-        """B1, B3, N2: never above a hard cap. cpu, ram, vram without a limit are unlimited, other names unknown."""
+        """B1, B3, N2: never above a hard cap, and only what the budget knows."""
         payer = task.scope.payer
-        known = {*payer.budget.soft, "cpu", "ram", "vram"}
-        for resource, amount in task.demand.items():
-            if resource in payer.budget.hard:
-                if amount > payer.budget.hard[resource]:
-                    return False
-            elif resource not in known and not self.is_of_devices(payer, resource):
-                return False
-        return all(self.could_ever_have(kind, task) for kind in payer.budget.devices)
+        too_much = [name for name, amount in task.demand.items() if amount > payer.budget.hard.get(name, amount)]
+        has_units = all(self.could_ever_have(kind, task) for kind in payer.budget.devices)
+        return has_units and not too_much and not self.unknown(task)
+
+    def unknown(self, task: Task) -> list[str]:
+        """B3, N2: what the budget has no word of; cpu, ram and vram without a limit are unlimited."""
+        payer = task.scope.payer
+        known = {*payer.budget.hard, *payer.budget.soft, "cpu", "ram", "vram"}
+        return [name for name in task.demand if name not in known and not self.is_of_devices(payer, name)]
 
     def check_busy(self, scope: Scope, task: Task, newcomers: list[Task]) -> None:
         """S3: holders + READY >= slots. Whether that refuses is a setting of the task's own scope.
@@ -153,22 +165,29 @@ class Admission(Endings):
         if scope.limits.max_spawn is not None and accepted >= scope.limits.max_spawn:
             raise Refused("spawn_limit", task)
 
-    def check_queue(
-        self, scope: Scope, task: Task, newcomers: list[Task], victims: list[Task], drafts: list[Task]
-    ) -> None:
-        """D1, D2: a full limit refuses the newcomer or, as the newcomer's own scope sets it, finds a victim."""
-        if scope.limits.queue_limit is None:
-            return
+    def check_queue(self, task: Task, newcomers: list[Task], victims: list[Task], drafts: list[Task]) -> None:
+        """D1, D2: a full limit refuses the newcomer or, as the newcomer's own scope sets it, finds a victim.
+
+        If several are full, the victim is one that all of them count.
+        """
         gone = self.with_descendants(victims)
-        counted = [other for other in self.pending(scope) if other not in gone]
-        counted += [other for other in newcomers if inside(other, scope)]
-        if len(counted) < scope.limits.queue_limit:
+        pending = [other for other in self.pending(self.root) + newcomers if other not in gone]
+        full = [
+            scope
+            for scope in task.scope.path()
+            if scope.limits.queue_limit is not None
+            and sum(inside(other, scope) for other in pending) >= scope.limits.queue_limit
+        ]
+        if not full:
             return
-        needed = all_dependencies(drafts)
+        needed = all_dependencies([draft for draft in drafts if not is_doomed(draft, drafts)])
         candidates = [
             other
-            for other in counted
-            if other.priority < task.priority and other not in needed and other not in newcomers
+            for other in pending
+            if all(inside(other, scope) for scope in full)
+            and other.priority < task.priority
+            and other not in newcomers
+            and not any(each in needed for each in self.with_descendants([other]))
         ]
         if task.scope.limits.overflow != "displace" or not candidates:
             raise Refused("queue_full", task)
@@ -185,11 +204,11 @@ class Admission(Endings):
             ]
         return found
 
-    def accept(self, task: Task) -> None:
+    def accept(self, task: Task, drafts: list[Task]) -> None:
         """T3: Ref allocated, registered, QUEUED or READY; G1: or ended at once."""
         self.register(task)
         for scope in task.scope.path():
-            scope.accepted += 1
+            scope.accepted += not is_doomed(task, drafts)  # D2
         if task.name is not None and task.periodic is None:
             task.scope.names[task.name] = task
         if task.let_through and met(task):
@@ -212,6 +231,11 @@ def described(task: Task) -> dict[str, object]:
     }
     rest = ({"demand": task.demand} if task.demand else {}) | ({} if task.slot else {"slot": False})
     return {"priority": task.priority, **rest, **awaited}
+
+
+def is_doomed(task: Task, drafts: list[Task]) -> bool:
+    """D2, G1: it would end at once, because what it awaits has failed, or will by the same submission."""
+    return any(has_failed(other) or (other in drafts and is_doomed(other, drafts)) for other in task.after)
 
 
 def is_or_will_be_ready(task: Task) -> bool:

@@ -71,6 +71,7 @@ class Base:
         self.promotions = 0
         self.entries = 0
         self.lane_causes: dict[tuple, tuple[str, str]] = {}
+        self.aside: set[tuple] = set()  # M13: lanes that dispatch has passed over though backfill is "none"
 
     def emit(self, kind: str, scope: Scope, task: Task | None = None, **details: object) -> None:
         """V3: one ordered stream."""
@@ -148,6 +149,7 @@ class Base:
             self.promotions += self.order.promotions(task.priority, self.now - task.ready_since)
         if all(other.lane != task.lane for other in self.ready):
             del self.lane_causes[task.lane]
+            self.aside.discard(task.lane)
 
 
 def inside(task: Task, scope: Scope) -> bool:

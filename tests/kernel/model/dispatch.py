@@ -79,13 +79,25 @@ class Dispatch(Admission):
             if not self.keeps_its_cause(task, closed):
                 self.lane_causes[task.lane] = closed[0]
             if self.backfill == "none" and task.slot and closed[0][0] not in SCOPE_GATES:  # B5
-                stopped_by = HELD_BACK
+                if self.feasible(task):
+                    stopped_by = HELD_BACK
+                else:  # M13
+                    self.aside.add(task.lane)
         return None, stopped_by
 
     def keeps_its_cause(self, task: Task, closed: list[Gate]) -> bool:
         """V7: a gate found closed is kept until it opens; one that would hold the rest back is asked anew each time."""
         cause = self.lane_causes[task.lane]
-        return cause in closed and (self.backfill == "greedy" or cause[0] in SCOPE_GATES or not task.slot)
+        is_passed_over = cause[0] in SCOPE_GATES or not task.slot or task.lane in self.aside
+        return cause in closed and (self.backfill == "greedy" or is_passed_over)
+
+    def set_units(self, now: int, kind: str, units: dict[str, int]) -> None:
+        """M13: what can fit again is asked anew: it may hold the rest back."""
+        super().set_units(now, kind, units)
+        for task in self.ready:
+            if task.lane in self.aside and self.feasible(task):
+                self.aside.remove(task.lane)
+                self.lane_causes[task.lane] = SLOT
 
     def closed_gates(self, task: Task) -> list[Gate]:
         """V7: in the order scope state, scope slots, cpu, ram, vram, named by name, devices by kind."""
@@ -138,7 +150,7 @@ class Dispatch(Admission):
         if task.periodic is not None:
             task.periodic.run_count += 1
         if task.policy.timeout_ns is not None:  # T6
-            self.arm(self.now + task.policy.timeout_ns, "timeout", task)
+            task.run_timer = self.arm(self.now + task.policy.timeout_ns, "timeout", task)
 
     def settle_causes(self, stopped_by: Gate | None) -> None:
         """V7: what lanes wait for that dispatch did not get to, now that it has come to rest."""
@@ -149,10 +161,12 @@ class Dispatch(Admission):
             still_closed = cause in self.closed_gates(task)
             if stopped_by == HELD_BACK:
                 is_first = first_stopped is not None and task.lane == first_stopped.lane
-                if not is_first and not (still_closed and cause[0] in SCOPE_GATES):
+                if not is_first and not (still_closed and (cause[0] in SCOPE_GATES or task.lane in self.aside)):
                     self.lane_causes[task.lane] = HELD_BACK
             elif not still_closed:
                 self.lane_causes[task.lane] = SLOT
+            if not still_closed:
+                self.aside.discard(task.lane)
 
     def ahead_of(self, task: Task) -> list[Task]:
         """V1: who comes first in order and would keep this one waiting, in order.
@@ -168,6 +182,8 @@ class Dispatch(Admission):
         with self.supposing(self.holding_up(task, stops), [key for name, key in stops if name == "scope_state"]):
             payer = task.scope.payer
             raised = [(kind, payer.key) for kind in payer.budget.devices if not self.could_ever_have(kind, task)]
+            hard = payer.budget.hard
+            raised += [(name, payer.key) for name in hard if task.demand.get(name, 0) > hard[name]]
             first = [other for other in before if set(self.stops(other)) <= set(raised)]
             in_line = [other for other in before if self.may_hold_back(other, task)]
             scarce = [gate for gate in self.takes(task) if gate in stops or self.is_short(gate, task, first)]
@@ -184,7 +200,7 @@ class Dispatch(Admission):
         """B5: its scope lets it start, the budget may not."""
         demands = any(name not in {"slot", "scope_slots"} for name, _ in self.takes(other))
         passes = not any(name in SCOPE_GATES for name, _ in self.stops(other))
-        return self.backfill == "none" and task.slot and other.slot and demands and passes
+        return self.backfill == "none" and task.slot and other.slot and demands and passes and self.feasible(other)
 
     def holding_up(self, task: Task, stops: list[Gate]) -> list[Task]:
         """Who holds what it waits for; B2: if it is too large for a limit it waits for every slot."""
@@ -243,6 +259,6 @@ class Dispatch(Admission):
         return free < sum(other.demand[name] for other in takers) + task.demand[name]
 
     def only_budget_stops(self, task: Task) -> bool:
-        """B5: its first closed gate is a resource, so its scope would let it start."""
+        """B5: its first closed gate is a resource, so its scope would let it start; M13: it could fit."""
         closed = self.closed_gates(task)
-        return bool(closed) and closed[0][0] not in SCOPE_GATES
+        return bool(closed) and closed[0][0] not in SCOPE_GATES and self.feasible(task)

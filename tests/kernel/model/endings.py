@@ -39,11 +39,12 @@ class Endings(Devices):
             outcome, cause = task.abort  # X3: whatever it returns
         retry = task.policy.retry
         if outcome == ERROR and retryable and retry is not None and task.attempt <= retry.times:
-            is_wanted_paused = task.state == PAUSED or task.pause_timer is not None or task.stays_paused
             self.finish(task, outcome, cause)
             self.retry(task)
-            if is_wanted_paused:  # X1: the pause is the handle's, not the attempt's
-                self.park(task.retried_as)
+            if task.pause_wished:  # X1: the pause is the handle's, not the attempt's
+                self.pause(now, task.retried_as)
+            if task.is_stopped:
+                self.stopped(now, task.retried_as, True)
         else:
             self.finish(task, outcome, cause)
             self.aftermath([task])
@@ -99,12 +100,16 @@ class Endings(Devices):
     def pause(self, now: int, task: Task) -> None:
         """X1, X4."""
         self.advance(now)
+        if task.pause_wished or task.state in {DISPOSING, DISPOSED}:
+            return
+        task.pause_wished = True
         if task.state in {QUEUED, READY}:
             self.park(task)
-        elif task.state == RUNNING and task.pause_timer is None:
+        elif task.active:
+            self.requests.append(("pause", task))
+        if task.state == RUNNING:
             task.pause_timer = self.arm(now + self.pause_timeout_ns, "pause_timeout", task)
             self.emit("TASK_PAUSE_ASKED", task.scope, task)
-            self.requests.append(("pause", task))
 
     def parked(self, now: int, task: Task) -> None:
         """X1: the body has reached its checkpoint; an abort may have come first, or the pause was withdrawn."""
@@ -122,24 +127,43 @@ class Endings(Devices):
         task.paused_from = came_from
         task.state = PAUSED
         task.pause_timer = None
-        self.emit("TASK_PAUSED", task.scope, task, **{"from": came_from})
+        self.emit("TASK_PAUSED", task.scope, task, **{"from": came_from}, stopped=task.is_stopped or None)
 
     def resume(self, now: int, task: Task) -> None:
-        """X2, X4: an error unless paused; a pause that was only asked for is withdrawn."""
+        """X2, X4: an error unless a pause was asked for; M15: it goes on unless it is stopped."""
         self.advance(now)
-        if task.state == RUNNING and task.pause_timer is not None:
-            task.pause_timer = None
-            self.emit("TASK_RESUMED", task.scope, task, to=RUNNING)
-            self.requests.append(("resume", task))
-            return
-        if task.state != PAUSED:
+        if not task.pause_wished or task.state in {DISPOSING, DISPOSED}:
             raise Illegal(f"{task.id} is not paused")
-        came_from, task.paused_from = task.paused_from, None
-        if came_from == RUNNING:
-            task.state = RUNNING
-            self.emit("TASK_RESUMED", task.scope, task, to=RUNNING)
+        task.pause_wished = False
+        if task.active:
             self.requests.append(("resume", task))
+        if not task.is_stopped:
+            self.go_on(task)
+
+    def stopped(self, now: int, task: Task, is_stopped: bool) -> None:
+        """M15: as a pause, apart from it; the timeout stands still meanwhile."""
+        self.advance(now)
+        if task.is_stopped == is_stopped or task.state in {DISPOSING, DISPOSED}:
             return
+        task.is_stopped = is_stopped
+        if is_stopped:
+            task.stopped_since = now
+            if task.state != PAUSED:
+                self.park(task)
+        else:
+            if task.active and task.run_timer is not None:
+                task.run_timer = self.arm(task.run_timer.time + now - task.stopped_since, "timeout", task)
+            if not task.pause_wished:
+                self.go_on(task)
+
+    def go_on(self, task: Task) -> None:
+        """X2: back to where it was, or a pause that was only asked for is withdrawn."""
+        task.pause_timer = None
+        if task.active:
+            task.state, task.paused_from = RUNNING, None
+            self.emit("TASK_RESUMED", task.scope, task, to=RUNNING)
+            return
+        came_from, task.paused_from = task.paused_from, None
         task.state = QUEUED
         if came_from == READY or self.may_enter(task):
             self.emit("TASK_RESUMED", task.scope, task, to=READY)
@@ -186,7 +210,6 @@ class Endings(Devices):
         if task.abort is None:
             self.requests.append(("abort", task))
             self.want_no_more(task)  # S7: it needs no slot to end
-            task.stays_paused = task.state == PAUSED  # X1: or is still to park, which its timer tells
         task.abort = (outcome, cause)
         task.state = DISPOSING
         task.paused_from = None

@@ -170,14 +170,16 @@ class Periodics(Scopes):
                 periodic.enabled = False
                 periodic.timer = None
 
-    def fire(self, now: int) -> None:
-        """C0: what is due, in order of time, then of creation."""
+    def fire(self, now: int, breath_ns: int = 0) -> None:
+        """C0: what is due, in order of time, then of creation; T6: a run timeout first has its breath."""
         self.advance(now)
         self.report_starvation()
         while due := [timer for timer in self.live_timers() if timer.time <= now]:
             timer = min(due, key=lambda timer: (timer.time, self.timers.index(timer)))
             self.timers.remove(timer)
-            if timer.kind == "timeout":  # T6
+            if timer.kind == "timeout" and breath_ns:  # T6
+                timer.target.run_timer = self.arm(now + breath_ns, "noticed_timeout", timer.target)
+            elif timer.kind in {"timeout", "noticed_timeout"}:
                 self.abort(timer.target, TIMEOUT, "run_timeout")
             elif timer.kind == "pause_timeout":  # X1
                 self.abort(timer.target, ABORTED, "pause_timeout")
@@ -192,8 +194,9 @@ class Periodics(Scopes):
     def is_live(self, timer: Timer) -> bool:
         """A timer that has lost its meaning does nothing and is no instant."""
         target = timer.target
-        if timer.kind == "timeout":
-            return target.active and target.abort is None
+        if timer.kind in {"timeout", "noticed_timeout"}:
+            is_running = target.active and target.abort is None
+            return is_running and not target.is_stopped and target.run_timer is timer  # M15
         if timer.kind == "pause_timeout":
             return target.state == RUNNING and target.pause_timer is timer
         if timer.kind == "backoff":

@@ -159,7 +159,10 @@ class Task:
     backing_off: bool = False
     abort: tuple[str, str] | None = None
     pause_timer: Timer | None = None
-    stays_paused: bool = False
+    pause_wished: bool = False
+    is_stopped: bool = False
+    stopped_since: int = 0
+    run_timer: Timer | None = None
     periodic: Periodic | None = None
     let_through: bool = True
     devices: dict[str, tuple[str, ...]] = field(default_factory=dict)

@@ -51,7 +51,8 @@ class Command(Known):
     ``env`` is added to the environment, or is all of it if ``inherit`` is False. At most ``limit`` bytes of stdout, and
     as many of stderr, are kept: the last.
     What ``submit`` is given after the command is appended to its arguments (``$1``, ``$2``... of a shell string).
-    ``on_output`` is called with all bytes of both as they come, on the thread that looks after the command.
+    ``on_output`` is called with all bytes of both as they come, on the thread that looks after the command: the end of
+    the command, and a pause, are noticed when it has returned.
     With ``output``, a file descriptor, both go there and nothing of them is kept; the body ends when all processes of
     the command have. File descriptors in ``held`` stay open, however this program ends, until all of them have. All of
     them have the ``mark`` (see ``trees/system.py``).
@@ -162,22 +163,26 @@ class _Running:
         self._is_terminated = False
         self._is_stopped = False
 
-    def follow(self, execution: EngineTask) -> bool:
-        """Send the signals that bring the command to what is wished of it; return whether it has just been stopped."""
+    def follow(self, execution: EngineTask, parked: Callable[[], object]) -> None:
+        """Send the signals that bring the command to what is wished of it.
+
+        If it is to stop, the thread that looks after it calls ``parked`` when all its processes have.
+        """
         with self._lock:
             wished = execution.signal
             if wished is None:
-                return False
+                return
             if wished.aborted:
                 if not self._is_terminated:
                     self._is_terminated = True
                     self.tree.send_signal(signal.SIGTERM)
-                    self.tree.send_signal(signal.SIGCONT)  # what is stopped would never see it
+                    self.tree.go_on()  # what is stopped would never see it
             elif wished.pause_asked != self._is_stopped:
                 self._is_stopped = wished.pause_asked
-                self.tree.send_signal(signal.SIGSTOP if self._is_stopped else signal.SIGCONT)
-                return self._is_stopped
-            return False
+                if self._is_stopped:
+                    self.tree.stop(parked)
+                else:
+                    self.tree.go_on()
 
     def collect(self) -> None:
         """Take in all output until the command has ended and nothing of its tree can write any more."""
@@ -252,7 +257,7 @@ class CommandEngine(ThreadEngine):
             running.tree.kill()
 
     def pause(self, execution: EngineTask) -> None:
-        """Send SIGSTOP; the command is parked at once."""
+        """Send SIGSTOP; the command is parked when all its processes have stopped."""
         self._follow(execution)
 
     def resume(self, execution: EngineTask) -> None:
@@ -332,8 +337,8 @@ class CommandEngine(ThreadEngine):
 
     def _follow(self, execution: EngineTask) -> None:
         running = self._running.get(execution)
-        if running is not None and running.follow(execution):
-            self.runtime.parked(execution)
+        if running is not None:
+            running.follow(execution, lambda: self.runtime.parked(execution))
 
 
 @contextmanager
