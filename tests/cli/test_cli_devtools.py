@@ -113,9 +113,9 @@ def test_top_shows_each_card_with_the_tasks_on_it():
 def test_pause_resume_and_cancel_from_another_terminal(farm):
     authority, tools = farm
     handle = authority.get("second")
-    assert whywait("pause", "second") == "second: paused, now PAUSED\n"
+    assert whywait("pause", "second") == "second: paused\n"
     assert handle.state == "PAUSED"
-    assert whywait("resume", "second", "--url", tools.url) == "second: resumed, now READY\n"
+    assert whywait("resume", "second", "--url", tools.url) == "second: resumed, it waits\n"
     assert json.loads(whywait("cancel", "second", "--json"))["state"] == "aborted"
     assert handle.outcome == "aborted"
 

@@ -163,8 +163,7 @@ def test_dry_run_runs_nothing_and_predicts(flow, tmp_path):
     data = json.loads(whywait_here("run", file, "--dry-run", "--json", "--slots", "3").out)
     assert data == {"workflow": "flow", "plan": [["a:1", "a:2", "a:3"], ["b"]], "predicted_ms": 4000}
     assert (
-        "no prediction: 1 tasks have no duration"
-        in whywait_here("run", "-", "--dry-run", stdin="[task.a]\nrun='x'").out
+        "no prediction: 1 task has no duration" in whywait_here("run", "-", "--dry-run", stdin="[task.a]\nrun='x'").out
     )
 
 

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -18,6 +19,8 @@ from machines import active, machine_in
 from patience import until
 from process_trees import OUTLIVED, state_of
 from whywait.machine import guard as guard_module
+from whywait.machine.client import Machine as Client
+from whywait.machine.home import Home
 
 # A command with three kinds of descendants: a child, a daemon in a session of its own, and one with no environment.
 FAMILY = """
@@ -134,24 +137,26 @@ def test_a_guard_that_was_stopped_goes_on(tmp_path, then):
         until(lambda: not [pid for pid in pids(tmp_path) if is_alive(pid)], "the end of the family")
 
 
-@pytest.mark.parametrize(("verb", "code"), [("pause", 0), ("cancel", 128 + signal.SIGTERM)])
-def test_a_wish_that_comes_together_with_the_permission_is_heeded(machine, tmp_path, verb, code):
-    """X1, X3: a client that was stopped while it waited reads both at once."""
-    first = family(machine, tmp_path, "--cpu", "2")
-    second = machine.start("do", "--cpu", "2", "--name", verb, "--", "sleep", "0.1", stderr=subprocess.PIPE)
-    assert b"waits: cpu" in second.stderr.readline()
-    os.kill(second.pid, signal.SIGSTOP)
-    first.kill()
-    ended(first)
-    name = until(lambda: running(machine, f"{verb}-"), "the permission")
-    acting = machine.start(verb, name)
-    time.sleep(0.5)  # what it wishes is on its way
-    os.kill(second.pid, signal.SIGCONT)
-    assert acting.wait(30) == 0
-    if verb == "pause":
-        assert machine.run("resume", name).code == 0
-    second.stderr.close()
-    assert second.wait(30) == code
+WISHED = """
+import os, sys
+from whywait.machine.foreground import run
+from whywait.trees.system import new_mark
+
+class Permission:
+    has_orders = True
+    fileno = staticmethod(lambda: os.pipe()[0])
+    orders = staticmethod(lambda: [{"wish": "abort", "cause": "cancelled", "by": "a test"}])
+    ended = staticmethod(lambda *_, **__: None)
+    takes = staticmethod(lambda _: True)
+
+print(run(Permission(), ["sleep", "1000"], {**os.environ, "WHYWAIT_LEASE": f"{new_mark():x}"}, None))
+"""
+
+
+def test_a_wish_that_comes_together_with_the_permission_is_heeded():
+    """X3: the descriptor shows nothing of it any more."""
+    done = subprocess.run([sys.executable, "-c", WISHED], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == f"({int(signal.SIGTERM)}, 'cancelled', 'a test')\n"
 
 
 def running(machine, prefix):
@@ -193,6 +198,18 @@ def test_a_client_that_is_killed_while_it_waits_has_withdrawn_its_request(machin
     ended(first)
     assert machine.run("do", "--cpu", "2", "--", "true").code == 0
     assert not (tmp_path / "ran").exists()
+
+
+def test_clients_that_are_stopped_at_any_moment_keep_nothing_from_others(machine):
+    """M15: starting, asking, waiting, taking, running; what has not begun goes to others, and begins later."""
+    chance = random.Random(15)
+    for _ in range(12):
+        client = machine.start("do", "--quiet", "--cpu", "2", "--", "true")
+        time.sleep(chance.uniform(0, 0.25))
+        client.send_signal(signal.SIGSTOP)
+        assert machine.run("do", "--quiet", "--cpu", "2", "--", "true").code == 0
+        client.send_signal(signal.SIGCONT)
+        assert client.wait(30) == 0
 
 
 def test_clients_that_are_killed_at_any_moment_leave_nothing_behind(machine, tmp_path):
@@ -298,6 +315,138 @@ def test_without_a_terminal_one_line_tells_of_the_wait_and_one_of_its_end(machin
     assert outs[0][1].startswith(b"whywait: runs after ")
     assert outs[0][1].count(b"\n") == 1
     assert outs[1][1] == b""
+
+
+WAITS = "import signal, sys, time; signal.signal(signal.SIGTERM, {}); print('ready', flush=True); time.sleep(1000)"
+HEEDS, IGNORES = WAITS.format("lambda *_: sys.exit(0)"), WAITS.format("signal.SIG_IGN")
+
+
+def told(client):
+    """Return the exit status of a client, and what it said on stderr."""
+    _, err = client.communicate(timeout=60)
+    return client.returncode, err.decode()
+
+
+def begun(machine, *options, script=HEEDS):
+    """Start a client, and return it when its command runs."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    client = machine.start("do", "--name", "it", *options, "--", sys.executable, "-c", script, **pipes)
+    assert client.stdout.readline() == b"ready\n"
+    return client
+
+
+@pytest.mark.parametrize("script", [HEEDS, IGNORES], ids=["exits 0", "is killed"])
+def test_a_timeout_is_told_and_is_124(machine, script):
+    """M14: whatever the command makes of the signal."""
+    status, err = told(begun(machine, "--timeout", "0.2", script=script))
+    assert re.fullmatch(r"whywait: it-\d+ was ended: it has run for as long as --timeout allows\n", err), err
+    assert status == 124
+
+
+@pytest.mark.parametrize(("script", "status"), [(HEEDS, 143), (IGNORES, 137)], ids=["exits 0", "is killed"])
+def test_a_cancel_is_told_with_the_client_that_asked_for_it(machine, script, status):
+    """M14: 128 and the signal that ended the command, even if it exits 0 then."""
+    client = begun(machine, script=script)
+    assert machine.run("cancel", running(machine, "it-")).code == 0
+    found, err = told(client)
+    assert re.fullmatch(rf"whywait: it-\d+ was ended: it was cancelled by process \d+ of \S+ {os.getpid()}.*\n", err), (
+        err
+    )
+    assert found == status
+
+
+def test_a_cancel_by_the_page_is_told(machine):
+    """M14: which is no process that the service could name."""
+    client = begun(machine)
+    name = running(machine, "it-")
+    Client(Home(str(machine.home))).ask("POST", f"/api/tasks/{name}/cancel", {})  # as the page asks, with a token
+    assert told(client) == (143, f"whywait: {name} was ended: it was cancelled by the page\n")
+
+
+def test_the_end_of_a_request_that_waits_is_told_and_is_125(tmp_path):
+    """M14: cancelled, given up, or ended with its scope or the service."""
+    with machine_in(tmp_path, "--cpu", "1") as machine:
+        first = begun(machine, "--cpu", "1")
+
+        def waiting(*options):
+            client = machine.start("do", "--cpu", "1", "--name", "w", *options, "--", "true", stderr=subprocess.PIPE)
+            assert b"waits: cpu" in client.stderr.readline()
+            return client
+
+        client = waiting()
+        name = next(row["id"] for row in json.loads(machine.run("ls", "--json").out) if row["id"].startswith("w-"))
+        assert machine.run("cancel", name).code == 0
+        status, err = told(client)
+        assert re.fullmatch(rf"whywait: the request was cancelled by process \d+ of \S+ {os.getpid()}.*\n", err), err
+        assert status == 125
+        status, err = told(waiting("--max-wait", "0.1"))
+        assert (status, err) == (125, "whywait: the request has waited for as long as --max-wait allows\n")
+        client = waiting("--scope", "other")
+        Client(Home(str(machine.home))).ask("POST", "/api/scopes/other/dispose", {})  # as the page asks
+        assert told(client) == (125, "whywait: its scope was ended, and with it the request\n")
+        client = waiting()
+        down = machine.start("down", stderr=subprocess.DEVNULL)  # ends with what runs
+        status, err = told(client)
+        assert re.fullmatch(r"whywait: the service was ended by whywait down \(.*\), and with it the request\n", err), (
+            err
+        )
+        assert status == 125
+        first.terminate()
+        told(first)
+        assert down.wait(60) == 0
+
+
+@pytest.mark.parametrize("how", ["down --now", "a signal", "SIGKILL"])
+def test_the_end_of_the_service_is_told_to_what_waits_and_what_runs(tmp_path, how):
+    """M14: told to end or killed, which are different things."""
+    with machine_in(tmp_path, "--cpu", "1") as machine:
+        first = begun(machine, "--cpu", "1")
+        second = machine.start("do", "--cpu", "1", "--", "true", stderr=subprocess.PIPE)
+        assert b"waits: cpu" in second.stderr.readline()
+        if how == "down --now":
+            assert machine.run("down", "--now").code == 0
+            by = rf"was ended by whywait down --now \(process \d+ of \S+ {os.getpid()}.*\)"
+        else:
+            os.kill(service_pid(machine), signal.SIGKILL if how == "SIGKILL" else signal.SIGTERM)
+            by = "was killed" if how == "SIGKILL" else "was ended by a signal"
+        status, err = told(first)
+        assert re.fullmatch(rf"whywait: it-\d+ was ended: the service {by}\n", err), err
+        assert status == 143
+        status, err = told(second)
+        assert re.fullmatch(rf"whywait: the service {by}, and with it the request\n", err), err
+        assert status == 125
+
+
+def test_a_guard_that_was_killed_is_told(machine):
+    """M14: 128 and SIGKILL, of which the command dies with it."""
+    client = begun(machine)
+    os.kill(guard_of(client), signal.SIGKILL)
+    status, err = told(client)
+    assert re.fullmatch(r"whywait: it-\d+ was ended: the process that guards it was killed\n", err), err
+    assert status == 137
+
+
+def test_an_end_of_its_own_is_told_by_its_status_alone(machine):
+    """M14: no line where nothing else has ended the command."""
+    for script, status in (("exit 0", 0), ("exit 3", 3), ("kill -TERM $$", 143)):
+        done = machine.run("do", "--timeout", "1h", "--", "sh", "-c", script)
+        assert (done.code, done.err) == (status, "")
+
+
+@pytest.mark.parametrize("kills", [0, 1])
+def test_a_kill_by_the_system_for_lack_of_memory_is_told(monkeypatch, kills):
+    """M14, U2: a SIGKILL that nothing of whywait sent, while the system killed for memory."""
+    counts = iter([0, kills, kills])
+    monkeypatch.setattr(guard_module, "kills_for_memory", lambda **_: next(counts))
+    monkeypatch.setattr(os, "kill", lambda *_: None)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        guard = guard_module.Guard(theirs, None, None)
+        guard._heed(signal.SIGKILL)
+        ours.settimeout(0)
+        if kills:
+            assert ours.recv(64) == b"because killed "
+        assert guard._is_killed_for_memory() == bool(kills)
 
 
 def test_the_end_of_the_service_is_the_end_of_the_command(tmp_path):

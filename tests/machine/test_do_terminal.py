@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -90,14 +91,14 @@ def state_of(machine):
     return (rows[0]["id"], rows[0]["state"]) if rows else None
 
 
-def test_a_paused_command_stops_and_goes_on_by_resume_or_by_its_shell(shell, machine):
-    """X1, X2, M7: it parks, keeps its permission, and is not cancelled; the shell sees its job stopped."""
+def test_a_paused_command_stops_and_goes_on_by_resume_alone(shell, machine):
+    """X1, X2, M7, M15: it parks and keeps its permission; the shell sees its job stopped; fg does not undo a pause."""
     counted = machine.home.parent / "count"
     shell.type(COUNTS)
     shell.until("here\r\n")
     name, _ = state_of(machine)
     paused = machine.run("pause", name)
-    assert paused.out == f"{name}: paused, now PAUSED\n", paused.err
+    assert paused.out == f"{name}: paused\n", paused.err
     assert "Stopped" in shell.finish().out
     size = counted.stat().st_size
     assert active(machine) == 1
@@ -108,12 +109,149 @@ def test_a_paused_command_stops_and_goes_on_by_resume_or_by_its_shell(shell, mac
     shell.type("fg")
     shell.until("whywait do")  # bash shows what it lets go on
     assert machine.run("pause", name).code == 0
-    shell.finish()
+    said = f"whywait: {name} is paused by whywait pause; it goes on with: whywait resume {name}\n"
+    assert said in shell.finish().out
+    assert said in shell.run("fg").out
+    assert state_of(machine) == (name, "PAUSED")
+    assert machine.run("resume", name).code == 0
+    until(lambda: state_of(machine) == (name, "RUNNING"), "the command going on")
     shell.type("fg")
-    until(lambda: state_of(machine) == (name, "RUNNING"), "the service hearing of fg")
+    shell.until("whywait do")
     shell.press_ctrl_c()
     assert shell.finish().status == 128 + signal.SIGINT
     until(lambda: active(machine) == 0, "the permission coming back")
+
+
+def row_of(machine, prefix):
+    """Return what is listed of the lease whose id begins so."""
+    rows = json.loads(machine.run("ls", "--json").out)
+    return next((row for row in rows if row["kind"] == "lease" and row["id"].startswith(prefix)), None)
+
+
+STOPPED = "paused (its terminal stopped it)"
+
+
+def test_a_command_that_ctrl_z_has_stopped_is_shown_as_such(shell, machine):
+    """M15: in ls, status and why; each why that names it as a holder says so; only its terminal lets it go on."""
+    shell.type("whywait do --cpu 2 --name held -- sh -c 'echo here; read line'")
+    shell.until("here\r\n")
+    waits = machine.start("do", "--cpu", "1", "--name", "next", "--", "true", stderr=subprocess.PIPE)
+    shell.press_ctrl_z()
+    shell.finish()
+    row = until(lambda: (row := row_of(machine, "held-"))["stopped"] and row, "the service hearing of the stop")
+    name = row["id"]
+    assert row["state"] == "PAUSED"
+    assert re.search(rf"^{name} +{re.escape(STOPPED)} ", machine.run("ls").out, re.MULTILINE)
+    assert re.search(rf"^ *{name}: .*, {re.escape(STOPPED)}\)$", machine.run("status").out, re.MULTILINE)
+    assert f"{name} has been {STOPPED} for " in machine.run("why", name).out
+    assert re.search(
+        rf"held by {name} \(2, .*, {re.escape(STOPPED)}\)", machine.run("why", row_of(machine, "next-")["id"]).out
+    )
+    refused = machine.run("resume", name)
+    assert "its terminal stopped it: it goes on with fg there" in refused.err
+    assert refused.code != 0
+    shell.type("fg")
+    until(lambda: row_of(machine, "held-")["state"] == "RUNNING", "the service hearing of fg")
+    shell.type("")
+    assert shell.finish().status == 0
+    assert waits.wait(30) == 0
+    waits.stderr.close()
+
+
+# It starts no process: a shell that Ctrl-Z meets while it starts one may not be stopped at all.
+COUNTS_ALONE = """import time
+print("here", flush=True)
+while True:
+    print("still", file=open("count", "a"))
+    time.sleep(0.01)"""
+
+
+def test_a_cancel_is_told_with_the_terminal_that_it_came_from(shell, machine):
+    """M14: the shell in which it was typed, and where that is."""
+    shell.type("whywait do --name victim -- sleep 1000")
+    name = until(lambda: (row := row_of(machine, "victim-")) and row["state"] == "RUNNING" and row["id"], "the command")
+    with Shell(machine) as other:
+        other.run(f"whywait cancel {name}")
+        terminal, pid = other.run("tty; echo $$").out.split()[-2:]
+        where = f"bash {pid} on {terminal.removeprefix('/dev/')}"
+    done = shell.finish()
+    assert re.search(
+        rf"^whywait: {name} was ended: it was cancelled by process \d+ of {where}$", done.out, re.MULTILINE
+    )
+    assert done.status == 128 + signal.SIGTERM
+
+
+def test_a_pause_and_a_stop_are_apart(shell, machine):
+    """M15: it goes on when neither holds, whichever comes last."""
+    shell.type(f"whywait do --name count -- {sys.executable} -c '{COUNTS_ALONE}'")
+    shell.until("here\r\n")
+    counted = machine.home.parent / "count"
+    name, _ = state_of(machine)
+    for last in ("fg", "resume"):
+        shell.press_ctrl_z()
+        shell.finish()
+        until(lambda: row_of(machine, "count-")["stopped"], "the service hearing of the stop")
+        assert machine.run("pause", name).code == 0
+        if last == "fg":
+            assert machine.run("resume", name).code == 0
+            row = row_of(machine, "count-")
+            assert (row["state"], row["stopped"]) == ("PAUSED", True)
+        else:
+            assert "is paused by whywait pause" in shell.run("fg").out
+            until(lambda: not row_of(machine, "count-")["stopped"], "the end of the stop")
+            assert row_of(machine, "count-")["state"] == "PAUSED"
+        size = counted.stat().st_size
+        if last == "resume":
+            assert machine.run("resume", name).code == 0
+        shell.type("fg")
+        until(lambda size=size: counted.stat().st_size > size, "the command going on")
+        until(lambda: state_of(machine) == (name, "RUNNING"), "the service hearing of it")
+        shell.until("whywait do")
+    shell.press_ctrl_c()
+    shell.finish()
+
+
+def test_a_request_that_ctrl_z_has_stopped_waits_paused_and_others_go_first(machine):
+    """M15: it is no more granted while it is stopped, holds nothing, and goes on waiting when its terminal lets it."""
+    with Shell(machine) as first, Shell(machine) as second:
+        first.type("whywait do --cpu 2 -- sh -c 'echo here; read line'")
+        first.until("here\r\n")
+        second.type("whywait do --cpu 2 --name halted -- echo ran")
+        second.until("waits: cpu")
+        second.press_ctrl_z()
+        second.finish()
+        row = until(lambda: (row := row_of(machine, "halted-"))["stopped"] and row, "the service seeing the stop")
+        assert (row["state"], row["ran_s"]) == ("PAUSED", None)
+        assert row["why"].startswith(f"{STOPPED} for ")
+        assert re.search(rf"^{row['id']} +{re.escape(STOPPED)} ", machine.run("ls").out, re.MULTILINE)
+        first.type("")
+        first.finish()
+        assert machine.run("do", "--cpu", "2", "--", "true").code == 0
+        assert row_of(machine, "halted-")["state"] == "PAUSED"
+        second.type("fg")
+        assert second.finish().out.endswith("ran\n")
+
+
+@pytest.mark.parametrize("whom", ["the client", "the group"])
+def test_a_command_stops_and_goes_on_with_its_client(machine, tmp_path, whom):
+    """M15: also where only the client was stopped, which cannot pass that on."""
+    command = (sys.executable, "-c", COUNTS_ALONE)
+    client = machine.start(
+        "do", "--name", "count", "--", *command, cwd=tmp_path, process_group=0, stdout=subprocess.DEVNULL
+    )
+    counted = tmp_path / "count"
+    until(counted.exists, "the command")
+    pid = client.pid if whom == "the client" else -client.pid
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: row_of(machine, "count-")["stopped"], "the service hearing of the stop")
+    size = counted.stat().st_size
+    assert row_of(machine, "count-")["state"] == "PAUSED"
+    assert counted.stat().st_size == size
+    os.kill(pid, signal.SIGCONT)
+    until(lambda: counted.stat().st_size > size, "the command going on")
+    until(lambda: row_of(machine, "count-")["state"] == "RUNNING", "the service hearing of it")
+    client.terminate()
+    assert client.wait(30) == 128 + signal.SIGTERM
 
 
 def test_a_pause_is_not_lost_where_the_command_is_let_go_on_at_that_moment(shell, machine):
@@ -313,6 +451,36 @@ def test_a_request_that_was_stopped_waits_on_after_fg(machine):
         first.finish()
 
 
+def test_the_times_in_the_waiting_line_go_on(machine):
+    """M2: the line is brought up to date though the reason is the same."""
+    with Shell(machine) as first, Shell(machine) as second:
+        first.type("whywait do --cpu 2 -- sh -c 'echo here; read line'")
+        first.until("here\r\n")
+        second.type("whywait do --cpu 1 -- echo ran")
+        lines = {re.search(r"waits: .*\)", second.until(")"))[0] for _ in range(3)}
+        assert len(lines) == 3
+        second.press_ctrl_c()
+        second.finish()
+        first.type("")
+        first.finish()
+
+
+def test_the_waiting_line_leaves_room_for_the_key_that_ends_it(machine):
+    """M2: a line that wraps cannot be cleared, and ``^C`` stands behind it."""
+    with Shell(machine) as first, Shell(machine) as second:
+        first.type("whywait do --cpu 2 -- sh -c 'echo here; read line'")
+        first.until("here\r\n")
+        second.resize(40, 20)
+        second.type("whywait do --cpu 1 -- echo ran")
+        line = second.until("…").rpartition("\x1b[K")[2]
+        assert line.startswith("waits: cpu")
+        assert len(f"{line}^C") < 40
+        second.press_ctrl_c()
+        second.finish()
+        first.type("")
+        first.finish()
+
+
 def test_a_request_in_the_background_leaves_the_line_of_the_user_alone(machine):
     """M2: a job in the background says once that it waits and once that it runs."""
     with Shell(machine) as first, Shell(machine) as second:
@@ -324,3 +492,26 @@ def test_a_request_in_the_background_leaves_the_line_of_the_user_alone(machine):
         second.until("whywait: runs after")
         second.until("ran\r\n")
         assert "\x1b[K" not in second.seen.partition("whywait: waits")[2]
+
+
+def test_a_request_that_goes_on_in_the_background_leaves_the_line_of_the_user_alone(machine):
+    """M2, M15: a line that was drawn before bg is not cleared where the user types; fg draws it again."""
+    with Shell(machine) as first, Shell(machine) as second:
+        first.type("whywait do --cpu 2 -- sh -c 'echo here; read line'")
+        first.until("here\r\n")
+        second.type("whywait do --cpu 1 -- echo ran")
+        second.until("waits: cpu")
+        second.press_ctrl_z()
+        second.finish()
+        second.run("bg")
+        second.type("fg")
+        second.until("waits: cpu")
+        second.press_ctrl_z()
+        second.finish()
+        second.run("bg")
+        in_background = len(second.seen)
+        first.type("")
+        second.until("whywait: runs after")
+        second.until("ran\r\n")
+        assert "\x1b[K" not in second.seen[in_background:]
+        first.finish()

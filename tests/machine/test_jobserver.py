@@ -135,6 +135,30 @@ def test_a_build_with_many_jobs_lets_others_in(machine, folder):
     client.wait(60)
 
 
+def test_a_busy_build_on_two_cores_gives_back_down_to_one_job(tmp_path, folder):
+    """M9: a command that waits for cpu starts when a job of the build has ended, long before the build has."""
+    with machine_in(tmp_path, "--cpu", "2", "--slots", "8") as machine:
+        makefile(folder, jobs=1000)
+        client = start(machine, folder, "make")
+        until(lambda: len(running(folder)) == 2, "the build having all cpu")
+        script = "touch got; while [ ! -e go ]; do sleep 0.01; done"
+        other = machine.start("do", "--quiet", "--cpu", "1", "--", "sh", "-c", script, cwd=folder)
+        until(lambda: (folder / "got").exists() or end_one(folder), "the other command")
+        assert client.poll() is None
+        until(lambda: len(running(folder)) == 1, "the build having one job")
+        assert cpu_in_use(machine) == 2
+        (folder / "go").touch()
+        assert other.wait(60) == 0
+        until(lambda: len(running(folder)) == 2, "the build having all cpu again")
+        finish(folder, client)
+
+
+def end_one(folder):
+    """End a job that runs."""
+    for name in running(folder)[:1]:
+        (folder / f"end-{name.removeprefix('running-')}").touch()
+
+
 @pytest.mark.parametrize("style", ["fifo", "pipe"])
 def test_ninja_uses_what_is_free(machine, folder, style):
     """M9: ninja, from 1.13 on, by a fifo; some builds also by a pipe."""
@@ -209,36 +233,94 @@ def jobserver():
         os.close(fd)
 
 
-def test_all_that_is_free_lies_ready_until_others_want_it(jobserver):
-    """M9: tokens that are the command's own stay; the others are the machine's as soon as a task waits for them."""
-    reads, writes = jobserver.inherited
-    supply = Supply(5)
+@pytest.fixture
+def by_fifo():
+    made = Jobserver("fifo", 2, 5)
+    yield made
+    made.close()
+
+
+def supplied(jobserver, free):
+    """Return a supply for a jobserver, from which that has had what it may."""
+    supply = Supply(free)
     supply.jobserver = jobserver
     for _ in range(5):
         jobserver.look(supply)
-    assert supply.free == 2  # two of its own and three more: the most that it may have
-    assert os.read(reads, 3) == b"+++"
-    jobserver.wanted(is_wanted=True)
-    jobserver.look(supply)
-    assert supply.free == 3  # one lies ready for a while
-    os.write(writes, b"+++")
-    jobserver.look(supply)
-    assert supply.free == 5
-    assert os.read(reads, 10) == b"++"
+    return supply
 
 
-def test_a_request_that_is_not_needed_any_more_is_withdrawn(jobserver):
-    """M9: while others wait, a job that has ended is as good as a token from the machine."""
+def test_by_a_pipe_all_that_comes_back_goes_to_others_while_they_want_it(jobserver):
+    """M9: exactly: what programs put back they do not get again before this has decided; the command's own stay."""
     reads, writes = jobserver.inherited
-    supply = Supply(0)
-    supply.jobserver = jobserver
-    os.read(reads, 2)
-    jobserver.wanted(is_wanted=True)
-    jobserver.look(supply)
-    assert supply.is_asked
+    supply = supplied(jobserver, 5)
+    assert supply.free == 2  # two of its own and three more: the most that it may have
+    assert os.read(reads, 4) == b"++++"
     os.write(writes, b"+")
     jobserver.look(supply)
+    assert (supply.free, os.read(reads, 4)) == (2, b"++")  # nothing else waits: it goes round
+    jobserver.wanted(is_wanted=True)
+    jobserver.look(supply)
+    os.write(writes, b"++")
+    assert_empty(reads)  # though it was put back
+    jobserver.look(supply)
+    assert supply.free == 4
+    os.write(writes, b"+++")
+    jobserver.look(supply)
+    assert (supply.free, os.read(reads, 4)) == (5, b"++")  # its own
+    jobserver.wanted(is_wanted=False)
+    for _ in range(5):
+        jobserver.look(supply)
+    assert (supply.free, os.read(reads, 4)) == (2, b"+++")
+
+
+def assert_empty(fd):
+    os.set_blocking(fd, False)
+    with pytest.raises(BlockingIOError):
+        os.read(fd, 1)
+    os.set_blocking(fd, True)
+
+
+@pytest.mark.parametrize("style", ["pipe", "fifo"])
+def test_what_lies_ready_goes_back_at_once_when_others_want_it(style):
+    """M9: down to the job that needs no token, and to the tokens that are the command's own."""
+    jobserver = Jobserver(style, 2, 5)
+    supply = supplied(jobserver, 3)
+    assert supply.free == 0
+    jobserver.wanted(is_wanted=True)
+    jobserver.look(supply)
+    assert (supply.free, supply.is_asked) == (3, False)
+    jobserver.close()
+    for fd in jobserver.inherited:
+        os.close(fd)
+
+
+def test_by_a_fifo_what_is_seen_goes_to_others_while_they_want_it(by_fifo):
+    """M9: programs take and put back in the same place, and may be quicker; it is watched only while that matters."""
+    supply = supplied(by_fifo, 3)
+    assert not by_fifo.has_to_look
+    fd = by_fifo.fileno()
+    assert len(os.read(fd, 5)) == 5  # all are in use
+    by_fifo.wanted(is_wanted=True)
+    by_fifo.look(supply)
+    assert by_fifo.has_to_look
+    os.write(fd, b"++")
+    by_fifo.look(supply)
+    assert supply.free == 2
+    os.write(fd, b"+++")
+    by_fifo.look(supply)
+    assert (supply.free, len(os.read(fd, 5)), by_fifo.has_to_look) == (3, 2, False)
+
+
+def test_nothing_is_asked_for_while_others_wait(jobserver):
+    """M9: what has been asked for is withdrawn, so that it stands before no other task."""
+    supply = supplied(jobserver, 0)
+    assert supply.is_asked
+    jobserver.wanted(is_wanted=True)
+    jobserver.look(supply)
     assert not supply.is_asked
+    jobserver.wanted(is_wanted=False)
+    jobserver.look(supply)
+    assert supply.is_asked
 
 
 @pytest.mark.parametrize(
@@ -262,9 +344,12 @@ def test_flags_of_make_are_kept_and_those_of_another_jobserver_are_not(jobserver
     ("answer", "style"),
     [("GNU Make 4.3\n", "pipe"), ("GNU Make 4.4.1\n", "fifo"), ("bmake\n", "fifo"), ("", "fifo"), (None, "fifo")],
 )
-def test_the_way_is_the_one_that_the_make_of_the_command_understands(tmp_path, answer, style):
-    """M9: make before 4.4 knows pipes only; everything else that is current takes a fifo."""
+def test_the_way_is_the_one_that_the_program_understands(tmp_path, answer, style):
+    """M9: a pipe where the program is known to take one; anything else may start anything, also a make that is old."""
     if answer is not None:
         (tmp_path / "make").write_text(f"#!/bin/sh\nprintf '{answer}'\n")
         (tmp_path / "make").chmod(0o755)
-    assert style_for({"PATH": str(tmp_path)}) == style
+    environment = {"PATH": str(tmp_path)}
+    assert style_for("./build.sh", environment) == style
+    assert style_for("/usr/bin/make", environment) == style_for("cargo", environment) == "pipe"
+    assert style_for("ninja", environment) == "fifo"

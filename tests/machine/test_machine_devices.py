@@ -54,7 +54,7 @@ def test_the_status_has_a_line_for_each_unit(machine):
         lines = machine.run("status").out.splitlines()
     assert [line for line in lines if line.startswith(("gpu", "rig"))] == [
         "gpu 0: 0 B of 24.0 GB taken",
-        f"gpu 1: 5.0 GB of 12.0 GB taken by {lease.id} 5.0 GB",
+        f"gpu 1: 5.0 GB of 12.0 GB taken by {lease.id} (5.0 GB)",
         f"rig left: taken by {lease.id}",
         "rig right: free",
     ]

@@ -119,7 +119,8 @@ def test_what_is_inside_ends_with_the_lease_around_it(client):
     inner, waiting = ask(client, inside, cpu=4), ask(client, inside, cpu=4)
     granted(inner)
     outer.ended()
-    assert next(message for message in iter(lambda: inner.receive(30), None) if "wish" in message) == {"wish": "abort"}
+    wish = next(message for message in iter(lambda: inner.receive(30), None) if "wish" in message)
+    assert wish == {"wish": "abort", "cause": "scope_disposed"}
     after = ask(client, cpu=4)
     assert "waiting" in after.receive(30)
     inner.ended()

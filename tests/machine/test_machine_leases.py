@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,9 +20,12 @@ from patience import until
 from whywait import machine as this_machine
 from whywait.engines.base import SUCCEEDED
 from whywait.errors import MachineError, TaskDropped
+from whywait.machine import remains as remains_module
 from whywait.machine.client import Gone, LeaseRequest, Machine
+from whywait.machine.client_lease import TAKE_S, Lease
 from whywait.machine.home import Home
-from whywait.machine.leases import Lease
+from whywait.machine.remains import Remain, Remains
+from whywait.machine.service import Service
 
 GRACE_S = 2.0  # of a scope, before a body is killed
 
@@ -199,13 +203,16 @@ def test_a_lease_can_be_cancelled_paused_and_resumed_like_any_task(client, machi
     assert request.receive(30) == {"wish": "pause"}
     request.parked()
     pausing.join()
-    assert "has been parked" in machine.run("why", request.id).out
+    assert "has been paused" in machine.run("why", request.id).out
     assert machine.run("resume", request.id).code == 0
     assert request.receive(30) == {"wish": "resume"}
     assert machine.run("cancel", request.id).code == 0
-    assert request.receive(30) == {"wish": "abort"}
+    wish = request.receive(30)
+    assert re.fullmatch(rf"process \d+ of \S+ {os.getpid()}( on pts/\d+)?", wish.pop("by")), wish
+    assert wish == {"wish": "abort", "cause": "cancelled"}
     request.ended(143)
-    assert request.receive(30) == {"ended": {"outcome": "aborted", "cause": "cancelled"}}
+    ended = request.receive(30)["ended"]
+    assert (ended["outcome"], ended["cause"]) == ("aborted", "cancelled")
 
 
 def test_many_leases_can_be_paused_at_the_same_moment(client, machine):
@@ -235,8 +242,8 @@ def test_a_client_that_does_not_heed_an_abort_loses_its_permission(client, machi
     request = ask(client, timeout=0.1)
     environment = {**os.environ, **granted(request)["environment"]}
     stubborn = subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 60; sleep 60"], env=environment)
-    assert request.receive(30) == {"wish": "abort"}
-    assert request.receive(30) == {"wish": "kill"}
+    assert request.receive(30) == {"wish": "abort", "cause": "run_timeout"}
+    assert request.receive(30) == {"wish": "kill", "cause": "run_timeout"}
     assert request.receive(30) == {"ended": {"outcome": "timeout", "cause": "run_timeout"}}
     assert stubborn.wait(10) == -signal.SIGKILL
 
@@ -284,7 +291,7 @@ def test_leases_are_listed_with_the_jobs(client, machine):
     assert (rows[request.id]["priority"], rows[request.id]["state"]) == (80, "RUNNING")
     assert f"held by {request.id}" in rows[job]["why"]
     text = machine.run("status").out
-    assert f"cpu: 4 of 4 taken by {request.id} 4" in text
+    assert f"cpu: 4 of 4 taken by {request.id} (4)" in text
     request.ended()
     assert machine.run("wait", job).code == 0
 
@@ -307,6 +314,83 @@ def test_a_request_that_waits_too_long_is_dropped(client):
     messages = [second.receive(30), second.receive(30)]
     assert messages[-1] == {"ended": {"outcome": "rejected", "cause": "max_wait"}}
     first.ended()
+
+
+STOPPED = """
+import sys
+from whywait.machine.client import LeaseRequest, Machine
+request = LeaseRequest(Machine(), "halted", command=True, cpu=4)
+print(request.id, flush=True)
+input()
+for _ in range(2):
+    while "granted" not in (message := request.receive()):
+        pass
+    print(request.takes(message["granted"]["environment"]["WHYWAIT_LEASE"]), flush=True)
+request.ended()
+"""
+
+
+def test_a_grant_that_a_stopped_client_does_not_take_is_withdrawn(client, machine):
+    """M15: it waits again, paused, others go first, and the first grant is void when the client goes on."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", STOPPED], env=machine.environment, **pipes) as halted:
+        name = halted.stdout.readline().strip()
+        assert free(client) == 0
+        os.kill(halted.pid, signal.SIGSTOP)
+        other = ask(client)
+        granted(other)
+        row = client.ask("GET", f"/machine/jobs/{name}")
+        assert (row["state"], row["stopped"], row["started"]) == ("PAUSED", True, None)
+        other.ended()
+        until(lambda: free(client) == 4, "the end of the other")
+        os.kill(halted.pid, signal.SIGCONT)
+        halted.stdin.write("\n")
+        halted.stdin.flush()
+        assert [halted.stdout.readline() for _ in range(2)] == ["False\n", "True\n"]
+
+
+def test_a_grant_that_was_taken_is_not_withdrawn(client, machine):
+    """M15: a block of Python that is stopped keeps what it holds, and is shown as paused."""
+    program = (
+        "from whywait import machine\nwith machine.lease(cpu=4, name='halted') as it: print(it.id, flush=True); input()"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", program], env=machine.environment, **pipes) as halted:
+        name = halted.stdout.readline().strip()
+        os.kill(halted.pid, signal.SIGSTOP)
+
+        def row():
+            return client.ask("GET", f"/machine/jobs/{name}")
+
+        until(lambda: row()["stopped"], "the service seeing the stop")
+        time.sleep(TAKE_S + 0.6)  # another look has come
+        assert (row()["state"], free(client)) == ("PAUSED", 0)
+        os.kill(halted.pid, signal.SIGCONT)
+        until(lambda: row()["state"] == "RUNNING", "the service seeing that it goes on")
+        halted.stdin.write("\n")
+        halted.stdin.flush()
+
+
+def test_leases_that_end_together_are_looked_for_together(client, monkeypatch):
+    """M3: a look reads all processes of the computer; one for each would make ends wait behind each other."""
+    looks, seen, may_go_on = [], threading.Event(), threading.Event()
+
+    def look(_, marks):
+        looks.append(len(marks))
+        seen.set()
+        assert may_go_on.wait(30)
+        return {}
+
+    monkeypatch.setattr(remains_module, "bearers", look)
+    remains, gone = Remains(), threading.Semaphore(0)
+    remains.add(Remain(1, False, gone.release, bool))
+    assert seen.wait(30)
+    for mark in range(2, 52):
+        remains.add(Remain(mark, False, gone.release, bool))
+    may_go_on.set()
+    for _ in range(51):
+        assert gone.acquire(timeout=30)
+    assert looks == [1, 50]
 
 
 # In Python
@@ -442,3 +526,37 @@ def test_a_part_that_is_just_being_asked_for_does_not_hold_its_whole():
     handle = SimpleNamespace(cancel=lambda: cancelled.append(1), add_done_callback=lambda _: None)
     part.submitted(handle)
     assert cancelled == [1]
+
+
+@pytest.mark.parametrize(("verb", "wish"), [("cancel", "abort"), ("pause", "pause")])
+def test_a_wish_that_comes_while_a_lease_is_granted_is_told_after_the_grant(tmp_path, monkeypatch, verb, wish):
+    """X1, X3, M14: a client that does not know of its grant yet heeds no wish, so it would be lost."""
+    service = Service(Home(str(tmp_path / "home")), slots=1, cpu=1)
+    leases, was_asked = service.leases, threading.Event()
+    permit, ask_engine = leases.permit, getattr(leases.engine, wish)
+    heard: list[dict[str, object]] = []
+
+    def permit_late(lease, execution):
+        if lease.id == "second-2":
+            threading.Thread(target=getattr(lease.handle, verb), daemon=True).start()
+            assert was_asked.wait(30)
+        return permit(lease, execution)
+
+    def pass_on(execution):
+        ask_engine(execution)
+        was_asked.set()
+
+    monkeypatch.setattr(leases, "permit", permit_late)
+    monkeypatch.setattr(leases.engine, wish, pass_on)
+    try:
+        first = leases.request("first", lambda _: None, command=False)
+        second = leases.request("second", heard.append, command=False)
+        first.ended(0)
+        until(lambda: any(message.get("wish") == wish for message in heard), "the wish that the client hears")
+        kinds = [next(iter(message)) for message in heard if "waiting" not in message]
+        assert kinds[:3] == ["id", "granted", "wish"]
+        assert verb == "pause" or heard[-1]["cause"] == "cancelled"
+        second.parked()
+        second.ended(0)
+    finally:
+        service.close()

@@ -1,9 +1,9 @@
 """M1, M5: many clients at once, many jobs in the queue; figures are compared with each other, never with a clock."""
 
 import json
-import statistics
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -67,18 +67,25 @@ def test_adding_to_a_long_queue_costs_what_adding_to_an_empty_one_does(machine):
     """M5: and all of it is there after a restart, in order."""
     client = Client()
 
-    def cost():
-        began = time.perf_counter()
-        client.ask("POST", "/machine/jobs", JOB)
-        return time.perf_counter() - began
+    threads = Path(f"/proc/{client.ask('GET', '/machine/status')['pid']}/task")
 
-    empty = statistics.median(cost() for _ in range(50))
+    def used_ns():
+        return sum(int((each / "schedstat").read_text().split()[0]) for each in threads.iterdir())
+
+    def cost():
+        """Return the CPU time of the service for some jobs: on a busy computer, clocks on walls tell of others."""
+        began = used_ns()
+        for _ in range(50):
+            client.ask("POST", "/machine/jobs", JOB)
+        return used_ns() - began
+
+    cost()  # the first ones load what the others use
+    empty = cost()
     for _ in range(20):
         client.ask("POST", "/machine/workflows", {"name": "many", "jobs": [JOB] * 100})
-    full = statistics.median(cost() for _ in range(50))
-    assert full < 3 * empty
+    assert cost() < 3 * empty
     before = [row["number"] for row in json.loads(machine.run("ls", "--json").out)]
-    assert len(before) == 2100
+    assert len(before) == 2150
     machine.down()
     machine.up("--slots", "1")
     assert [row["number"] for row in json.loads(machine.run("ls", "--json").out)] == before

@@ -1,20 +1,36 @@
-"""M5: the store by itself: what it takes, what it refuses, and in which order it writes."""
+"""M5, M11: the store by itself: what it takes, what it refuses, and in which order it writes."""
 
+import json
+import os
 import random
 import sqlite3
 import stat
 import threading
+from pathlib import Path
 
 import pytest
 
+from patience import until
 from whywait.errors import MachineError
+from whywait.machine import database
 from whywait.machine import store as stores
-from whywait.machine.store import APPLICATION_ID, MIGRATIONS, Job, Store
+from whywait.machine.database import APPLICATION_ID, MIGRATIONS
+from whywait.machine.moments import Moment
+from whywait.machine.rows import Job, environment_key
+from whywait.machine.seal import RESERVE_BYTES
+from whywait.machine.store import Store
+
+NO_OPTIONS = {"after": [], "after_ended": []}
 
 
 def make_job(number, **fields):
-    values = {"scope": "default", "name": str(number), "command": ["true"], "directory": "/", "environment": "e"}
-    return Job(number=number, added=1.0, **{**values, "options": {"after": [], "after_ended": []}, **fields})
+    values = {"scope": "default", "name": str(number), "command": ["true"], "directory": "/", "options": NO_OPTIONS}
+    environment = environment_key(json.dumps({"A": str(number)}))
+    return Job(number=number, added=Moment(1.0), **{**values, "environment": environment, **fields})
+
+
+def accept(store, *jobs, then=lambda: None, **more):
+    return store.accept([(job, json.dumps({"A": str(job.number)})) for job in jobs], then, **more)
 
 
 @pytest.fixture
@@ -32,26 +48,42 @@ def store(path):
 def test_what_was_accepted_is_there_after_a_restart_in_order(path):
     """M5: with all its fields."""
     store = Store(path)
-    jobs = [make_job(number, options={"after": [], "after_ended": [], "ram": "6GB"}) for number in (1, 2, 3)]
+    jobs = [make_job(number, options={**NO_OPTIONS, "ram": "6GB"}) for number in (1, 2, 3)]
     for job in jobs:
-        store.accept(job, {"A": "ä\udce9"}).wait()
-    store.update(jobs[1], state="ended", outcome="success", facts={"waits": {"ram": 5}}).wait()
+        accept(store, job).wait()
+    ended = Moment(5.0, "boot", 2.0)
+    store.update(jobs[1], state="ended", outcome="success", ended=ended, facts={"waits": {"ram": 5}}).wait()
+    store.update(jobs[2], is_paused=True, abort="cancelled").wait()
     store.close()
     again = Store(path)
     try:
         found = again.jobs()
         assert [job.number for job in found] == [1, 2, 3]
-        assert found[0].options == {"after": [], "after_ended": [], "ram": "6GB"}
-        assert (found[1].state, found[1].outcome, found[1].facts) == ("ended", "success", {"waits": {"ram": 5}})
-        assert again.environments() == {"e": {"A": "ä\udce9"}}
-        assert again.environment("e") == {"A": "ä\udce9"}
+        assert found[0].options == {**NO_OPTIONS, "ram": "6GB"}
+        assert (found[1].state, found[1].outcome, found[1].ended) == ("ended", "success", ended)
+        assert found[1].facts == {"waits": {"ram": 5}}
+        assert (found[2].is_paused, found[2].abort, found[2].ended) == (True, "cancelled", None)
+        assert again.environments()[found[0].environment] == {"A": "1"}
+        assert again.environment(found[2].environment) == {"A": "3"}
+        assert again.notice is None
     finally:
         again.close()
 
 
+def test_an_environment_that_is_no_text_is_kept_as_it_is(path):
+    """M7: names of files may be any bytes."""
+    text = json.dumps({"A": "ä\udce9"})
+    store = Store(path)
+    store.accept([(make_job(1, environment=environment_key(text)), text)], lambda: None).wait()
+    store.close()
+    again = Store(path)
+    assert again.environment(environment_key(text)) == {"A": "ä\udce9"}
+    again.close()
+
+
 def test_only_its_user_can_read_it(store, tmp_path):
     """M7: nor the files that SQLite keeps beside it."""
-    store.accept(make_job(1), {"SECRET": "x"}).wait()
+    accept(store, make_job(1)).wait()
     modes = {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
     assert modes == {0o600}
 
@@ -59,7 +91,7 @@ def test_only_its_user_can_read_it(store, tmp_path):
 def test_a_job_has_its_new_fields_only_when_they_are_on_the_disk(store, monkeypatch):
     """M5: nothing is told before it is kept."""
     job = make_job(1)
-    store.accept(job, {}).wait()
+    accept(store, job).wait()
     may_go_on = threading.Event()
     commit = Store._commit
     monkeypatch.setattr(Store, "_commit", lambda self, batch: may_go_on.wait() and commit(self, batch))
@@ -80,7 +112,7 @@ def test_many_changes_share_one_transaction(store, monkeypatch):
         return commit(self, batch)
 
     monkeypatch.setattr(Store, "_commit", count)
-    tickets = [store.accept(make_job(number), {}) for number in range(1, 201)]
+    tickets = [accept(store, make_job(number)) for number in range(1, 201)]
     for ticket in tickets:
         ticket.wait()
     assert sum(sizes) == 200
@@ -91,16 +123,18 @@ def test_a_disk_that_fails_refuses_what_is_new_and_keeps_the_rest_for_later(stor
     """M5: what has happened is written when the disk takes it again, before anything that came later."""
     monkeypatch.setattr(stores, "AGAIN_AFTER_S", 0.01)
     job = make_job(1)
-    store.accept(job, {}).wait()
+    accept(store, job).wait()
     commit, fails = Store._commit, threading.Event()
     fails.set()
 
     def fail(self, batch):
-        return "the disk is full" if fails.is_set() else commit(self, batch)
+        if fails.is_set():
+            raise sqlite3.OperationalError("the disk is full")
+        commit(self, batch)
 
     monkeypatch.setattr(Store, "_commit", fail)
     started = store.update(job, state="running")
-    refused = store.accept(make_job(2), {})
+    refused = accept(store, make_job(2))
     with pytest.raises(MachineError, match="the disk is full"):
         refused.wait()
     ended = store.update(job, state="ended")
@@ -109,7 +143,7 @@ def test_a_disk_that_fails_refuses_what_is_new_and_keeps_the_rest_for_later(stor
     started.wait()
     ended.wait()
     assert job.state == "ended"
-    store.accept(make_job(2), {}).wait()
+    accept(store, make_job(2)).wait()
     assert "the disk is full" in caplog.text
 
 
@@ -117,8 +151,12 @@ def test_a_store_that_closes_gives_up_what_the_disk_does_not_take(path, monkeypa
     """M5: those who wait for it are told."""
     store = Store(path)
     job = make_job(1)
-    store.accept(job, {}).wait()
-    monkeypatch.setattr(Store, "_commit", lambda self, batch: "the disk is full")
+    accept(store, job).wait()
+
+    def fail(self, batch):
+        raise sqlite3.OperationalError("the disk is full")
+
+    monkeypatch.setattr(Store, "_commit", fail)
     ticket = store.update(job, state="running")
     store.close()
     with pytest.raises(MachineError, match="the disk is full"):
@@ -131,7 +169,7 @@ def test_a_store_that_closes_lets_another_thread_write_to_the_end(path, monkeypa
     """M5: the file is closed behind the last change, also if that is written by the thread that waits for it."""
     store = Store(path)
     job = make_job(1)
-    store.accept(job, {}).wait()
+    accept(store, job).wait()
     commit, writes, goes_on = Store._commit, threading.Event(), threading.Event()
 
     def slowly(self, batch):
@@ -157,7 +195,7 @@ def test_a_store_that_closes_lets_another_thread_write_to_the_end(path, monkeypa
 def test_numbers_are_never_given_twice(path):
     """M6: not even those of jobs that were forgotten."""
     store = Store(path)
-    store.accept(make_job(7), {}).wait()
+    accept(store, make_job(7)).wait()
     store.forget([7], lambda: None).wait()
     store.close()
     again = Store(path)
@@ -169,10 +207,10 @@ def test_numbers_are_never_given_twice(path):
 def test_a_store_of_an_older_version_is_brought_up_to_date(path, monkeypatch):
     """M5: with all that is in it."""
     store = Store(path)
-    store.accept(make_job(1), {}).wait()
+    accept(store, make_job(1)).wait()
     store.close()
     more = (*MIGRATIONS, "ALTER TABLE jobs ADD COLUMN later TEXT NOT NULL DEFAULT 'x'")
-    monkeypatch.setattr(stores, "MIGRATIONS", more)
+    monkeypatch.setattr(database, "MIGRATIONS", more)
     again = Store(path)
     assert [job.number for job in again.jobs()] == [1]
     again.close()
@@ -206,77 +244,290 @@ def test_a_broken_store_is_left_alone(tmp_path, content):
 
 WRONG = [
     ("jobs", "command", "[]"),
-    ("jobs", "command", "["),
     ("jobs", "command", "[" * 5000),
-    ("jobs", "directory", "9" * 5000),
     ("jobs", "options", "[1]"),
-    ("jobs", "options", "{}"),
-    ("jobs", "options", '{"after": [], "after_ended": [], "priority": "x"}'),
-    ("jobs", "options", '{"after": [], "after_ended": [], "retry": "x"}'),
-    ("jobs", "options", '{"after": [1], "after_ended": []}'),
     ("jobs", "added", "soon"),
-    ("jobs", "added", float("inf")),
     ("jobs", "ended", b"\xff"),
     ("jobs", "state", "weird\n\x1b[31m"),
     ("jobs", "attempt", "x"),
     ("jobs", "exit_code", 1.5),
-    ("jobs", "facts", '{"waits": 3}'),
+    ("jobs", "digest", None),
+    ("jobs", "environment", "other"),
     ("environments", "variables", "null"),
-    ("environments", "variables", '{"A": 1}'),
-    ("scopes", "options", "3"),
-    ("sqlite_sequence", "seq", "x"),
+    ("environments", "variables", b"\xff"),
 ]
 
 
-def refusal_of(path):
-    """Read all of a store; return why that cannot be, empty if it can."""
-    try:
-        store = Store(path)
-        try:
-            store.jobs(), store.environments(), store.scopes(), store.last_number()
-        finally:
-            store.close()
-    except MachineError as error:
-        return str(error)
-    return ""
-
-
 @pytest.mark.parametrize(("table", "column", "value"), WRONG)
-def test_a_row_that_no_service_has_written_is_named(path, table, column, value):
-    """M5: one line with the file and what to do; nothing is overwritten."""
+def test_a_row_that_no_service_has_written_is_set_aside_and_named(path, tmp_path, table, column, value):
+    """M11: the others go on; a copy of the files is kept, and the next start has nothing to say."""
     store = Store(path)
-    store.accept(make_job(1), {"A": "1"})
-    store.keep_scope("default", {"slots": 1})
+    accept(store, make_job(1))
+    accept(store, make_job(2))
     store.close()
     with sqlite3.connect(path) as connection:
-        connection.execute(f"UPDATE {table} SET {column} = ?", (value,))
+        connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = 1", (value,))
     connection.close()
-    told = refusal_of(path)
-    assert told.startswith(f"{path} is no store of jobs, or is broken (")
-    assert told.endswith("); move it away to begin with an empty one")
-    assert told.isprintable()
-    assert len(told) < 1000
+    damaged = Store(path)
+    damaged.close()
+    assert [job.number for job in damaged.jobs()] == [2]
+    assert "job 1 is lost; the service goes on with 1 job" in damaged.notice
+    assert damaged.notice.isprintable()
+    assert (tmp_path / damaged.damaged / "jobs.db").exists()
+    again = Store(path)
+    again.close()
+    assert (again.notice, again.last_number(), [job.number for job in again.jobs()]) == (None, 2, [2])
 
 
-def test_a_store_with_any_bytes_changed_gives_its_jobs_or_one_line(tmp_path):
-    """M5: 300 damaged copies."""
-    good = tmp_path / "good.db"
-    store = Store(str(good))
-    for number in range(1, 20):
-        store.accept(make_job(number), {"A": "1"})
-    store.keep_scope("default", {"slots": 1})
+def test_a_changed_scope_is_named(path):
+    """M11: its jobs go on, under no limits of their own."""
+    store = Store(path)
+    accept(store, make_job(1), scope=("default", {"slots": 1})).wait()
     store.close()
-    data, choose, refused = good.read_bytes(), random.Random(16), 0
-    for trial in range(300):
-        broken = bytearray(data)
-        for _ in range(choose.choice([1, 10, 100])):
-            broken[choose.randrange(len(broken))] = choose.randrange(256)
-        path = tmp_path / f"{trial}.db"
-        path.write_bytes(broken[: choose.choice([len(data), choose.randrange(len(data))])])
-        told = refusal_of(str(path))
-        refused += bool(told)
-        assert told.isprintable()
-    assert refused > 50
+    with sqlite3.connect(path) as connection:
+        connection.execute("""UPDATE scopes SET options = '{"slots": 2}'""")
+    connection.close()
+    damaged = Store(path)
+    damaged.close()
+    assert (len(damaged.jobs()), damaged.scopes()) == (1, {})
+    assert "the limits of a scope are damaged" in damaged.notice
+
+
+def test_a_change_of_a_job_that_is_not_there_breaks_the_store(path, caplog):
+    """M11: an update that matches no row is an error, of which every ticket hears."""
+    store = Store(path)
+    broken = []
+    store.on_broken = broken.append
+    accept(store, make_job(1)).wait()
+    with pytest.raises(MachineError, match="there is no job 2 to change"):
+        store.update(make_job(2), state="running").wait()
+    assert len(broken) == 1
+    with pytest.raises(MachineError, match="there is no job 2 to change"):
+        accept(store, make_job(3)).wait()
+    store.close()
+    again = Store(path)
+    again.close()
+    assert [job.number for job in again.jobs()] == [1]
+
+
+def test_a_new_job_that_cannot_be_written_is_refused_alone(store):
+    """M11: also if what is wrong with it is no fault of the disk, and others are written with it."""
+    with store._turn:
+        tickets = [accept(store, make_job(number)) for number in (1, 2**70, 3)]
+    with pytest.raises(MachineError, match="OverflowError"):
+        tickets[1].wait()
+    tickets[0].wait()
+    tickets[2].wait()
+
+
+def test_what_follows_from_acceptance_follows_in_the_order_of_the_store(store):
+    """M5: before the client is answered, and not if the job is refused."""
+    followed = []
+    with store._turn:
+        tickets = [
+            accept(store, make_job(number), then=lambda number=number: followed.append(number))
+            for number in (1, 2, 1, 3)
+        ]
+    tickets[3].wait()
+    assert followed == [1, 2, 3]
+    with pytest.raises(MachineError, match="UNIQUE"):
+        tickets[2].wait()
+
+
+def test_a_writer_that_fails_says_so_to_every_ticket(path, caplog):
+    """M11: whatever it fails with; nothing waits for ever."""
+    store = Store(path)
+    store.on_broken = lambda _: None
+
+    def fail():
+        raise RuntimeError("out of the blue")
+
+    with pytest.raises(MachineError, match="out of the blue"):
+        accept(store, make_job(1), then=fail).wait()
+    with pytest.raises(MachineError, match="out of the blue"):
+        accept(store, make_job(2)).wait()
+    store.close()
+
+
+def fail_unless(condition, monkeypatch):
+    """Let a commit fail as on a full disk unless a condition holds of its tickets."""
+    commit = Store._commit
+
+    def fail(self, batch):
+        if not condition(self, batch):
+            raise sqlite3.OperationalError("database or disk is full")
+        commit(self, batch)
+
+    monkeypatch.setattr(Store, "_commit", fail)
+
+
+def test_a_full_disk_takes_ends_but_no_starts(path, tmp_path, monkeypatch, caplog):
+    """M11: the reserve is given up for what has happened, and made again."""
+    monkeypatch.setattr(stores, "AGAIN_AFTER_S", 0.01)
+    monkeypatch.setattr(stores, "IDLE_S", 0.01)
+    reserve = tmp_path / "reserve"
+    store = Store(path)
+    assert reserve.stat().st_size == RESERVE_BYTES
+    runs, waits = make_job(1), make_job(2)
+    accept(store, runs, waits).wait()
+    store.update(runs, is_start=True, state="running").wait()
+    is_full = threading.Event()
+    is_full.set()
+    fail_unless(lambda _, __: not (is_full.is_set() and reserve.exists()), monkeypatch)
+    with store._turn:
+        started = store.update(waits, is_start=True, state="running")
+        refused = accept(store, make_job(3))
+        ended = store.update(runs, state="ended")
+    ended.wait()
+    assert not started.is_done
+    with pytest.raises(MachineError, match="disk is full"):
+        refused.wait()
+    is_full.clear()
+    started.wait()
+    assert (runs.state, waits.state, store.trouble) == ("ended", "running", None)
+    store.close()
+
+
+def test_a_start_is_written_with_what_has_come_of_it(path, monkeypatch, caplog):
+    """M11: in the order of the job, also where the reserve is given up."""
+    store = Store(path)
+    job = make_job(1)
+    accept(store, job).wait()
+    failing = iter([False, False, True])
+    fail_unless(lambda _, __: next(failing, True), monkeypatch)
+    with store._turn:
+        store.update(job, is_start=True, state="running", attempt=1)
+        ended = store.update(job, state="ended", outcome="aborted")
+    ended.wait()
+    store.close()
+    again = Store(path)
+    again.close()
+    assert [(each.state, each.attempt, each.outcome) for each in again.jobs()] == [("ended", 1, "aborted")]
+
+
+def test_an_idle_store_has_nothing_in_its_log(path, tmp_path, monkeypatch):
+    """M11: what is in the log of SQLite is lost with any byte of it."""
+    monkeypatch.setattr(stores, "IDLE_S", 0.01)
+    store = Store(path)
+    accept(store, make_job(1)).wait()
+    until(lambda: (tmp_path / "jobs.db-wal").stat().st_size == 0)
+    store.close()
+
+
+def test_a_store_of_0_2_is_taken_over(path):
+    """M5: with its jobs, those that were paused too, and its numbers."""
+    connection = sqlite3.connect(path)
+    connection.executescript(MIGRATIONS[0])
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute("PRAGMA user_version = 1")
+    text = json.dumps({"A": "1"})
+    connection.execute("INSERT INTO environments VALUES (?, ?)", (environment_key(text), text))
+    connection.execute("INSERT INTO scopes VALUES ('default', '{\"slots\": 1}')")
+    for number, state in ((1, "ended"), (4, "paused"), (9, "pending")):
+        connection.execute(
+            "INSERT INTO jobs (number, scope, name, command, directory, environment, options, added, state, ended)"
+            " VALUES (?, 'default', ?, '[\"true\"]', '\"/\"', ?, ?, 12.5, ?, ?)",
+            (number, str(number), environment_key(text), json.dumps(NO_OPTIONS), state, 13.25 if number == 1 else None),
+        )
+    connection.execute("DELETE FROM jobs WHERE number = 9")
+    connection.commit()
+    connection.close()
+    for _ in range(2):
+        store = Store(path)
+        store.close()
+        assert [(job.number, job.state, job.is_paused) for job in store.jobs()] == [
+            (1, "ended", False),
+            (4, "pending", True),
+        ]
+        assert (store.jobs()[0].ended, store.jobs()[0].added) == (Moment(13.25), Moment(12.5))
+        assert (store.last_number(), store.scopes(), store.notice) == (9, {"default": {"slots": 1}}, None)
+
+
+def grown_store(folder, changes=12):
+    """Leave the files of a service that was killed; return the jobs that clients know of, by number."""
+    store = Store(str(folder / "jobs.db"))
+    jobs = {}
+    for number in range(1, changes):
+        jobs[number] = job = make_job(number)
+        accept(store, job).wait()
+        if number % 3 == 0:
+            store.update(job, state="ended", outcome="success").wait()
+        if number == changes // 2:
+            store.fold()
+    files = {each.name: each.read_bytes() for each in folder.iterdir() if each.name != "reserve"}
+    store.close()
+    return files, {number: job.state for number, job in jobs.items()}
+
+
+def test_any_changed_or_cut_byte_is_noticed_if_anything_is_missing(tmp_path):
+    """M11: in the file, its log, the index of the log and the seal: what was answered is there, or its loss is said."""
+    good = tmp_path / "good"
+    good.mkdir()
+    files, known = grown_store(good)
+    assert set(files) == {"jobs.db", "jobs.db-wal", "jobs.db-shm", "jobs.seal"}
+    choose, noticed, refused = random.Random(26), 0, 0
+    for trial in range(240):
+        folder = tmp_path / str(trial)
+        folder.mkdir()
+        victim = choose.choice(sorted(files))
+        for name, data in files.items():
+            broken = bytearray(data)
+            if name == victim:
+                for _ in range(choose.choice([1, 10, 100])):
+                    broken[choose.randrange(len(broken))] = choose.randrange(256)
+                del broken[choose.choice([len(data), choose.randrange(len(data))]) :]
+            (folder / name).write_bytes(broken)
+        try:
+            store = Store(str(folder / "jobs.db"))
+        except MachineError as error:
+            refused += 1
+            refusal = str(error)
+        else:
+            refusal = ""
+        if refusal:
+            assert refusal.isprintable()
+            assert victim == "jobs.db"
+            continue
+        store.close()
+        found = {job.number: job.state for job in store.jobs()}
+        assert found.items() <= known.items() or store.notice, (trial, victim)
+        if found != known:
+            noticed += 1
+            assert store.notice, (trial, victim, found)
+            assert store.notice.isprintable()
+            assert (folder / store.damaged / "jobs.db").stat().st_size
+    assert noticed > 30
+    assert 0 < refused < 6
+
+
+@pytest.mark.parametrize("seal", [True, False])
+@pytest.mark.parametrize("file", [b"", None])
+def test_a_log_without_its_file_is_in_the_copy(path, tmp_path, file, seal):
+    """M11: SQLite removes such a log when it opens the file, so it is copied before."""
+    files, _ = grown_store(tmp_path)
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "jobs.db").unlink() if file is None else (tmp_path / "jobs.db").write_bytes(file)
+    if not seal:
+        (tmp_path / "jobs.seal").unlink()
+    store = Store(path)
+    store.close()
+    assert "only SQLite's log was there" in store.notice
+    assert (tmp_path / store.damaged / "jobs.db-wal").read_bytes() == files["jobs.db-wal"]
+
+
+def test_what_is_left_of_a_file_that_was_cut_is_read(path, tmp_path):
+    """M11: SQLite by itself reads nothing of a file that is shorter than its head says."""
+    store = Store(path)
+    for number in range(1, 101):
+        accept(store, make_job(number)).wait()
+    store.close()
+    os.truncate(path, Path(path).stat().st_size - 2 * 4096)
+    store = Store(path)
+    store.close()
+    assert 0 < len(store.jobs()) <= 100
+    assert "its structure is damaged" in store.notice
+    assert (tmp_path / store.damaged / "jobs.db").exists()
 
 
 def test_the_database_of_another_program_is_left_alone(path):

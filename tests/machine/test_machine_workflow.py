@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from machines import in_home, machine_in
 from patience import until
 from whywait import machine as this_machine
+from whywait.cli.run import run
+from whywait.cli.run_machine import INSTEAD, WITH_MACHINE
 from whywait.errors import MachineError
 
 FILE = """
@@ -124,7 +127,10 @@ def test_a_detached_workflow_goes_on_by_itself_and_survives_the_service(tmp_path
     ("text", "says"),
     [
         ('[task.a]\nrun = "true"\n[periodic.p]\nrun = "true"\nevery = "1s"\n', "periodic 'p' needs a run of its own"),
-        ('[task.a]\nrun = "true"\nscope = "s"\n[scope.s]\nslots = 1\n', "scope 's' with limits needs a run of its own"),
+        (
+            '[task.a]\nrun = "true"\nscope = "s"\n[scope.s]\nslots = 1\n',
+            "scope 's' has settings, and needs a run of its own",
+        ),
         ('[task.a]\nrun = "true"\ncpu = 99\n', "99 cpu and the limit is 2"),
     ],
 )
@@ -138,6 +144,70 @@ def test_what_the_machine_cannot_keep_is_refused_as_a_whole(machine, tmp_path, t
     assert machine.run("ls", "--json").out.count('"id"') == before
     alone = machine.run("run", tmp_path / "flow.toml", "--detach")
     assert (alone.code, "--detach needs --machine" in alone.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [
+        (["--logs", "logs"], "whywait log"),
+        (["--trace", "trace.json"], "whywait status --open"),
+        (["--events", "events.jsonl"], "whywait status --open"),
+        (["--record", "run.rec"], "leave out --machine"),
+        (["--history", "history.db"], "whywait up --history"),
+        (["--suggest"], "whywait ls --json"),
+        (["--devtools"], "whywait status --open"),
+        (["--port", "8123"], "whywait status --open"),
+        (["--gpus", "2"], "whywait up --gpus"),
+        (["--engine", "process"], "leave one of the two out"),
+    ],
+)
+def test_an_option_that_the_machine_has_no_use_for_is_refused(machine, folder, option, instead):
+    """M8: with what to do instead; no file is made and nothing is submitted."""
+    done = machine.run("run", "film.toml", "--machine", *option, cwd=folder)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"whywait: {option[0]} cannot be used with --machine: ")
+    assert instead in done.err
+    assert sorted(path.name for path in folder.iterdir() if path.is_file()) == ["film.toml", "pipeline.py"]
+
+
+def test_every_option_of_a_run_works_on_the_machine_or_is_refused():
+    """M8: none is passed over in silence; a new one has to be put into one of the two tables."""
+    options = set(signature(run).parameters) - {"ctx"}
+    assert options == WITH_MACHINE | INSTEAD.keys()
+    assert not WITH_MACHINE & INSTEAD.keys()
+
+
+def test_options_that_change_the_workflow_hold_on_the_machine(machine, tmp_path):
+    """M8: `--only`, `--set`, `--slots` and `--keep-going`; a dry run promises no time."""
+    flow = tmp_path / "options.toml"
+    flow.write_text(
+        'on_error = "abort"\n[vars]\ncode = 3\n[task.bad]\nrun = "exit {code}"\nduration = "1s"\n'
+        '[task.good]\nrun = "sleep 0.3"\nduration = "1s"\n[task.other]\nrun = "true"\nduration = "1s"\n'
+    )
+    chosen = ["run", flow, "--machine", "--only", "bad", "good", "--set", "code=4", "--slots", "2"]
+    plain = machine.run(*chosen)
+    assert (plain.code, "good: was ended with its scope" in plain.out) == (1, True)
+    going = machine.run(*chosen, "--keep-going")
+    bad, good = going.out.splitlines()
+    assert (going.code, bad.partition(" after ")[0], good.partition(" after ")[0]) == (
+        1,
+        "bad: exit 4",
+        "good: succeeded",
+    )
+    planned = machine.run("run", flow, "--machine", "--dry-run")
+    assert (planned.code, planned.out.splitlines()[-1]) == (0, "  no prediction: the machine may have other jobs, too")
+
+
+def test_what_a_file_says_of_its_own_run_is_said_to_be_left_aside(machine, tmp_path):
+    """M8: in a line on stderr, terminal or not."""
+    flow = tmp_path / "aside.toml"
+    flow.write_text('[budget]\ncpu = 1\n[scheduler]\norder = "strict"\n[task.a]\nrun = "true"\n')
+    done = machine.run("run", flow, "--machine")
+    assert (done.code, done.err) == (
+        0,
+        "whywait: the budget and scheduler of the file are left aside: the machine has its own, for all its jobs\n",
+    )
+    assert machine.run("run", flow, "--machine", "--quiet").err == ""
 
 
 def test_a_job_from_python(machine, tmp_path):

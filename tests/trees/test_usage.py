@@ -191,6 +191,23 @@ def test_a_command_that_uses_more_than_it_asked_for():
         waits.result(PATIENCE_S)
 
 
+@pytest.mark.parametrize("hard_ram", [False, True])
+def test_memory_that_a_task_has_not_asked_for_counts_too(hard_ram):
+    """U2, M10: whether the limit is soft or hard."""
+    with Authority(slots=2, ram="1GB", hard_ram=hard_ram, grace=0.1) as authority:
+        hog = authority.submit(Command([sys.executable, "-c", ALLOCATE, "80", "600"]))
+
+        def counted():
+            return next(gate.free for gate in authority.snapshot().budget if gate.name == "ram")
+
+        until(lambda: counted() < 920 * MB, counted)
+        hog.cancel()
+        assert hog.exception(PATIENCE_S) is not None
+        assert counted() == 1000 * MB
+        authority.resize(ram="2GB")
+        assert counted() == 2000 * MB
+
+
 @pytest.mark.parametrize("engine", ["command", "process"])
 def test_an_overdraft_may_be_the_end_and_the_next_attempt_asks_for_more(engine):
     """U2, U3: ERROR/out_of_memory, then the same with twice the demand, and so on up to what is enough."""

@@ -68,9 +68,7 @@ def _run(args: list[str]) -> int:
     if args and args[0] in SHARED:
         from whywait.cli.machine.shared import run_shared
 
-        code = run_shared(args[0], args[1:])
-        if code is not None:
-            return code
+        return run_shared(args[0], args[1:], lambda: _run_app(args))
     return _run_app(args)
 
 

@@ -33,6 +33,7 @@ def make_app() -> typer.Typer:
     """Return the program with all its commands."""
     app = typer.Typer(
         no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
         pretty_exceptions_enable=False,
         # Boxes and colours are for eyes, not for logs and pipes.
         rich_markup_mode="rich" if sys.stdout.isatty() and sys.stderr.isatty() else None,

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from whywait.cli.machine.words import act_in_words
 from whywait.cli.shared import TokenFile, print_text
-from whywait.devtools.routes import NOTHING
 from whywait.support.units import printable
 
 _TASK: Final = "The task: its id, scope/id, number, or @number."
@@ -63,9 +63,7 @@ def acting(verb: str) -> Any:  # noqa: ANN401 - a command for typer
         if as_json:
             sys.stdout.write(json.dumps(answer) + "\n")
         else:
-            done, state = answer["done"], answer["state"]
-            told = f"has ended already ({state}), nothing was changed" if done == NOTHING else f"{done}, now {state}"
-            print_text(printable(f"{task}: {told}") + "\n")
+            print_text(printable(f"{task}: {act_in_words(answer)}") + "\n")
 
     return act
 

@@ -15,6 +15,7 @@ from whywait.cli.bench_workload import facts, run_once, summarise
 from whywait.cli.shared import print_text
 from whywait.errors import ConfigError
 from whywait.observe.report_text import table
+from whywait.support.words import counted
 
 HELP: Final = """Measure this machine with a fixed set of tasks that wait for each other, with priorities and limits.
 
@@ -74,7 +75,7 @@ def bench(
             )
         )
     titles = ("scheduler", "slots", "tasks/s", "latency p50", "p99", "wait p50", "peak at once")
-    heading = f"{results[0]['tasks']} tasks, median of {runs} run{'' if runs == 1 else 's'}"
+    heading = f"{counted(results[0]['tasks'], 'task')}, median of {counted(runs, 'run')}"
     print_text("\n".join([heading, *table(titles, rows)]) + "\n")
 
 

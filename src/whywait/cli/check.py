@@ -10,6 +10,7 @@ import typer
 
 from whywait.cli.shared import print_text
 from whywait.errors import ConfigError, printable
+from whywait.support.words import counted
 from whywait.workflow import WorkflowError, load
 from whywait.workflow.plan import levels
 
@@ -51,9 +52,9 @@ def check(
         if as_json:
             sys.stdout.write(json.dumps({"ok": True, "tasks": len(workflow.tasks), "problems": []}) + "\n")
             return
-        counted = [(len(workflow.tasks), "task"), (len(levels(workflow)), "step")]
-        counted += [(len(each), word) for each, word in ((workflow.periodics, "periodic"), (workflow.scopes, "scope"))]
-        told = ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in counted if count)
+        found = [(workflow.tasks, "task"), (levels(workflow), "step")]
+        found += [(workflow.periodics, "periodic"), (workflow.scopes, "scope")]
+        told = ", ".join(counted(len(each), noun) for each, noun in found if each)
         print_text(printable(f"{workflow.source}: all is well: {told}") + "\n")
 
 

@@ -28,7 +28,7 @@ _REASONS: Final = 6
 _GAUGE: Final = 12
 _NAMED: Final = 3
 _FAILURES: Final = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.REJECTED)
-_WORDS: Final = {
+_WORDS: Final[dict[str, str]] = {
     Wait.DEPENDENCY: "for dependencies",
     Wait.BACKOFF: "to try again",
     Wait.OVERLAP: "for the last iteration",

@@ -19,14 +19,17 @@ from rich.console import Console
 
 from whywait.cli.hooks import devtools_hook, side_files, told_files
 from whywait.cli.live import LiveView, LogLines
+from whywait.cli.run_machine import refuse_options, run_on_machine
 from whywait.cli.shared import complete_tasks, parse_gpus, parse_slots, print_text
+from whywait.errors import ConfigError
 from whywait.runtime.settings import Settings
 from whywait.simulation.simulation import Simulation
 from whywait.support.units import format_ms
+from whywait.support.words import counted
 from whywait.workflow import WorkflowSpec, load
 from whywait.workflow.honest import suggestion_lines
 from whywait.workflow.outputs import routed
-from whywait.workflow.plan import levels, select, to_workload, with_engine, without_duration
+from whywait.workflow.plan import keeping_going, levels, select, to_workload, with_engine, without_duration
 from whywait.workflow.result import WorkflowResult
 from whywait.workflow.run import Run, authority_settings
 
@@ -130,27 +133,28 @@ def run(
     debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,
 ) -> None:
     """Run the tasks of a workflow file."""
+    if detach and not machine:
+        raise ConfigError("--detach needs --machine: only what was left to the service goes on by itself")
+    if machine:
+        refuse_options(_written(ctx))
     more = ctx.args  # --only takes one value; further ones that follow it arrive here
     if more and not only:
         raise typer.BadParameter(
             f"{more[0]!r} is one argument too many; to choose tasks use --only", param_hint="'FILE'"
         )
-    workflow = load(file, [*(sets or ()), *([] if gpus is None else [f"budget.gpus={json.dumps(parse_gpus(gpus))}"])])
-    if slots is not None:
-        workflow = replace(workflow, has_slots=True, slots=parse_slots(slots))
-    if history is not None:
-        workflow = replace(workflow, history=str(history.expanduser().absolute()))
-    if engine is not None:
-        workflow = with_engine(workflow, engine)
-    if only:
-        workflow = select(workflow, [*only, *more])
+    workflow = _changed(
+        load(file, [*(sets or ()), *([] if gpus is None else [f"budget.gpus={json.dumps(parse_gpus(gpus))}"])]),
+        slots=slots,
+        history=history,
+        engine=engine,
+        only=[*(only or ()), *more],
+        keep_going=keep_going,
+    )
     if dry_run:
-        _show_plan(workflow, as_json=as_json)
+        _show_plan(workflow, as_json=as_json, on_machine=machine)
         return
-    if machine or detach:
-        from whywait.cli.run_machine import run_on_machine
-
-        raise typer.Exit(run_on_machine(workflow, machine=machine, detach=detach, quiet=quiet, as_json=as_json))
+    if machine:
+        raise typer.Exit(run_on_machine(workflow, detach=detach, quiet=quiet, as_json=as_json))
     files = side_files(as_json=as_json, trace=trace, events=events, record=record)
     hooks = [devtools_hook(workflow.name, file, port=port)] if devtools else []
     out = sys.stderr if files.take_stdout else sys.stdout
@@ -159,7 +163,6 @@ def run(
         job = Run(
             workflow,
             logs=None if logs is None else logs.resolve(),
-            keep_going=keep_going,
             hooks=hooks,
             authority_options={**files.authority_options(), **({} if engine is None else {"engine": engine})},
         )
@@ -177,6 +180,34 @@ def run(
             sys.stdout.flush()
         os._exit(code)
     raise typer.Exit(code)
+
+
+def _changed(
+    workflow: WorkflowSpec,
+    *,
+    slots: str | None,
+    history: Path | None,
+    engine: str | None,
+    only: list[str],
+    keep_going: bool,
+) -> WorkflowSpec:
+    """Return a workflow as the options have it."""
+    if slots is not None:
+        workflow = replace(workflow, has_slots=True, slots=parse_slots(slots))
+    if history is not None:
+        workflow = replace(workflow, history=str(history.expanduser().absolute()))
+    if engine is not None:
+        workflow = with_engine(workflow, engine)
+    if only:
+        workflow = select(workflow, only)
+    return keeping_going(workflow) if keep_going else workflow
+
+
+def _written(ctx: typer.Context) -> dict[str, str]:
+    """Return the options that stand on the command line, as they are written there, by parameter."""
+    names = {each.name or "": each.opts[-1] for each in ctx.command.params}
+    sources = {name: ctx.get_parameter_source(name) for name in names}
+    return {name: names[name] for name, source in sources.items() if source and source.name == "COMMANDLINE"}
 
 
 def _tell(result: WorkflowResult, code: int, out: TextIO, *, quiet: bool, as_json: bool, suggest: bool) -> None:
@@ -264,27 +295,30 @@ class Signals:
                 signal.signal(number, handler)
 
 
-def _show_plan(workflow: WorkflowSpec, *, as_json: bool) -> None:
-    """Print what would run, by depth, and how long it would take if durations are known."""
+def _show_plan(workflow: WorkflowSpec, *, as_json: bool, on_machine: bool) -> None:
+    """Print what would run, by depth, and how long it would take by itself if durations are known."""
     rows = levels(workflow)
     makespan_ms = None
-    if not without_duration(workflow):
+    if not on_machine and not without_duration(workflow):
         slots = Settings(**authority_settings(workflow)).slots
         makespan_ms = Simulation(to_workload(workflow), slots=slots).run().summary["makespan_ms"]
     if as_json:
         plan = [[task.id for task in row] for row in rows]
         sys.stdout.write(json.dumps({"workflow": workflow.name, "plan": plan, "predicted_ms": makespan_ms}) + "\n")
         return
-    lines = [f"{workflow.name}: {len(workflow.tasks)} tasks, nothing is run"]
+    lines = [f"{workflow.name}: {counted(len(workflow.tasks), 'task')}, nothing is run"]
     for number, row in enumerate(rows, 1):
         lines.append(f"  step {number}")
         lines += [f"    {task.id}{_needs(task.needs)}" for task in row]
     lines += [f"  every {format_ms(each.every_ns / 1e6)}: {each.id}" for each in workflow.periodics]
     if makespan_ms is not None:
         lines.append(f"  predicted: {format_ms(makespan_ms)}")
+    elif on_machine:
+        lines.append("  no prediction: the machine may have other jobs, too")
     else:
         missing = without_duration(workflow)
-        lines.append(f"  no prediction: {len(missing)} tasks have no duration, first {missing[0]}")
+        have = "has" if len(missing) == 1 else "have"
+        lines.append(f"  no prediction: {counted(len(missing), 'task')} {have} no duration, first {missing[0]}")
     print_text("\n".join(lines) + "\n")
 
 

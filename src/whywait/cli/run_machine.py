@@ -5,25 +5,56 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any, Final
 
 from whywait.errors import ConfigError
 from whywait.kernel.limits import Retry
 from whywait.machine.client import Machine, quoted
+from whywait.observe.explain import listed
 from whywait.support.units import NS_PER_S, format_ms, printable
 from whywait.workflow.called import command_of
-from whywait.workflow.model import Body, TaskSpec, WorkflowSpec
+from whywait.workflow.model import Body, ScopeSpec, TaskSpec, WorkflowSpec
 
 INTERRUPTED: Final = 130
 _WELL_KNOWN: Final = ("cpu", "ram", "vram", "gpu")
 _RETRY: Final = ("times", "backoff", "factor", "max_backoff", "jitter", "on_exit", "grow")
 
 
-def run_on_machine(workflow: WorkflowSpec, *, machine: bool, detach: bool, quiet: bool, as_json: bool) -> int:
+# The options of `whywait run` that mean something with --machine, by parameter; and those that do not, with what to do.
+WITH_MACHINE: Final = frozenset(
+    ("file", "only", "keep_going", "slots", "sets", "dry_run", "machine", "detach", "quiet", "as_json", "debug")
+)
+INSTEAD: Final = {
+    "gpus": "the machine has its own GPUs: start it with whywait up --gpus",
+    "engine": "each task is a process of its own there: leave one of the two out",
+    "logs": "the service keeps the output of each job: whywait log SCOPE/TASK",
+    "trace": "the service tells its events on its page: whywait status --open; or leave out --machine",
+    "events": "the service tells its events on its page: whywait status --open; or leave out --machine",
+    "record": "only a run of its own is recorded: leave out --machine",
+    "devtools": "the service has a page for all its jobs: whywait status --open",
+    "port": "the service has a page for all its jobs: whywait status --open",
+    "history": "the service has its own history: start it with whywait up --history FILE",
+    "suggest": "the service tells what each job used: peak_ram in whywait ls --json; or leave out --machine",
+}
+
+
+def refuse_options(given: Mapping[str, str]) -> None:
+    """Refuse an option that has no effect with ``--machine``; ``given``: how each was written, by parameter."""
+    for name, written in given.items():
+        if name in INSTEAD:
+            raise ConfigError(f"{written} cannot be used with --machine: {INSTEAD[name]}")
+
+
+def run_on_machine(workflow: WorkflowSpec, *, detach: bool, quiet: bool, as_json: bool) -> int:
     """Submit a workflow, follow it unless it is to be left alone; return the exit code."""
-    if not machine:
-        raise ConfigError("--detach needs --machine: only what was left to the service goes on by itself")
     _refuse_what_stays_here(workflow)
+    left_aside = [name for name in ("budget", "scheduler", "history") if getattr(workflow, name)]
+    if left_aside and not quiet:
+        sys.stderr.write(
+            f"whywait: the {listed(left_aside)} of the file {'is' if len(left_aside) == 1 else 'are'} left aside: "
+            "the machine has its own, for all its jobs\n"
+        )
     service = Machine(start=True)
     answer = service.ask(
         "POST",
@@ -59,15 +90,13 @@ def _refuse_what_stays_here(workflow: WorkflowSpec) -> None:
     """Refuse a file with something that only a run of its own can do."""
     if workflow.periodics:
         raise ConfigError(
-            f"{workflow.source}: periodic {workflow.periodics[0].id!r} needs a run of its own: leave --machine"
+            f"{workflow.source}: periodic {workflow.periodics[0].id!r} needs a run of its own: leave out --machine"
         )
     for scope in workflow.scopes:
-        if scope.limits or scope.parent is not None:
+        if scope != ScopeSpec(scope.key):
             raise ConfigError(
-                f"{workflow.source}: scope {scope.key!r} with limits needs a run of its own: leave --machine"
+                f"{workflow.source}: scope {scope.key!r} has settings, and needs a run of its own: leave out --machine"
             )
-    if workflow.budget and sys.stderr.isatty():
-        sys.stderr.write("whywait: the budget of the file is left aside: the machine has one for all\n")
 
 
 def _job(workflow: WorkflowSpec, task: TaskSpec) -> dict[str, Any]:
@@ -109,6 +138,6 @@ def _command(body: Body, workflow: WorkflowSpec) -> list[str]:
 
 
 def _line(row: dict[str, Any]) -> str:
+    """Return how a job ended."""
     ran = f" after {format_ms(row['ran_s'] * 1000)}" if row["ran_s"] is not None else ""
-    how = "succeeded" if row["outcome"] == "success" else f"{row['outcome']} ({row['cause']})"
-    return f"{printable(row['id'])}: {how}{ran}\n"
+    return f"{printable(row['id'])}: {printable(row['why'] or 'succeeded')}{ran}\n"

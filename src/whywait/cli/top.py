@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 
 from whywait.cli.keys import Keys
+from whywait.cli.machine.words import act_in_words
 from whywait.cli.shared import TokenFile
 from whywait.cli.top_view import SORTS, Screen, row_label
 from whywait.devtools.client import Remote, RemoteError
@@ -96,6 +97,6 @@ def _act(remote: Remote, screen: Screen, key: str) -> None:
     elif chosen is not None:
         try:
             answer = remote.act(verb, chosen["number"])
-            screen.message = f"{row_label(chosen)}: {answer['done']}, now {answer['state']}"
+            screen.message = f"{row_label(chosen)}: {act_in_words(answer)}"
         except RemoteError as error:
             screen.message = str(error)

@@ -219,7 +219,7 @@ def _unit_gauge(unit: dict[str, Any]) -> Table:
 
 
 def _holding(task: dict[str, Any], limits: dict[str, int]) -> str:
-    state = {"DISPOSING": "ending ", "PAUSED": "parked "}.get(task["state"], "")
+    state = {"DISPOSING": "ending ", "PAUSED": "paused "}.get(task["state"], "")
     units = task["devices"]
     held = [
         f"{name} {amount_in_words(name, need, limits.get(name, 0))}"

@@ -12,9 +12,9 @@ from typing import Any, Self, TypedDict, Unpack
 
 from whywait.errors import MachineError, TaskDropped
 from whywait.kernel.durations import Seconds, patience_s
-from whywait.machine.client import LEASE_VARIABLE, LeaseRequest, Machine, quoted
+from whywait.machine.client import LeaseRequest, Machine, quoted
+from whywait.machine.home import LEASE_VARIABLE, Home
 from whywait.machine.home import VARIABLE as HOME_VARIABLE
-from whywait.machine.home import Home
 from whywait.support.lazy import asyncio
 from whywait.support.lent import environment, lent
 from whywait.support.logger import log
@@ -79,12 +79,12 @@ class Lease:
         """Wait for the permission; TimeoutError, with the reason, after ``timeout`` seconds."""
         request, deadline = self._ask()
         try:
-            while not self._takes(request, deadline):
+            while (granted := self._hear(request, deadline)) is None or not request.takes(_token(granted)):
                 pass
         except BaseException:
             request.close()
             raise
-        return self._entered()
+        return self._entered(granted)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -112,8 +112,9 @@ class Lease:
             while True:
                 if not request.has_message:
                     await _readable(loop, request, None if deadline is None else deadline - time.monotonic())
-                if self._takes(request, deadline):
-                    return self._entered()
+                granted = self._hear(request, deadline)
+                if granted is not None and await asyncio.to_thread(request.takes, _token(granted)):
+                    return self._entered(granted)
         except BaseException:
             request.close()
             raise
@@ -125,8 +126,9 @@ class Lease:
         self._left()
         await asyncio.shield(asyncio.to_thread(self._give_back, 0 if kind is None else 1))
 
-    def _entered(self) -> Self:
+    def _entered(self, granted: dict[str, Any]) -> Self:
         """Let what is asked for inside the block, in this context, be served out of this lease."""
+        self.environment, self.devices = granted["environment"], granted["devices"]
         self._before = lent.set({**lent.get(), **self.environment})
         return self
 
@@ -144,8 +146,8 @@ class Lease:
         self._request = LeaseRequest(machine, self._name, command=False, **asked)
         return self._request, deadline
 
-    def _takes(self, request: LeaseRequest, deadline: float | None) -> bool:
-        """Hear one message; return whether the permission is there."""
+    def _hear(self, request: LeaseRequest, deadline: float | None) -> dict[str, Any] | None:
+        """Hear one message; return what it grants, if it does."""
         try:
             message = request.receive(None if deadline is None else max(0.001, deadline - time.monotonic()))
         except TimeoutError:
@@ -155,11 +157,10 @@ class Lease:
             (self._on_wait or self._log)(self._reason)
         elif "ended" in message:
             ended = message["ended"]
-            raise TaskDropped(f"lease {request.id} ended as {ended['outcome']} ({ended['cause']}), not granted yet")
-        elif "granted" in message:
-            self.environment, self.devices = message["granted"]["environment"], message["granted"]["devices"]
-            return True
-        return False
+            by = f" by {ended['by']}" if "by" in ended else ""
+            raise TaskDropped(f"lease {request.id} ended as {ended['outcome']} ({ended['cause']}{by}), not granted yet")
+        granted: dict[str, Any] | None = message.get("granted")
+        return granted
 
     def _log(self, reason: str) -> None:
         log.info("lease %s waits: %s", self.id, reason)
@@ -180,6 +181,12 @@ def lease(
     called = os.path.basename(sys.argv[0]) if sys.argv else ""
     is_file = called and not called.startswith("-")  # of `python -c` and `python -m` it is the option
     return Lease(name or (called if is_file else "python"), patience_s(timeout), on_wait, asked)
+
+
+def _token(granted: dict[str, Any]) -> str:
+    """Return what a permission is known by."""
+    token: str = granted["environment"][LEASE_VARIABLE]
+    return token
 
 
 async def _readable(loop: Any, request: LeaseRequest, within_s: float | None) -> None:  # noqa: ANN401 - an event loop

@@ -11,7 +11,7 @@ import socket
 import sys
 
 from whywait.errors import MachineError
-from whywait.machine.home import Home
+from whywait.machine.home import LEASE_VARIABLE, Home
 from whywait.support.version import __version__
 
 TYPE_CHECKING = False  # see the package itself
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _CHUNK: Final = 65536
 _OK: Final = 200
+_HTTP: Final = b"HTTP/"
 _NOT_FOUND: Final = 404
 _UNRESERVED: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 VERSION_HEADER: Final = b"x-whywait-version"
@@ -28,7 +29,6 @@ NO_JOB: Final = (
     "{} is no job: what runs under `whywait do` or in a block of Python has no log here, "
     "and cannot be waited for, retried or forgotten"
 )
-LEASE_VARIABLE: Final = "WHYWAIT_LEASE"  # what runs under a lease finds the lease by it
 
 
 class NoService(MachineError):  # noqa: N818 - it says what is so
@@ -97,11 +97,14 @@ class Machine:
         try:
             return self._try()
         except NoService:
-            if not self._start:
+            if not self._start and not self.home.is_taken():
                 raise
-        from whywait.machine.starting import ensure_service
+        from whywait.machine.starting import ensure_service, outwait
 
-        ensure_service(self.home, self.runs, self._say)
+        if self._start:
+            ensure_service(self.home, self.runs, self._say)
+        else:
+            outwait(self.home, self.runs)
         return self._try()
 
     def runs(self) -> bool:
@@ -142,9 +145,14 @@ class Answer:
         self._data = b""
         while b"\r\n\r\n" not in self._data:
             self._read()
+            if not self._data.startswith(_HTTP[: len(self._data)]):
+                raise _another_program()
         head, _, self._data = self._data.partition(b"\r\n\r\n")
         self.version = head.partition(VERSION_HEADER + b": ")[2].partition(b"\r")[0].decode()
-        status = int(head.split(None, 2)[1])
+        words = head.split(None, 2)
+        status = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
+        if not status or (status == _OK and not self.version):
+            raise _another_program()
         if status != _OK:
             told = self.rest()
             message = told.get("error") if isinstance(told, dict) else None
@@ -212,6 +220,8 @@ class Answer:
 class LeaseRequest:
     """A request for a permission, and the permission; ``leases.py`` has the protocol.
 
+    A client runs what it asked for when a ``granted`` message has come and :meth:`takes` says that it holds.
+
     Each message is a dict with one of the keys ``waiting`` (a line that says why), ``granted``, ``wish`` or ``ended``.
     """
 
@@ -237,22 +247,41 @@ class LeaseRequest:
         """Return the descriptor, which is readable when a message comes or the service ends."""
         return self._answer.fileno()
 
+    def takes(self, lease: str) -> bool:
+        """Take a permission that was granted, known by the value of ``WHYWAIT_LEASE`` in its environment.
+
+        Return whether the service has not withdrawn it since.
+        """
+        taken: bool = self.machine.ask("POST", f"/machine/leases/{quoted(self.id)}/taken", {"lease": lease})["taken"]
+        return taken
+
     def parked(self) -> None:
         """Tell that the command has stopped, as a ``pause`` wished."""
         self.machine.ask("POST", f"/machine/leases/{quoted(self.id)}/parked", {})
 
-    def resumed(self) -> None:
-        """Tell that the command goes on after a ``pause``, because its user has continued it."""
-        self.machine.ask("POST", f"/machine/jobs/{quoted(self.id)}/resume", {})
+    def stopped(self, *, is_stopped: bool) -> None:
+        """Tell that the terminal has stopped the command, or lets it go on."""
+        self.machine.ask("POST", f"/machine/leases/{quoted(self.id)}/stopped", {"stopped": is_stopped})
 
-    def ended(self, exit_code: int = 0, peak_ram: int | None = None, cpu_s: float | None = None) -> None:
-        """Tell that the command has ended, and what the system says that it has used."""
-        body = {"exit_code": exit_code, "peak_ram": peak_ram, "cpu_s": cpu_s}
+    def ended(
+        self,
+        exit_code: int = 0,
+        peak_ram: int | None = None,
+        cpu_s: float | None = None,
+        *,
+        out_of_memory: bool = False,
+    ) -> None:
+        """Tell that the command has ended, what it has used, and whether the system has killed it for its memory."""
+        body = {"exit_code": exit_code, "peak_ram": peak_ram, "cpu_s": cpu_s, "out_of_memory": out_of_memory}
         self.machine.ask("POST", f"/machine/leases/{quoted(self.id)}/ended", body)
 
     def close(self) -> None:
         """Hang up; a request that waits is withdrawn, what runs under the permission is killed."""
         self._answer.close()
+
+
+def _another_program() -> MachineError:
+    return MachineError("what listens on the socket of the service is another program: end it, and try again")
 
 
 def quoted(text: str) -> str:

@@ -11,6 +11,8 @@ The client is what the shell started and waits for; the command is in the same p
 4. The guard is stopped: the client lets it go on, or nothing would notice the end of the command.
 5. The command ends: the client leaves with its status; death by a signal is 128 + its number. After a SIGINT the client
    dies of SIGINT itself: a shell script goes on after a child that exits, and Ctrl-C is meant for the script too.
+6. Something else ends the command: the client leaves with 128 + the signal that did, or 124 after its timeout, whatever
+   the command makes of that signal.
 """
 
 from __future__ import annotations
@@ -25,12 +27,16 @@ from whywait.trees.system import SUBREAPER, descendants, prctl, send_signal
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Final, NoReturn
 
     from whywait.machine.permission import Permission
     from whywait.machine.tokens import Tokens
 
+TIMED_OUT: Final = "run_timeout"  # the cause of the end: as the kernel calls it
+NOT_STARTED: Final = "failed"  # the command could not be started, and the status is the number of the error
+UNGUARDED: Final = "unguarded"  # the guard was killed
+TIMEOUT_STATUS: Final = 124  # as `timeout` leaves
 SENT_BY_TERMINAL: Final = 0x80  # SI_KERNEL: no process sent it
 _PASSED_ON: Final = frozenset({
     signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
@@ -39,10 +45,18 @@ _PASSED_ON: Final = frozenset({
 _WAITED_FOR: Final = _PASSED_ON | {signal.SIGCHLD}
 
 
-def run(permission: Permission, argv: list[str], environment: Mapping[str, str], tokens: Tokens | None = None) -> int:
-    """Run a command under a permission; return its wait status once it has ended. OSError: it could not be started.
+def run(
+    permission: Permission,
+    argv: list[str],
+    environment: Mapping[str, str],
+    say_paused: Callable[[], None],
+    tokens: Tokens | None = None,
+) -> tuple[int, str, str] | None:
+    """Run a command under a permission; return its wait status once it has ended, and what has ended it but itself.
 
-    Descendants that it left behind keep the permission, and a process that waits for them stays.
+    None: the permission was withdrawn before, and nothing has run. What has ended it is a cause, empty if there is
+    none, and which client asked for it, empty if that is not known. ``say_paused`` is called when the service has
+    paused the command. Descendants that it left behind keep the permission, and a process that waits for them stays.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
@@ -54,17 +68,23 @@ def run(permission: Permission, argv: list[str], environment: Mapping[str, str],
         watch_over(theirs, permission, argv, environment, mask, tokens)
     theirs.close()
     try:
-        return _follow(ours, guard, tokens)
+        return _follow(ours, guard, say_paused, tokens)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        ours.close()
 
 
-def exit_code(status: int) -> int:
-    """Return the exit code that tells how a command ended; after a SIGINT this process dies of one too."""
+def exit_code(status: int, cause: str) -> int:
+    """Return the exit code that tells how a command ended; ``cause`` is what has ended it, if not the command itself.
+
+    After a SIGINT that was not sent for such a cause this process dies of one too.
+    """
+    if cause == TIMED_OUT:
+        return TIMEOUT_STATUS
     if not os.WIFSIGNALED(status):
-        return os.WEXITSTATUS(status)
+        return 128 + signal.SIGTERM if cause else os.WEXITSTATUS(status)
     number = os.WTERMSIG(status)
-    if number == signal.SIGINT:
+    if number == signal.SIGINT and not cause:
         die_of(number)
     return 128 + number
 
@@ -77,8 +97,44 @@ def die_of(number: int) -> NoReturn:
     os._exit(128 + number)  # not reached
 
 
-def _follow(line: socket.socket, guard: int, tokens: Tokens | None) -> int:
-    """Pass on signals, stop with the command, and return how it ended."""
+def _follow(
+    line: socket.socket, guard: int, say_paused: Callable[[], None], tokens: Tokens | None
+) -> tuple[int, str, str] | None:
+    """Pass on signals, stop with the command, and return how it ended and for what cause; None: it never began."""
+    cause = by = ""
+    for word, rest in _heard(line, guard):
+        match word:
+            case "stopped":
+                if signal.SIGCONT not in signal.sigpending():  # else this client was stopped before, and goes on
+                    _stop(int(rest))
+                _send(line, signal.SIGCONT)
+            case "paused":
+                say_paused()
+            case "because":
+                cause, _, by = rest.partition(" ")
+            case "ended" | "gone" | "failed" | "withdrawn" | "lost":
+                break
+    if word == "lost":  # the guard was killed, and the kernel has killed the command
+        if tokens is not None:
+            tokens.close()
+        _end_orphans()
+        return signal.SIGKILL, cause or UNGUARDED, by
+    _part(word, line, guard)
+    if word == "withdrawn":
+        return None
+    return int(rest), NOT_STARTED if word == "failed" else cause, by
+
+
+def _part(word: str, line: socket.socket, guard: int) -> None:
+    """Leave a guard that stays with what the command left behind, wait for the end of any other."""
+    if word == "ended":
+        _send(line, LEAVES)
+    else:
+        os.waitpid(guard, 0)
+
+
+def _heard(line: socket.socket, guard: int) -> Iterator[tuple[str, str]]:
+    """Yield what the guard tells, as a word and the rest, and pass on signals meanwhile."""
     line.settimeout(0)
     is_started = False
     while True:
@@ -88,15 +144,9 @@ def _follow(line: socket.socket, guard: int, tokens: Tokens | None) -> int:
                 _send(line, got.si_signo)
             continue
         _wake(guard)
-        for word, number in _messages(line):
+        for message in _messages(line):
             is_started = True
-            if word == "stopped":
-                _stop(number)
-                _send(line, signal.SIGCONT)
-            elif word != "started":
-                if tokens is not None and word == "lost":
-                    tokens.close()
-                return _end(word, number, line, guard)
+            yield message
 
 
 def _wake(guard: int) -> None:
@@ -106,23 +156,8 @@ def _wake(guard: int) -> None:
             os.kill(guard, signal.SIGCONT)
 
 
-def _end(word: str, number: int, line: socket.socket, guard: int) -> int:
-    """Return how the command ended, when nothing is left to do about it here."""
-    match word:
-        case "ended":  # the guard stays with what the command left behind
-            _send(line, LEAVES)
-        case "gone":
-            os.waitpid(guard, 0)
-        case "failed":
-            raise OSError(number, os.strerror(number))
-        case "lost":  # the guard was killed, and the kernel has killed the command
-            _end_orphans()
-            return signal.SIGKILL
-    return number
-
-
-def _messages(line: socket.socket) -> Iterator[tuple[str, int]]:
-    """Yield what the guard has told since the last time; that it was killed is told too."""
+def _messages(line: socket.socket) -> Iterator[tuple[str, str]]:
+    """Yield what the guard has told since the last time, as a word and the rest; that it was killed is told too."""
     while True:
         try:
             message = line.recv(MESSAGE)
@@ -130,8 +165,8 @@ def _messages(line: socket.socket) -> Iterator[tuple[str, int]]:
             return
         except ConnectionResetError:
             continue  # the guard has left without reading all; what it told before is still to come
-        word, _, number = message.decode().partition(" ")
-        yield (word, int(number)) if word else ("lost", 0)
+        word, _, rest = message.decode().partition(" ")
+        yield word or "lost", rest
 
 
 def _end_orphans() -> None:

@@ -17,21 +17,28 @@ from whywait.devtools.answers import Json, Problem, read_query
 from whywait.devtools.app import ExtraRoute, Handler
 from whywait.devtools.routes import NOTHING
 from whywait.errors import ConfigError, MachineError, StaleRef, UnknownTask, WhywaitError
+from whywait.kernel.state import Cause, TaskState
 from whywait.machine.client import NO_JOB
+from whywait.machine.client_lease import Lease
+from whywait.machine.client_names import name_of
 from whywait.machine.jobs import LiveJob
-from whywait.machine.leases import Lease
-from whywait.machine.listing import FAILED, Reasons, job_row, lease_row, picture, rows, why_of
+from whywait.machine.listing import FAILED, Reasons, end_on_its_way, job_row, lease_row, picture, rows, why_of
+from whywait.machine.programs import check_programs
 from whywait.machine.routes import ROUTES
+from whywait.machine.rows import Job
 from whywait.machine.service import Service
-from whywait.machine.store import Job, Ticket
+from whywait.machine.store import Ticket
+from whywait.runtime.handle import Handle
 
 WHY_S: Final = 0.2  # how often clients that wait are told why, at most
+CLIENTS_S: Final = 0.5  # how often to see which clients are stopped
 LOG_BYTES: Final = 1_000_000  # of a log in one answer
 SHOWN: Final = 100  # of what runs, waits and has ended, in a picture
 SPECS: Final = {spec.name: spec for spec in ROUTES}
 
 
 _list: Final = list  # a handler has its name
+Answers = list[dict[str, Any]]
 
 
 class Page(NamedTuple):
@@ -50,7 +57,11 @@ class Handlers:
         self._open_page = page
         self._end = end
         self._loop = asyncio.get_running_loop()
+        self._ended_jobs = asyncio.Lock()  # of one client that retries or forgets, until that is on the disk
         self._why_is_due = False
+        self._looks_at_clients = False
+        self._awaiting: dict[asyncio.Future[None], tuple[Callable[[], bool], str | None]] = {}  # what clients wait for
+        service.store.on_trouble = lambda: self._soon(self._tell_trouble)
 
     def routes(self) -> list[ExtraRoute]:
         """Return the routes with their handlers."""
@@ -69,21 +80,24 @@ class Handlers:
         for name in ("command", "directory", "environment"):
             if name not in body:
                 raise Problem(400, f"the request has no {name}")
+        await asyncio.to_thread(check_programs, [body])
         self._service.refuse_if_draining()
         self._service.tidy()
-        return Json(await self._accepted(self._service.jobs.add(**body)))
+        (answer,) = await self._accepted([self._service.jobs.add(**body)])
+        return Json(answer)
 
     async def add_workflow(self, request: Request) -> Response:
         """Accept the jobs of a workflow as one scope, all or none; answered when they are on the disk."""
         body = await _body(request)
-        self._service.refuse_if_draining()
         jobs = body.get("jobs")
         if not isinstance(jobs, _list) or not jobs or not all(isinstance(each, dict) for each in jobs):
             raise Problem(400, "the request has no jobs: send a list of objects")
+        await asyncio.to_thread(check_programs, jobs)
+        self._service.refuse_if_draining()
         scope = self._service.jobs.new_scope(body.get("name", "workflow"))
         limits = {name: body[name] for name in ("slots", "on_error") if body.get(name) is not None}
         lives = self._service.jobs.add_batch(scope, jobs, **limits)
-        return Json({"scope": scope, "jobs": [await self._accepted(live) for live in lives]})
+        return Json({"scope": scope, "jobs": await self._accepted(lives)})
 
     async def list(self, _: Request) -> Response:
         """Give all jobs and leases."""
@@ -96,14 +110,15 @@ class Handlers:
             why = found.handle.why()
             return Json({**lease_row(found, known), "text": str(why), "reasons": why.to_dict()})
         why = why_of(self._service, found)
-        return Json({**job_row(self._service, found, known), "text": str(why), "reasons": why.to_dict()})
+        text = end_on_its_way(self._service, found) or str(why)
+        return Json({**job_row(self._service, found, known), "text": text, "reasons": why.to_dict()})
 
     async def wait(self, request: Request) -> Response:
         """Answer when a job has ended."""
         job = self._find_job(request)
         ended: asyncio.Future[None] = self._loop.create_future()
         self._service.jobs.when_ended(job, lambda _: self._loop.call_soon_threadsafe(_set, ended))
-        await ended
+        await self._kept_or_told(ended, lambda: self._service.jobs.has_ended(job), f"job {job.id} has ended, which")
         return Json(job_row(self._service, job, Reasons()))
 
     async def log(self, request: Request) -> Response:
@@ -115,42 +130,50 @@ class Handlers:
         )
 
     async def cancel(self, request: Request) -> Response:
-        """End a job that waits, ask one that runs to end."""
+        """End a job that waits, ask one that runs to end; no later attempt of it starts."""
+        found = self._find(request)
+        if isinstance(found, Lease):
+            found.ended_by = name_of(request.state.peer.pid)
+
+        def was_cancelled(handle: Handle[Any]) -> bool:
+            return not handle.done() or handle.cause == Cause.CANCELLED
+
         return await self._act(
-            request, "cancelled", lambda handle: asyncio.to_thread(handle.cancel), ended_is_fine=True
+            request, "cancelled", lambda handle: asyncio.to_thread(handle.cancel), was_cancelled, ended_is_fine=True
         )
 
     async def pause(self, request: Request) -> Response:
         """Keep a job from starting, or stop it; no thread waits, of which there are few, and others have news."""
-        return await self._act(request, "paused", lambda handle: handle.pause_async(), ended_is_fine=True)
+
+        def is_paused(handle: Handle[Any]) -> bool:
+            return handle.state == TaskState.PAUSED
+
+        return await self._act(request, "paused", lambda handle: handle.pause_async(), is_paused, ended_is_fine=True)
 
     async def resume(self, request: Request) -> Response:
         """Bring a paused job back."""
-        return await self._act(request, "resumed", lambda handle: asyncio.to_thread(handle.resume), ended_is_fine=False)
+        return await self._act(
+            request, "resumed", lambda handle: asyncio.to_thread(handle.resume), lambda _: True, ended_is_fine=False
+        )
 
     async def retry(self, request: Request) -> Response:
         """Accept an ended job once more, under a new id."""
-        self._service.refuse_if_draining()
-        job = self._find_job(request)
-        return Json({"jobs": [await self._again(job)]})
+        return await self._again(lambda: [self._find_job(request)])
 
     async def retry_failed(self, _: Request) -> Response:
-        """Accept all jobs once more that have failed."""
-        self._service.refuse_if_draining()
-        failed = [job for job in self._service.jobs.all() if job.outcome in FAILED and not job.facts.get("retried_as")]
-        return Json({"jobs": [await self._again(job) for job in failed]})
+        """Accept all jobs once more that have failed, and were not retried since, all or none."""
+        all_jobs = self._service.jobs.all
+        return await self._again(
+            lambda: [job for job in all_jobs() if job.outcome in FAILED and not job.facts.get("retried_as")]
+        )
 
     async def forget(self, request: Request) -> Response:
         """Keep an ended job no longer."""
-        job = self._find_job(request)
-        await self._forget([job])
-        return Json({"jobs": [job.id]})
+        return await self._forget(lambda: [self._find_job(request)])
 
     async def forget_ended(self, _: Request) -> Response:
         """Keep no job that has ended."""
-        ended = [job for job in self._service.jobs.all() if job.state == "ended"]
-        await self._forget(ended)
-        return Json({"jobs": [job.id for job in ended]})
+        return await self._forget(lambda: [job for job in self._service.jobs.all() if job.state == "ended"])
 
     # The service
 
@@ -161,14 +184,23 @@ class Handlers:
     async def down(self, request: Request) -> Response:
         """End the service: with what runs, or now."""
         body = await _body(request)
+        by = f"whywait down{' --now' if body.get('now') else ''} ({name_of(request.state.peer.pid)})"
         if body.get("now"):
+            self._service.leases.ends_by = by
             self._end()
         else:
+            for lease in self._service.leases.waiting():
+                lease.say_down(by)
             self._service.drain(self._end_soon)
         return Json({"running": len(self._service.core.kernel.running)})
 
     def _end_soon(self) -> None:
-        self._loop.call_soon_threadsafe(self._end)
+        self._soon(self._end)
+
+    def _soon(self, fn: Callable[[], object]) -> None:
+        """Have something done on the thread of the server, unless that has ended."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(fn)
 
     # Leases
 
@@ -187,7 +219,31 @@ class Handlers:
         peer = request.state.peer
         lease = self._service.leases.request(**body, tell=tell, pid=peer.pid)
         lease.say_why()
+        self._look_soon()
         return _LeaseAnswer(lease, outbox)
+
+    def _look_soon(self) -> None:
+        """Have the clients looked at from time to time, as long as there are any."""
+        if not self._looks_at_clients:
+            self._looks_at_clients = True
+            self._loop.call_later(CLIENTS_S, self._look_at_clients)
+
+    def _look_at_clients(self) -> None:
+        self._looks_at_clients = False
+        self._service.leases.look()
+        if self._service.leases.all():
+            self._look_soon()
+
+    async def taken(self, request: Request) -> Response:
+        """Take the news that a client takes its permission; answer whether it still has it."""
+        lease, body = self._service.leases.get(request.path_params["id"]), await _body(request)
+        return Json({"taken": lease.take(body.get("lease"))})
+
+    async def stopped(self, request: Request) -> Response:
+        """Take the news that the terminal of a client has stopped its command, or lets it go on."""
+        lease, body = self._service.leases.get(request.path_params["id"]), await _body(request)
+        lease.stopped(is_stopped=bool(body.get("stopped")))
+        return Json({})
 
     async def parked(self, request: Request) -> Response:
         """Take the news that the command of a client has stopped; at once, as a pause has little time."""
@@ -204,7 +260,10 @@ class Handlers:
             if isinstance(value, bool) or not isinstance(value, (int, kind)):
                 raise Problem(400, f"{name} {value!r} is no {kind.__name__}")
             told.append(value)
-        await asyncio.to_thread(lease.ended, *told)
+        looked: asyncio.Future[None] = self._loop.create_future()
+        out_of_memory, soon = bool(body.get("out_of_memory")), self._loop.call_soon_threadsafe
+        lease.ended(*told, out_of_memory=out_of_memory, looked=lambda: soon(_set, looked))
+        await looked
         return Json({})
 
     def something_happened(self) -> None:
@@ -223,23 +282,28 @@ class Handlers:
 
     # Helpers
 
-    async def _accepted(self, live: LiveJob) -> dict[str, Any]:
-        """Return the answer for a new job when it is on the disk."""
-        assert live.accepted is not None, "the kernel has taken it in"
-        try:
+    async def _accepted(self, lives: Sequence[LiveJob]) -> Answers:
+        """Return the answers for new jobs of one ticket when they are on the disk."""
+        for live in lives[:1]:
+            assert live.accepted is not None, "the store has it"
             await self._written(live.accepted)
-        except WhywaitError:
-            await asyncio.to_thread(self._service.jobs.withdraw, live)
-            raise
-        return {"id": live.job.id, "number": live.job.number, "scope": live.job.scope}
+        return [{"id": live.job.id, "number": live.job.number, "scope": live.job.scope} for live in lives]
 
-    async def _again(self, job: Job) -> dict[str, Any]:
-        accepted = await self._accepted(self._service.jobs.add_again(job))
-        self._service.jobs.note(job, retried_as=accepted["number"])
-        return {**accepted, "of": job.id}
+    async def _again(self, choose: Callable[[], Sequence[Job]]) -> Response:
+        async with self._ended_jobs:
+            self._service.refuse_if_draining()
+            jobs = choose()
+            accepted = await self._accepted(self._service.jobs.add_again(jobs)) if jobs else []
+        return Json({"jobs": [{**each, "of": job.id} for each, job in zip(accepted, jobs, strict=True)]})
 
     async def _act(
-        self, request: Request, done: str, act: Callable[[Any], Awaitable[object]], *, ended_is_fine: bool
+        self,
+        request: Request,
+        done: str,
+        act: Callable[[Any], Awaitable[object]],
+        was_done: Callable[[Handle[Any]], bool],
+        *,
+        ended_is_fine: bool,
     ) -> Response:
         found = self._find(request)
         try:
@@ -250,7 +314,17 @@ class Handlers:
                 raise
             return Json({"done": NOTHING, "id": found.id, "state": found.outcome})
         await act(handle)
-        return Json({"done": done, "id": found.id, "state": handle.outcome or handle.state})
+        state, was_news = handle.outcome or handle.state, was_done(handle)
+        await self.kept()
+        return Json({"done": done if was_news else NOTHING, "id": found.id, "state": state})
+
+    async def kept(self) -> None:
+        """Wait until all that has happened so far is on the disk; raise if the disk does not take it."""
+        ticket = self._service.jobs.kept()
+        if ticket.is_done:
+            ticket.check()
+        else:
+            await self._written(ticket, "this has been done, and")
 
     def _find(self, request: Request) -> Job | Lease:
         ref = request.path_params["id"]
@@ -264,16 +338,34 @@ class Handlers:
             raise MachineError(NO_JOB.format(found.id))
         return found
 
-    async def _forget(self, jobs: Sequence[Job]) -> None:
-        await self._written(self._service.jobs.forget(jobs))
-        await asyncio.to_thread(self._service.store.erase)
+    async def _forget(self, choose: Callable[[], Sequence[Job]]) -> Response:
+        async with self._ended_jobs:
+            jobs = choose()
+            await self._written(self._service.jobs.forget(jobs), "this has been asked for, and")
+        await asyncio.to_thread(self._service.store.fold)
+        return Json({"jobs": [job.id for job in jobs]})
 
-    async def _written(self, ticket: Ticket) -> None:
-        """Wait until a change is on the disk."""
+    async def _written(self, ticket: Ticket, happened: str | None = None) -> None:
+        """Wait until a change is on the disk; raise if the disk does not take one that has ``happened``."""
         done: asyncio.Future[None] = self._loop.create_future()
         ticket.when_done(lambda _: self._loop.call_soon_threadsafe(_set, done))
-        await done
+        await self._kept_or_told(done, lambda: happened is not None, happened)
         ticket.check()
+
+    async def _kept_or_told(self, kept: asyncio.Future[None], is_due: Callable[[], bool], what: str | None) -> None:
+        """Wait until something is kept; raise, with ``what``, if it ``is_due`` and the disk does not take it."""
+        self._awaiting[kept] = (is_due, what)
+        try:
+            await kept
+        finally:
+            del self._awaiting[kept]
+
+    def _tell_trouble(self) -> None:
+        """Tell clients whose change has happened that the disk does not take it; it is tried again all the same."""
+        for kept, (is_due, what) in _list(self._awaiting.items()):
+            if not kept.done() and is_due():
+                trouble = self._service.store.trouble
+                kept.set_exception(MachineError(f"{what} is written as soon as the disk takes it: {trouble}"))
 
 
 class _LeaseAnswer(Response):
@@ -289,7 +381,7 @@ class _LeaseAnswer(Response):
         try:
             await self._tell(receive, send)
         finally:
-            await asyncio.shield(asyncio.to_thread(self._lease.client_gone))
+            self._lease.client_gone()
 
     async def _tell(self, receive: Receive, send: Send) -> None:
         headers = [(b"content-type", b"application/x-ndjson")]

@@ -1,20 +1,24 @@
 """The home of the machine's service: one folder that only its user can enter, with everything of the service in it.
 
-Loaded by every ``whywait add``: it needs ``os`` and nothing else.
+Loaded by every ``whywait add``: it needs little of the standard library.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 
 from whywait.errors import MachineError
+from whywait.support.digits import number_in
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Final
 
 VARIABLE: Final = "WHYWAIT_HOME"
+LEASE_VARIABLE: Final = "WHYWAIT_LEASE"  # what runs under a lease finds the lease by it
 _OTHERS: Final = 0o077
 _LONGEST_SOCKET_PATH: Final = 100  # Linux takes 107 bytes, others fewer
 
@@ -35,6 +39,8 @@ class Home:
         self.lock = os.path.join(self.path, "lock")
         self.alive = os.path.join(self.path, "alive")
         self.start_lock = os.path.join(self.path, "start-lock")
+        self.options = os.path.join(self.path, "options.json")
+        self.token = os.path.join(self.path, "token")
         self.logs = os.path.join(self.path, "logs")
         self.door = os.path.join(self.path, "page.html")
         self.service_log = os.path.join(self.path, "service.log")
@@ -58,13 +64,33 @@ class Home:
         return True
 
     def make(self) -> None:
-        """Make the folder if it is missing."""
+        """Make the folder if it is missing; refuse one in which something else is where the service keeps its files."""
         if not self.exists():
             parent = os.path.dirname(self.path)
             os.makedirs(parent, exist_ok=True)
             os.makedirs(self.path, mode=0o700, exist_ok=True)
             self.exists()
+        of_store = (self.store, f"{self.store}-wal", f"{self.store}-shm")
+        kept = (*of_store, self.history, self.lock, self.alive, self.start_lock, self.options, self.token)
+        for path in (*kept, self.service_log):
+            self._check(path, "a file", stat.S_ISREG)
+        self._check(self.socket, "a socket", stat.S_ISSOCK)
+        self._check(self.logs, "a folder", stat.S_ISDIR)
         os.makedirs(self.logs, mode=0o700, exist_ok=True)
+
+    def _check(self, path: str, kind: str, is_kind: Callable[[int], bool]) -> None:
+        """Refuse what is no file of this kind, or cannot be used; one that is missing is fine."""
+        try:
+            mode = os.stat(path).st_mode
+        except FileNotFoundError:
+            return
+        if not is_kind(mode):
+            raise MachineError(
+                f"{path} is {_kind_of(mode)}, where the service has {kind}: move it away, or choose another home by "
+                f"{VARIABLE}"
+            )
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise MachineError(f"{path} cannot be read and written by you; allow it with: chmod u+rw {path}")
 
     @property
     def family(self) -> int:
@@ -77,15 +103,40 @@ class Home:
 
     def take(self) -> int | None:
         """Take the home for a service; return the descriptor that keeps it, or None if another service has it."""
-        return _lock(self.lock)
+        fd = _lock(self.lock, os.O_CREAT)
+        if fd is not None:
+            tell(fd, str(os.getpid()))
+        return fd
+
+    def told(self) -> tuple[int, str]:
+        """Return the process of the service that has or had the home, 0 if unknown, and why it could not start, if so.
+
+        The process counts only while the home is taken: its number may be another program's after that.
+        """
+        try:
+            with open(self.lock, encoding="utf-8", errors="replace") as file:
+                pid, _, problem = file.read().partition(" ")
+        except OSError:
+            return 0, ""
+        return number_in(pid) or 0, problem
+
+    def is_ours(self, taken: int) -> bool:
+        """Return whether the folder, which may have been removed, still has the file that ``take`` has locked."""
+        try:
+            return os.path.samestat(os.stat(self.lock), os.fstat(taken))
+        except OSError:
+            return False
 
     def take_remains(self) -> int | None:
         """Return a descriptor for jobs to hold as long as anything of them lives; None if former jobs hold theirs."""
-        return _lock(self.alive)
+        return _lock(self.alive, os.O_CREAT)
 
     def is_taken(self) -> bool:
         """Return whether a service has the home, one that begins or ends included."""
-        fd = self.take()
+        try:
+            fd = _lock(self.lock)
+        except FileNotFoundError:  # none ever had
+            return False
         if fd is not None:
             os.close(fd)
         return fd is None
@@ -94,7 +145,10 @@ class Home:
         """Block until no service has the home."""
         import fcntl
 
-        fd = os.open(self.lock, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fd = os.open(self.lock, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
         finally:
@@ -121,11 +175,33 @@ class Home:
         return MachineError(f"{self.path} is another user's: {why}; choose a folder of your own by {VARIABLE}")
 
 
-def _lock(path: str) -> int | None:
+def tell(taken: int, text: str) -> None:
+    """Leave a word in the file by which a home is taken; on a full disk it is left out."""
+    with contextlib.suppress(OSError):
+        os.ftruncate(taken, 0)
+        os.pwrite(taken, text.encode(errors="replace"), 0)
+
+
+def sync_folder(folder: str) -> None:
+    """Have the system keep which files there are in a folder, so that none comes back after a loss of power."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _kind_of(mode: int) -> str:
+    """Return what a file is, in words."""
+    kinds = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a fifo", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
+
+
+def _lock(path: str, flags: int = 0) -> int | None:
     """Return a descriptor of a file that is locked by it, and by its copies; None if another one has the lock."""
     import fcntl
 
-    fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    fd = os.open(path, flags | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -18,16 +18,14 @@ from whywait.errors import DisposeIncomplete, Infeasible, MachineError
 from whywait.kernel.devices import Assigned
 from whywait.kernel.limits import MEMORY, Budget, Demand
 from whywait.kernel.model import Task
-from whywait.machine.client import LEASE_VARIABLE
+from whywait.machine.home import LEASE_VARIABLE, Home
 from whywait.machine.home import VARIABLE as HOME_VARIABLE
-from whywait.machine.home import Home
 from whywait.observe.explain import amount_in_words
 from whywait.runtime.scope import Scope, open_of, open_scope
 from whywait.runtime.services import CoreServices
 from whywait.support.devices import environment_of
 from whywait.support.locks import SafeLock
 from whywait.support.logger import log
-from whywait.trees.system import marked, told_in_environment
 
 PLACES: Final = "places"  # how many requests from inside may run at once: as many as the permission has cpu, at least 1
 _WELL_KNOWN: Final = ("cpu", "ram", "vram")
@@ -63,11 +61,6 @@ class Permission:
     def refusal(self, error: Infeasible) -> MachineError:
         """Return the error for a request that could never be served out of this permission."""
         return MachineError(f"{error}; it was asked for inside {self.id}, which holds {self._in_words()}")
-
-    def bearers(self) -> list[int]:
-        """Return the processes that run under this permission, by their mark or their environment."""
-        told = told_in_environment(f"{LEASE_VARIABLE}={self.token}".encode())
-        return list({*marked(self.mark.__eq__), *told})
 
     @property
     def has_inside(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from whywait.engines.base import EngineTask
 from whywait.engines.command.engine import Command, CommandEngine
@@ -13,6 +13,10 @@ from whywait.machine.inside import Permissions
 from whywait.machine.jobs import Jobs, LiveJob
 from whywait.machine.logs import LogFile
 from whywait.support.usage import exit_facts
+
+# What a job has in its environment unless its user has set it, to whatever. Python keeps back what it prints to a file
+# until it has a few kilobytes, or for ever if it is killed: nothing would be seen in a log while the job runs.
+DEFAULTS: Final = {"PYTHONUNBUFFERED": "1"}
 
 
 class JobEngine(CommandEngine):
@@ -31,8 +35,10 @@ class JobEngine(CommandEngine):
     def call(self, execution: EngineTask) -> None:
         """Run the command of a job to its end."""
         live: LiveJob = execution.fn
-        assert live.started is not None, "the kernel has told its start"
-        live.started.wait()
+        started, live.started = live.started, None
+        if started is None:
+            raise MachineError("the service is ending: it notes no further start")
+        started.wait()
         if execution.aborted:
             return  # the kernel knows why
         job = live.job
@@ -45,7 +51,7 @@ class JobEngine(CommandEngine):
             execution.fn = Command(
                 job.command,
                 cwd=job.directory,
-                env={**live.environment, **permission.environment(self._home)},
+                env={**DEFAULTS, **live.environment, **permission.environment(self._home)},
                 inherit=False,
                 output=log.fileno(),
                 held=(self._alive,),

@@ -1,26 +1,26 @@
 """The jobs of the service: accepted, carried out, kept, and taken up again by the next service.
 
-The store follows the kernel: every event of a job is turned into a change of its row the moment the kernel tells it,
-under the authority's lock, so that the rows change in the order of the kernel's decisions (see ``store.py``).
-
-1. A job is accepted by the kernel first, which may refuse it, and then by the store. Its client is answered, and its
-   command may start, when it is on the disk.
-2. A start is on the disk before the command runs: a command that may have run is never taken for one that has not.
-3. An error that is retried is no end. The kernel tells the end first and the retry right after it, so an end is held
+1. A job is checked against the kernel, then written by the store, then submitted to the kernel, in the order of the
+   store, and then its client is answered. What was refused is in no kernel, so it cannot run.
+2. From then on the store follows the kernel: every event of a job is turned into a change of its row the moment the
+   kernel tells it, under the authority's lock, so that the rows change in the order of the kernel's decisions (see
+   ``store.py``). An answer to a verb waits for the last of these changes.
+3. A start is on the disk before the command runs: a command that may have run is never taken for one that has not. So
+   is the wish that a running job ends: no later attempt of it starts.
+4. An error that is retried is no end. The kernel tells the end first and the retry right after it, so an end is held
    until the next event, or until the handle is told, whichever comes first.
 
-The authority's lock guards ``_held`` and, of a living job, attempt, waits and watchers. Jobs are accepted on the thread
+The authority's lock guards ``_held`` and, of a living job, attempt, waits and watchers. Jobs are checked on the thread
 of the server, which alone counts them. ``by_number``, ``_by_id`` and ``_live`` are dicts of which others use single
 steps or a copy; a job itself changes as ``store.py`` says.
 """
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import json
 import os
 import shlex
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import Context
@@ -29,16 +29,20 @@ from itertools import count
 from typing import Any, Final
 
 from whywait.engines.base import Engine, EngineTask
-from whywait.errors import ConfigError, Infeasible, MachineError, Rejected, StaleRef, UnknownTask, shown
-from whywait.kernel.entering import check_demand
+from whywait.errors import ConfigError, MachineError, Rejected, StaleRef, UnknownTask, shown
+from whywait.kernel.entering import check_batch
 from whywait.kernel.events import Kind, RawEvent, details_of
 from whywait.kernel.limits import Retry
 from whywait.kernel.model import Submission
-from whywait.kernel.state import Cause, Outcome, TaskState
+from whywait.kernel.state import CAUSES_OF, Cause, Outcome
+from whywait.machine import moments
+from whywait.machine.asked import check_job, check_name
 from whywait.machine.home import Home
 from whywait.machine.inside import Permission
 from whywait.machine.logs import say_lost
-from whywait.machine.store import Job, Store, Ticket
+from whywait.machine.rows import Job, environment_key
+from whywait.machine.salvage import NAMED
+from whywait.machine.store import Store, Ticket
 from whywait.runtime.authority import DEFAULT_SCOPE, Authority, core_of
 from whywait.runtime.execution import Execution
 from whywait.runtime.handle import Handle, handle_of
@@ -48,18 +52,17 @@ from whywait.runtime.submission import prepare
 from whywait.support.digits import number_in
 from whywait.support.known import Known
 from whywait.support.learned import as_learned
-from whywait.support.logger import log
 from whywait.trees.system import new_mark
 
-ENDS: Final = {
+ENDS: Final[dict[str, str]] = {
     Kind.TASK_FINISHED: Outcome.SUCCESS,  # unless the event says otherwise
     Kind.TASK_CANCELLED: Outcome.ABORTED,
     Kind.TASK_DROPPED: Outcome.REJECTED,
 }
 FACTS: Final = ("root", "exit_signal", "peak_ram", "cpu_ms", "measured")  # of the event of an end
-DEMANDS: Final = ("cpu", "ram", "vram", "gpu", "devices", "resources")
-OPTIONS: Final = frozenset((*DEMANDS, "priority", "timeout", "retry", "max_wait", "after", "after_ended", "slot"))
-RETRY: Final = frozenset(("times", "backoff", "factor", "max_backoff", "jitter", "on_exit", "grow"))
+FOR_GOOD: Final = {  # the outcome of a job that was asked to end for a cause after which no attempt follows
+    cause: outcome for outcome in (Outcome.ABORTED, Outcome.TIMEOUT) for cause in CAUSES_OF[outcome]
+}
 NEAR: Final = 10_000  # among more ids no near one is looked for
 
 
@@ -69,9 +72,8 @@ class LiveJob(Known):
 
     job: Job
     environment: Mapping[str, str]
-    is_kept: bool = False  # a former service has accepted it
     handle: Handle[Any] | None = None
-    accepted: Ticket | None = None
+    accepted: Ticket | None = None  # None: a former service has accepted it
     started: Ticket | None = None  # of the present attempt
     attempt: int = 0  # those of former services counted
     waits: dict[str, int] = field(default_factory=dict)  # ns by cause, of all attempts of this service
@@ -98,9 +100,16 @@ class Jobs:
         self._live: dict[tuple[str, str], LiveJob] = {}
         self._last_number = store.last_number()
         self._family = home.family
+        self._opened: set[str] = set()  # the keys of scopes that were opened for jobs and leases
+        self._is_closed = False
+        self._untap = self._core.tap(self._note)
         self.engine: Engine
         self.by_number: dict[int, Job] = {}
-        self.close = self._core.tap(self._note)  # lets the store follow the kernel no longer
+
+    def close(self) -> None:
+        """Let the store follow the kernel no longer; what is still written is for the next service to take up."""
+        self._is_closed = True
+        self._untap()
 
     # Accepting
 
@@ -119,42 +128,91 @@ class Jobs:
         """
         check_name("scope", scope)
         names = {each.get("id") for each in batch} - {None}
-        lives: list[LiveJob] = []
-        for number, each in enumerate(batch, self._last_number + 1):
-            lives.append(self._draft(number, scope, dict(each), names))
+        lives = [
+            self._draft(number, scope, dict(each), names) for number, each in enumerate(batch, self._last_number + 1)
+        ]
         opened = self._open(scope, of_scope)
-        self._live.update(((scope, live.job.name), live) for live in lives)
         try:
-            requests = [self._request(live, check=False) for live in lives]
-            self._core.command(lambda now: self._take_in(now, scope, opened, requests))
-        except BaseException as error:
-            for live in lives:
-                if live.accepted is None:
-                    del self._live[scope, live.job.name]
-            if opened is not None:
-                self.scope(scope).dispose()
-            if isinstance(error, Rejected) and len(batch) == 1 and batch[0].get("id") is None:
+            self._check(lives)
+        except Rejected as error:
+            if len(batch) == 1 and batch[0].get("id") is None:
                 told = str(error).replace(f"task {lives[0].job.name!r}", "the job")
                 raise type(error)(told, check=error.check, cause=error.cause) from None
             raise
-        for live in lives:
-            assert live.handle is not None, "it was submitted"
-            live.handle.add_done_callback(self._settled)
+        return self._accept(lives, (scope, of_scope) if opened and of_scope else None)
+
+    def add_again(self, ended: Sequence[Job]) -> list[LiveJob]:
+        """Accept ended jobs once more, all or none, under new ids."""
+        lives = []
+        for number, job in enumerate(ended, self._last_number + 1):
+            if job.state != "ended":
+                raise MachineError(f"job {job.id} has not ended: it cannot be retried yet")
+            awaited = {each: list(filter(self._known, job.options[each])) for each in ("after", "after_ended")}
+            environment = self._store.environment(job.environment)
+            asked = {**job.options, **awaited, "command": job.command, "directory": job.directory}
+            lives.append(self._draft(number, job.scope, {**asked, "environment": environment}, set()))
+        self._check(lives)
+        noted = [
+            (job, {"facts": {**job.facts, "retried_as": live.job.number}})
+            for job, live in zip(ended, lives, strict=True)
+        ]
+        return self._accept(lives, None, noted)
+
+    def _check(self, lives: Iterable[LiveJob]) -> None:
+        """Refuse jobs that the kernel would refuse."""
+        requests = [self._request(live) for live in lives]
+        with self._core.lock:
+            check_batch(self._core.kernel, requests, [])
+
+    def _accept(
+        self,
+        lives: list[LiveJob],
+        opened: tuple[str, Mapping[str, Any]] | None,
+        noted: Iterable[tuple[Job, Mapping[str, Any]]] = (),
+    ) -> list[LiveJob]:
+        """Have jobs that the kernel would take written by the store, with one ticket; the kernel has them then."""
+        self._live.update(((live.job.scope, live.job.name), live) for live in lives)
         self._last_number += len(lives)
+        ticket = self._store.accept(
+            [(live.job, json.dumps(live.environment, sort_keys=True)) for live in lives],
+            lambda: self._take_in(lives),
+            scope=opened,
+            noted=noted,
+        )
+        for live in lives:
+            live.accepted = ticket
+        ticket.when_done(functools.partial(self._forget_refused, lives))
         return lives
 
-    def _take_in(self, now: int, scope: str, opened: Mapping[str, Any] | None, requests: Sequence[Submission]) -> None:
-        """Submit a batch; the store has all of it or nothing."""
-        with self._store.together():
-            if opened is not None:
-                self._store.keep_scope(scope, opened)
-            self._core.kernel.submit_many(now, requests)
+    def _take_in(self, lives: Sequence[LiveJob]) -> None:
+        """Let the kernel have jobs that are on the disk; on the thread that wrote them."""
+        for live in lives:
+            self.by_number[live.job.number] = self._by_id[live.job.scope, live.job.name] = live.job
+        if self._is_closed:
+            return
+        try:
+            requests = [self._request(live) for live in lives]
+            self._core.command(lambda now: self._core.kernel.submit_many(now, requests))
+        except Rejected as error:  # a client has closed the scope meanwhile
+            for live in lives:
+                ticket = self._end(live.job, Outcome.REJECTED, error.cause)
+                ticket.when_done(functools.partial(self._ended, live))
+        else:
+            for live in lives:
+                assert live.handle is not None, "it was submitted"
+                live.handle.add_done_callback(self._settled)
+
+    def _forget_refused(self, lives: Iterable[LiveJob], ticket: Ticket) -> None:
+        """Know nothing of jobs that the store could not keep."""
+        if ticket.failure is not None:
+            for live in lives:
+                self._live.pop((live.job.scope, live.job.name), None)
 
     def _draft(self, number: int, scope: str, asked: dict[str, Any], mates: set[Any]) -> LiveJob:
         """Check what is asked for; return the job that it makes, which is not accepted yet."""
         command, directory, environment = (asked.pop(each, None) for each in ("command", "directory", "environment"))
         name = asked.pop("id", None)
-        _check(command, directory, environment, asked)
+        check_job(command, directory, environment, asked)
         if name is not None:
             self._check_id(scope, name)
         options = {key: value for key, value in asked.items() if value is not None}
@@ -169,40 +227,14 @@ class Jobs:
             name=name or str(number),
             command=command,
             directory=directory,
-            environment=_key_of(environment),
+            environment=environment_key(json.dumps(environment, sort_keys=True)),
             options=options,
-            added=time.time(),
+            added=moments.now(),
         )
         live = LiveJob(job, environment)
         if learned := as_learned(options.get("ram")):  # what was accepted stays so, whatever the history says later
             options["ram"] = learned_ram(self._core.history, learned, live.known_as())
         return live
-
-    def add_again(self, job: Job) -> LiveJob:
-        """Accept an ended job once more, under a new id."""
-        if job.state != "ended":
-            raise MachineError(f"job {job.id} has not ended: it cannot be retried yet")
-        options = {
-            **job.options,
-            **{each: list(filter(self._known, job.options[each])) for each in ("after", "after_ended")},
-        }
-        environment = self._store.environment(job.environment)
-        return self.add(job.command, job.directory, environment, scope=job.scope, **options)
-
-    def note(self, job: Job, **facts: Any) -> None:  # noqa: ANN401 - anything that JSON has
-        """Keep something more of a job that has ended."""
-        self._store.update(job, facts={**job.facts, **facts})
-
-    def withdraw(self, live: LiveJob) -> None:
-        """Take back a job that the store could not keep."""
-        job = live.job
-        with self._core.lock:
-            self._live.pop((job.scope, job.name), None)
-            self.by_number.pop(job.number, None)
-            self._by_id.pop((job.scope, job.name), None)
-        if live.handle is not None:
-            live.handle.cancel()
-            live.handle.add_done_callback(lambda _: self._remember(job, None))
 
     def awaited(self, ids: Iterable[str]) -> list[str]:
         """Return the full ids of jobs that are awaited; the kernel knows all of them then."""
@@ -254,6 +286,11 @@ class Jobs:
             raise StaleRef(f"job {job.id} has ended ({job.outcome})")
         return live.handle
 
+    def has_ended(self, job: Job) -> bool:
+        """Return whether a job has ended, on the disk or only so far as the kernel knows."""
+        live = self.live(job)
+        return live is None or (live.handle is not None and live.handle.done())
+
     def when_ended(self, job: Job, tell: Callable[[Job], object]) -> None:
         """Call ``tell`` when the end of a job is on the disk; at once if it is."""
         with self._core.lock:
@@ -269,18 +306,24 @@ class Jobs:
         for job in jobs:
             if job.state != "ended":
                 raise MachineError(f"job {job.id} has not ended: cancel it first")
-        for job in jobs:
-            self._remember(job, None)
-            with self._core.lock:
-                self.by_number.pop(job.number, None)
-                self._by_id.pop((job.scope, job.name), None)
 
-        def delete_logs() -> None:
+        def forgotten() -> None:
             for job in jobs:
+                with self._core.lock:
+                    self.by_number.pop(job.number, None)
+                    self._by_id.pop((job.scope, job.name), None)
+                if not self._is_closed:
+                    self._remember(job, None)
                 with suppress(OSError):
                     os.unlink(self._home.log_of(job.number))
 
-        return self._store.forget([job.number for job in jobs], delete_logs)
+        return self._store.forget([job.number for job in jobs], forgotten)
+
+    def kept(self) -> Ticket:
+        """Return the ticket of all that has happened to jobs so far."""
+        with self._core.lock:
+            self._release()
+        return self._store.last_change()
 
     # Starting again
 
@@ -291,21 +334,23 @@ class Jobs:
         paused: list[Execution] = []
         for job in self._store.jobs():
             self.by_number[job.number] = self._by_id[job.scope, job.name] = job
+        orphans = self._orphans()
+        self._remove_stray_logs()
         for key, options in self._store.scopes().items():
             with self._refused_as(f"scope {key}"):
-                self._open(key, options)
+                self._open_anew(key, options)
         for job in self.all():
             with self._refused_as(f"job {job.id}"):
                 request = None if job.state == "ended" else self._again(job, environments[job.environment])
             if request is not None:
                 requests.append(request)
-                if job.state == "paused":
+                if job.is_paused or job in orphans:
                     paused.append(request.job)
         awaited = (each for request in requests for each in (*request.after, *request.after_ended))
         self.awaited(dict.fromkeys(each for each in awaited if isinstance(each, str)))
 
         def act(now: int) -> None:
-            self._core.kernel.submit_many(now, requests)
+            self._core.kernel.submit_many(now, requests, kept=True)
             for execution in paused:
                 self._core.kernel.pause(now, execution.task)
 
@@ -313,6 +358,31 @@ class Jobs:
         for live in list(self._live.values()):
             if live.handle is not None:
                 live.handle.add_done_callback(self._settled)
+        self._store.let_go()
+
+    def _orphans(self) -> set[Job]:
+        """Return jobs that await one that a damaged store may have lost, and say so: they would start too soon."""
+        if self._store.damaged is None:
+            return set()
+        waiting = [job for job in self.all() if job.state == "pending"]
+        awaited = {job: (*job.options["after"], *job.options["after_ended"]) for job in waiting}
+        found = [job for job in waiting if not all(map(self._known, awaited[job]))]
+        if found:
+            shown = ", ".join(job.id for job in found[:NAMED]) + (" and more" if len(found) > NAMED else "")
+            self._store.notice = f"{self._store.notice}; paused, because what they wait for may be lost: {shown}"
+        return set(found)
+
+    def _remove_stray_logs(self) -> None:
+        """Remove logs whose jobs were forgotten; those of jobs that a damaged store has lost are kept with its copy."""
+        for name in os.listdir(self._home.logs):
+            number = number_in(name.removesuffix(".log"))
+            if number is None or number in self.by_number:
+                continue
+            with suppress(OSError):
+                if self._store.damaged is not None:
+                    os.rename(os.path.join(self._home.logs, name), os.path.join(self._store.damaged, name))
+                else:
+                    os.unlink(os.path.join(self._home.logs, name))
 
     @contextmanager
     def _refused_as(self, what: str) -> Iterator[None]:
@@ -327,35 +397,32 @@ class Jobs:
         """Return what the kernel takes for a job that a former service has left; None if that has ended it."""
         if job.state == "running":
             say_lost(self._home.log_of(job.number))
-            if job.attempt > _retries(job):
-                self._end(job, Outcome.ERROR, Cause.WORKER_LOST)
-                return None
-            self._store.update(job, state="pending").wait()
-        live = LiveJob(job, environment, is_kept=True, attempt=job.attempt)
-        try:
-            request = self._request(live, check=True)
-        except Infeasible as error:
-            log.warning("%s; it ends as REJECTED, and can be retried under a larger budget", error)
-            self._end(job, Outcome.REJECTED, Cause.INFEASIBLE)
+        if job.abort is not None:
+            self._end(job, FOR_GOOD[job.abort], job.abort).write_now()
             return None
+        if job.state == "running":
+            if job.attempt > _retries(job):
+                self._end(job, Outcome.ERROR, Cause.WORKER_LOST).write_now()
+                return None
+            self._store.update(job, state="pending").write_now()
+        live = LiveJob(job, environment, attempt=job.attempt)
+        request = self._request(live)
         self._live[job.scope, job.name] = live
         return request
 
-    def _request(self, live: LiveJob, *, check: bool) -> Submission:
-        """Return what the kernel takes for a job; with ``check`` refuse what the budget could never meet."""
+    def _request(self, live: LiveJob) -> Submission:
+        """Return what the kernel takes for a job."""
         job = live.job
         body: Any = live  # the engine takes no function
         execution = Execution().of(self._core, body, (), Context(), self.engine)
         record = open_of(self.scope(job.scope)).record
         asked = prepare(self._core, record, execution, self._task_options(job))
-        if check:
-            check_demand(record.kernel_scope.pool, asked[3], f"job {job.id}")
         live.handle = handle_of(execution)
         return Submission(*asked, execution)
 
-    def _end(self, job: Job, outcome: str, cause: str) -> None:
-        """End a job that a former service has left and this one cannot take up."""
-        self._store.update(job, state="ended", outcome=outcome, cause=cause, ended=time.time()).wait()
+    def _end(self, job: Job, outcome: str, cause: str) -> Ticket:
+        """End a job that the kernel does not have."""
+        return self._store.update(job, state="ended", outcome=outcome, cause=cause, ended=moments.now())
 
     # From the kernel to the store
 
@@ -368,22 +435,19 @@ class Jobs:
         if self._held is not None and not (kind == Kind.TASK_RETRIED and self._held[0] is live):
             self._release(is_awaited=kind == Kind.TASK_STARTED)
         job = live.job
-        if kind == Kind.TASK_SUBMITTED:
-            if not live.is_kept:
-                live.is_kept = True
-                live.accepted = self._store.accept(job, live.environment)
-                self.by_number[job.number] = self._by_id[scope, job.name] = job
-        elif kind == Kind.TASK_STARTED:
+        if kind == Kind.TASK_STARTED:
             details = _details(raw)
             live.attempt += 1
             _add(live.waits, details.get("waits"))
             devices = {kind: list(names) for kind, names in details.get("devices", ())}
             live.started = self._store.update(
                 job,
+                is_start=True,
+                is_routine=True,
                 is_awaited=True,  # by the engine
                 state="running",
                 attempt=live.attempt,
-                started=time.time(),
+                started=moments.now(),
                 facts={"devices": devices},
             )
         elif kind in ENDS:
@@ -393,8 +457,9 @@ class Jobs:
             self._held = (
                 live,
                 {
+                    "is_routine": kind == Kind.TASK_FINISHED,
                     "state": "ended",
-                    "ended": time.time(),
+                    "ended": moments.now(),
                     "outcome": details.get("outcome", ENDS[kind]),
                     "cause": details.get("cause"),
                     "exit_code": details.get("exit_code"),
@@ -404,11 +469,13 @@ class Jobs:
         elif kind == Kind.TASK_RETRIED:
             ended, self._held = self._held, None
             exit_code = None if ended is None else ended[1]["exit_code"]
-            self._store.update(job, state="pending", exit_code=exit_code)
-        elif kind == Kind.TASK_PAUSED and _details(raw)["from"] != TaskState.RUNNING:
-            self._store.update(job, state="paused")
-        elif kind == Kind.TASK_RESUMED and _details(raw)["to"] != TaskState.RUNNING:
-            self._store.update(job, state="pending")
+            self._store.update(job, is_routine=True, state="pending", exit_code=exit_code)
+        elif kind == Kind.TASK_PAUSED:
+            self._store.update(job, is_paused=True)
+        elif kind == Kind.TASK_RESUMED:
+            self._store.update(job, is_paused=False)
+        elif kind == Kind.TASK_ABORT_ASKED and (cause := _details(raw)["cause"]) in FOR_GOOD:
+            self._store.update(job, abort=cause)
 
     def _release(self, *, is_awaited: bool = False) -> None:
         """Have the end of a job written that is not retried; under the authority's lock."""
@@ -441,22 +508,38 @@ class Jobs:
     def scope(self, key: str) -> Scope:
         """Return the scope of a key, opened when it is first asked for."""
         self._core.forget_scopes()
-        return self._authority.get_scope(key) if key in self._core.scopes else self._authority.scope(key)
+        return self._authority.get_scope(key) if key in self._core.scopes else self._open_anew(key, {})
 
-    def _open(self, key: str, options: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Open a scope with options of its own, if it has any; return those that have to be kept."""
+    def _open(self, key: str, options: Mapping[str, Any]) -> bool:
+        """Open a scope with these options, unless something uses it; return whether it was opened.
+
+        One that nothing uses may be left from jobs that were refused, or forgotten, with options of its own.
+        """
+        if self._is_used(key):
+            return False
+        if key in self._core.scopes:
+            self._authority.get_scope(key).dispose()
+            self._core.forget_scopes()
+        self._open_anew(key, options)
+        return True
+
+    def _open_anew(self, key: str, options: Mapping[str, Any]) -> Scope:
+        self._opened.add(key)
+        return self._authority.scope(key, **options)
+
+    def _is_used(self, key: str) -> bool:
+        """Return whether a scope has jobs or leases, or is none of those that jobs may be added to."""
         self._core.forget_scopes()
-        if not options or key in self._core.scopes:
-            return None
-        self._authority.scope(key, **options)
-        return options
+        record = self._core.scopes.get(key)
+        if record is not None and (key not in self._opened or record.kernel_scope.tasks):
+            return True
+        return any(scope == key for scope, _ in (*list(self._by_id), *list(self._live)))
 
     def new_scope(self, name: str) -> str:
-        """Return a name for a scope that no job has: this one, or with a number behind it."""
+        """Return a name for a scope that nothing uses: this one, or with a number behind it."""
         check_name("scope", name)
-        taken = {scope for scope, _ in list(self._by_id)} | set(self._core.scopes)
-        numbered = (f"{name}-{number}" for number in count(2))
-        return name if name not in taken else next(each for each in numbered if each not in taken)
+        names = (name if number == 1 else f"{name}-{number}" for number in count(1))
+        return next(each for each in names if not self._is_used(each))
 
     def permission(self, scope: Scope, id: str, execution: EngineTask) -> Permission:
         """Return what a task that starts is permitted."""
@@ -472,6 +555,7 @@ class Jobs:
         return {**job.options, **awaited, "id": job.name, "retry": again, "engine": self.engine}
 
     def _known(self, full_id: str) -> bool:
+        """Return whether there is a job of this id, one that is being accepted included."""
         scope, _, name = full_id.partition("/")
         return (scope, name) in self._by_id or (scope, name) in self._live
 
@@ -485,42 +569,10 @@ class Jobs:
         check_name("id", name)
         if name.isdigit():
             raise ConfigError(f"id {name!r} is not allowed: numbers are given by the service; use a name")
-        if (scope, name) in self._by_id:
+        if self._known(f"{scope}/{name}"):
             raise MachineError(
                 f"id {name!r} is taken by another job of scope {scope!r}: choose one, or forget that job"
             )
-
-
-def check_name(what: str, name: Any) -> None:  # noqa: ANN401 - checked here
-    """Refuse what cannot be the id of a job or the key of a scope."""
-    if not isinstance(name, str) or not name or not name.isprintable() or "/" in name or name[0] in "@#":
-        raise ConfigError(f"{what} {name!r} is not allowed: use printable text without a slash, not with @ or # first")
-
-
-def check_command(command: Any) -> None:  # noqa: ANN401 - checked here
-    """Refuse what no program can be started with."""
-    if not isinstance(command, list) or not command or not all(isinstance(each, str) for each in command):
-        raise ConfigError(f"command {command!r} is not allowed: use a list of strings, first the program")
-
-
-def _check(command: Any, directory: Any, environment: Any, asked: dict[str, Any]) -> None:  # noqa: ANN401
-    """Refuse what no job can be made of."""
-    check_command(command)
-    if not isinstance(directory, str) or not os.path.isabs(directory):
-        raise ConfigError(f"directory {directory!r} is not allowed: use an absolute path")
-    if not isinstance(environment, dict) or not all(isinstance(each, str) for each in environment.values()):
-        raise ConfigError("the environment is not allowed: use an object of strings")
-    if any("\0" in each for each in (*command, directory, *environment, *environment.values())):
-        raise ConfigError("a command, its directory and its environment cannot contain a zero byte")
-    if unknown := asked.keys() - OPTIONS:
-        raise ConfigError(f"a job has no option {', '.join(sorted(unknown))}: use {', '.join(sorted(OPTIONS))}")
-    retry = asked.get("retry")
-    if isinstance(retry, dict):
-        if "times" not in retry or retry.keys() - RETRY:
-            raise ConfigError(f"retry {retry!r} is not allowed: use times and {', '.join(sorted(RETRY - {'times'}))}")
-        Retry(**retry)
-    elif retry is not None and (isinstance(retry, bool) or not isinstance(retry, int) or retry < 0):
-        raise ConfigError(f"retry {retry!r} is not allowed: use an int of 0 or more")
 
 
 def _retries(job: Job) -> int:
@@ -528,11 +580,6 @@ def _retries(job: Job) -> int:
     retry = job.options.get("retry", 0)
     times: int = retry["times"] if isinstance(retry, dict) else retry
     return times
-
-
-def _key_of(environment: Mapping[str, str]) -> str:
-    """Return the key of an environment in the store: the same for equal ones."""
-    return hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).hexdigest()
 
 
 def _details(raw: RawEvent) -> dict[str, Any]:

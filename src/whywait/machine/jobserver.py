@@ -1,32 +1,33 @@
 """A GNU make jobserver whose tokens are cpu of the machine.
 
-A jobserver is a fifo with bytes in it. A program such as make may run one job by itself; for each further one it takes
+A jobserver is a pipe with bytes in it. A program such as make may run one job by itself; for each further one it takes
 a byte out, and puts it back when that job has ended. Here each byte is one cpu that the machine has permitted:
 
 1. The command's own demand (``--cpu 4``) pays for the job that needs no byte and for 3 bytes that are there from the
    start and stay.
-2. A fifo does not tell that a program would like to take a byte, and some programs look only when a job has ended. So
+2. A pipe does not tell that a program would like to take a byte, and some programs look only when a job has ended. So
    as long as no other task waits for cpu, all that the machine has to spare lies ready; it is asked for one by one.
-3. While other tasks wait for cpu, what lies ready goes back to the machine, but for one byte, and that one too when it
-   has lain for a while. Then one is asked for again, and has to wait like everything else.
+3. While other tasks wait for cpu, nothing is asked for, and what lies ready or comes back goes to the machine, down to
+   the one job that needs no byte and the bytes of (1).
 4. A byte that a program took with it when it was killed stays charged until the command ends: no one can know that it
    is lost. Everything is given back with the command's permission, however it ends.
 
-The same fifo serves both ways in which programs find a jobserver: as a path (make 4.4, ninja, cargo), and as two open
-file descriptors (older make, too).
+There are two ways in which programs find a jobserver, and they differ in (3):
+
+- ``pipe``: two open file descriptors, of two pipes. Programs take bytes out of the one and put them into the other, so
+  each byte that comes back passes through here and goes where it is wanted. All versions of make understand it, and so
+  does cargo, which puts a byte back only when it has no job left for it; ninja does not, nor does a program to which
+  the descriptors do not come down.
+- ``fifo``: a path (make 4.4, ninja 1.13, cargo). Bytes are put back where they are taken from. What comes back while
+  other tasks wait is taken out as soon as it is seen; a program that takes it again at once may be quicker.
 """
 
 from __future__ import annotations
 
-import ctypes
-import fcntl
 import os
-import struct
 import subprocess
 import tempfile
-import termios
 from contextlib import suppress
-from time import monotonic
 from typing import Final, Protocol
 
 TYPE_CHECKING = False  # see the package itself
@@ -34,11 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
 TOKEN: Final = b"+"
-IDLE_S: Final = 0.5  # how long a byte may lie ready while others wait for its cpu
-LOOK_S: Final = 0.02  # how often to look at the fifo where the system does not tell of changes
 _FIRST_WITH_FIFO: Final = (4, 4)  # of GNU make
-_ACCESS, _MODIFY = 1, 2  # of <sys/inotify.h>
-_CLOEXEC_NONBLOCK: Final = os.O_CLOEXEC | os.O_NONBLOCK
+_BY_PIPE: Final = frozenset(("make", "gmake", "cargo"))  # programs of which all versions understand it
+_BY_FIFO: Final = frozenset(("ninja", "samu"))
 _VARIABLES: Final = ("CARGO_MAKEFLAGS", "MFLAGS")  # of a jobserver around this one; MAKEFLAGS is written anew
 
 
@@ -56,10 +55,10 @@ class Supply(Protocol):
 
 
 class Jobserver:
-    """One fifo with tokens, and the account of what is in it."""
+    """The pipes with tokens, and the account of what is in them."""
 
     def __init__(self, style: str, owned: int, most: int) -> None:
-        """Make the fifo with ``owned`` tokens that stay to the end, and never more than ``most``.
+        """Make the pipes with ``owned`` tokens that stay to the end, and never more than ``most``.
 
         ``style`` is how programs are told of it: ``fifo`` or ``pipe``.
         """
@@ -67,20 +66,30 @@ class Jobserver:
         self._owned = owned
         self._most = most
         self._folder = tempfile.mkdtemp(prefix="whywait-jobserver-")
-        self._path = os.path.join(self._folder, "fifo")
-        os.mkfifo(self._path, 0o600)
-        self._fd = os.open(self._path, os.O_RDWR | _CLOEXEC_NONBLOCK)
-        self._watch = _watch(self._path)
-        self._ends = () if style == "fifo" else (os.open(self._path, os.O_RDONLY), os.open(self._path, os.O_WRONLY))
+        self._taken_from = self._make("fifo")
+        self._put_into = self._taken_from if style == "fifo" else self._make("back")
+        self._ends = () if style == "fifo" else (self._open("fifo", os.O_RDONLY), self._open("back", os.O_WRONLY))
         self._granted = 0
         self._is_asking = False
         self._is_wanted = False
-        self._idle_since = monotonic()
         self._put(owned)
 
+    def _make(self, name: str) -> int:
+        """Make a pipe; return a descriptor that reads and writes, so that neither end is ever closed."""
+        os.mkfifo(os.path.join(self._folder, name), 0o600)
+        return self._open(name, os.O_RDWR | os.O_NONBLOCK)
+
+    def _open(self, name: str, flags: int) -> int:
+        return os.open(os.path.join(self._folder, name), flags | os.O_CLOEXEC)
+
     def fileno(self) -> int:
-        """Return what becomes readable when the fifo has changed; -1 where the system does not tell."""
-        return self._watch
+        """Return what becomes readable when a token has come back."""
+        return self._put_into
+
+    @property
+    def has_to_look(self) -> bool:
+        """Whether a token that has come back has to be taken: by a pipe always, by a fifo if others want it."""
+        return self._style == "pipe" or (self._is_wanted and self._granted > 0)
 
     @property
     def inherited(self) -> tuple[int, ...]:
@@ -89,7 +98,8 @@ class Jobserver:
 
     def add_to(self, environment: MutableMapping[str, str]) -> None:
         """Tell the command of the jobserver."""
-        auth = f"fifo:{self._path}" if self._style == "fifo" else ",".join(map(str, self._ends))
+        path = os.path.join(self._folder, "fifo")
+        auth = f"fifo:{path}" if self._style == "fifo" else ",".join(map(str, self._ends))
         for name in _VARIABLES:
             environment.pop(name, None)
         # What make was told of variables stands behind `--`; a flag behind that would be a target.
@@ -98,28 +108,25 @@ class Jobserver:
         environment["MAKEFLAGS"] = f"{flags}{dashes}{variables}".rstrip(" ")
 
     def look(self, supply: Supply) -> None:
-        """See what was taken and put back since the last time, and ask for more or give back."""
-        with suppress(BlockingIOError):
-            while self._watch >= 0:
-                os.read(self._watch, 4096)
-                self._idle_since = monotonic()
-        ready = self._ready()
-        kept = 1 if self._is_wanted else self._most
-        wants_more = ready < kept and self._owned + self._granted < self._most
+        """Take what has come back where it is wanted: to the machine, or to the command; ask for more or no more."""
+        if self._is_wanted:
+            surplus = self._take(self._put_into, self._granted)
+            surplus += self._take(self._taken_from, self._granted - surplus)
+            if surplus:
+                self._granted -= surplus
+                supply.give_back(surplus)
+        if self._put_into != self._taken_from:
+            self._put(self._take(self._put_into, self._most))
+        wants_more = not self._is_wanted and self._owned + self._granted < self._most
         if wants_more and not self._is_asking:
             self._is_asking = True
             supply.ask()
         elif self._is_asking and not wants_more:
             self._is_asking = False
             supply.withdraw()
-        if self._is_wanted and monotonic() >= self._idle_since + IDLE_S:
-            kept = 0
-        if surplus := self._take(min(ready - kept, self._granted)):
-            self._granted -= surplus
-            supply.give_back(surplus)
 
     def granted(self) -> None:
-        """Put a token that was asked for into the fifo."""
+        """Put a token that was asked for where the command takes it."""
         self._is_asking = False
         self._granted += 1
         self._put(1)
@@ -128,43 +135,39 @@ class Jobserver:
         """Note whether other tasks wait for cpu."""
         self._is_wanted = is_wanted
 
-    def timeout_s(self) -> float | None:
-        """Return after how long to look again if nothing happens."""
-        if self._watch < 0:
-            return LOOK_S
-        if self._is_wanted and self._granted and self._ready():
-            return max(0.0, self._idle_since + IDLE_S - monotonic())
-        return None
-
     def close(self) -> None:
-        """Remove the fifo; what the command has inherited is the command's."""
-        os.close(self._fd)
-        if self._watch >= 0:
-            os.close(self._watch)
+        """Remove the pipes; what the command has inherited is the command's."""
+        for fd in {self._taken_from, self._put_into}:
+            os.close(fd)
         with suppress(OSError):
-            os.unlink(self._path)
+            for name in os.listdir(self._folder):
+                os.unlink(os.path.join(self._folder, name))
             os.rmdir(self._folder)
-
-    def _ready(self) -> int:
-        found: int = struct.unpack("i", fcntl.ioctl(self._fd, termios.FIONREAD, bytes(4)))[0]
-        return found
 
     def _put(self, count: int) -> None:
         if count:
-            os.write(self._fd, TOKEN * count)
+            os.write(self._taken_from, TOKEN * count)
 
-    def _take(self, count: int) -> int:
-        """Take so many tokens out, or as many as are left; return how many."""
+    @staticmethod
+    def _take(fd: int, count: int) -> int:
+        """Take so many tokens out of a pipe, or as many as are there; return how many."""
         if count <= 0:
             return 0
         try:
-            return len(os.read(self._fd, count))
-        except BlockingIOError:  # programs were quicker
+            return len(os.read(fd, count))
+        except BlockingIOError:  # there are none, or programs were quicker
             return 0
 
 
-def style_for(environment: Mapping[str, str]) -> str:
-    """Return the way that the programs of this environment understand: a path, unless its make is too old for that."""
+def style_for(program: str, environment: Mapping[str, str]) -> str:
+    """Return the way to tell a command of its jobserver: a pipe where its program is known to understand that.
+
+    Other programs may start anything: they get the path that everything current understands, unless the make of this
+    environment is too old for that.
+    """
+    name = os.path.basename(program)
+    if name in _BY_PIPE or name in _BY_FIFO:
+        return "pipe" if name in _BY_PIPE else "fifo"
     try:
         told = subprocess.run(["make", "--version"], env=dict(environment), capture_output=True, text=True, check=False)  # noqa: S607
     except OSError:
@@ -175,15 +178,3 @@ def style_for(environment: Mapping[str, str]) -> str:
     except (IndexError, ValueError):
         return "fifo"  # another make, which knows no jobserver
     return "fifo" if version >= _FIRST_WITH_FIFO else "pipe"
-
-
-def _watch(path: str) -> int:
-    """Return a descriptor that becomes readable when something is read from a file or written to it, or -1."""
-    libc = ctypes.CDLL(None)
-    if not hasattr(libc, "inotify_init1"):
-        return -1
-    fd: int = libc.inotify_init1(_CLOEXEC_NONBLOCK)
-    if fd >= 0 and libc.inotify_add_watch(fd, os.fsencode(path), _ACCESS | _MODIFY) < 0:
-        os.close(fd)
-        return -1
-    return fd

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,14 +11,16 @@ from whywait.kernel import reasons
 from whywait.kernel.limits import Priority
 from whywait.kernel.model import Lane
 from whywait.kernel.state import Cause, Outcome, TaskState
-from whywait.machine.store import Job
-from whywait.observe.explain import Why, in_words
+from whywait.machine import moments
+from whywait.machine.moments import seconds_between
+from whywait.machine.rows import Job
+from whywait.observe.explain import Why, ending_in_words, in_words
 from whywait.runtime.handle import Handle, execution_of
 from whywait.support.usage import Usage
 from whywait.support.version import __version__
 
 if TYPE_CHECKING:
-    from whywait.machine.leases import Lease
+    from whywait.machine.client_lease import Lease
     from whywait.machine.service import Service
 
 FAILED: Final = (Outcome.ERROR, Outcome.TIMEOUT)
@@ -49,11 +50,11 @@ def job_row(service: Service, job: Job, known: Reasons) -> dict[str, Any]:
     """Return what is told of a job."""
     live = service.jobs.live(job)
     handle = None if live is None else live.handle
-    began, ended, now = job.started, job.ended, time.time()
+    began, ended, now = job.started, job.ended, moments.now()
     is_over = job.state == "ended"
     ran_s = None
     if began is not None and job.state != "pending" and job.cause != Cause.WORKER_LOST:  # until when it ran, none knows
-        ran_s = round((now if ended is None else ended) - began, 3)
+        ran_s = round(seconds_between(began, ended or now), 3)
     waited_until = began if began is not None and job.state != "pending" else ended
     return {
         "kind": "job",
@@ -61,6 +62,7 @@ def job_row(service: Service, job: Job, known: Reasons) -> dict[str, Any]:
         "number": job.number,
         "scope": job.scope,
         "state": TaskState.DISPOSED if is_over or handle is None else _told_state(job, handle),
+        "stopped": False,  # it has no terminal
         "outcome": job.outcome,
         "cause": job.cause,
         "exit_code": job.exit_code,
@@ -70,28 +72,29 @@ def job_row(service: Service, job: Job, known: Reasons) -> dict[str, Any]:
         "part_of": None,
         "priority": Priority.parse(job.options.get("priority", Priority.NORMAL)),
         "attempt": max(1, job.attempt),
-        "added": job.added,
-        "started": began,
-        "ended": ended,
-        "waited_s": round((now if waited_until is None else waited_until) - job.added, 3),
+        "added": job.added.wall,
+        "started": None if began is None else began.wall,
+        "ended": None if ended is None else ended.wall,
+        "waited_s": round(seconds_between(job.added, waited_until or now), 3),
         "ran_s": ran_s,
         "devices": job.facts.get("devices", {}),
         **_use(job.facts, handle.usage if handle is not None and job.state == "running" else None),
         "expected_start_s": None,
-        "why": None if is_over or handle is None else known.of(handle),
+        "why": ending_of(job) if is_over or handle is None else end_on_its_way(service, job) or known.of(handle),
         "log": service.home.log_of(job.number),
     }
 
 
 def lease_row(lease: Lease, known: Reasons) -> dict[str, Any]:
     """Return what is told of a lease."""
-    handle, began, now = lease.handle, lease.granted_at, time.time()
+    handle, began, now = lease.handle, lease.granted_at, moments.now()
     return {
         "kind": "lease",
         "id": lease.id,
         "number": None,
         "scope": lease.scope,
         "state": handle.state,
+        "stopped": execution_of(handle).task.is_stopped,
         "outcome": handle.outcome,
         "cause": handle.cause,
         "exit_code": None,
@@ -101,11 +104,11 @@ def lease_row(lease: Lease, known: Reasons) -> dict[str, Any]:
         "part_of": None if lease.whole is None else lease.whole.id,
         "priority": handle.priority,
         "attempt": 1,
-        "added": lease.asked_at,
-        "started": began,
+        "added": lease.asked_at.wall,
+        "started": None if began is None else began.wall,
         "ended": None,
-        "waited_s": round((now if began is None else began) - lease.asked_at, 3),
-        "ran_s": None if began is None else round(now - began, 3),
+        "waited_s": round(seconds_between(lease.asked_at, began or now), 3),
+        "ran_s": None if began is None else round(seconds_between(began, now), 3),
         "devices": {} if lease.permission is None else lease.permission.devices,
         **_use({}, lease.usage),
         "expected_start_s": None,
@@ -137,7 +140,7 @@ def picture(service: Service, most: int) -> dict[str, Any]:
         *(lease for lease in leases if lease.is_granted),
     ]
     waiting: list[Job | Lease] = [
-        *(job for job in jobs if job.state in ("pending", "paused")),
+        *(job for job in jobs if job.state == "pending"),
         *(lease for lease in leases if not lease.is_granted),
     ]
 
@@ -151,7 +154,9 @@ def picture(service: Service, most: int) -> dict[str, Any]:
         "version": __version__,
         "pid": os.getpid(),
         "home": service.home.path,
-        "began": service.began,
+        "began": service.began.wall,
+        "up_s": round(seconds_between(service.began, moments.now()), 3),
+        "notices": [each for each in (service.store.notice, service.store.trouble) if each is not None],
         "draining": service.is_draining,
         "slots": now["slots"],
         "budget": now["budget"],
@@ -186,10 +191,34 @@ def why_of(service: Service, job: Job) -> Why:
             starved_ns=0,
             outcome=job.outcome,
             cause=job.cause,
-            root=job.facts.get("root"),
+            root=_root(job),
             attempt=max(1, job.attempt),
         )
     )
+
+
+def end_on_its_way(service: Service, job: Job) -> str | None:
+    """Return what to say of a job whose end is not on the disk yet; None if it has not ended, or that is there."""
+    if job.state == "ended" or not service.jobs.has_ended(job):
+        return None
+    trouble = service.store.trouble
+    when = "" if trouble is None else f" as soon as the disk takes it: {trouble}"
+    return f"it has ended, which is written{when}"
+
+
+def ending_of(job: Job) -> str | None:
+    """Return how a job ended, in a few words; None if it has succeeded, or not ended."""
+    if job.outcome is None or job.outcome == Outcome.SUCCESS:
+        return None
+    if job.cause == Cause.EXIT_CODE and job.exit_code:
+        return f"exit {job.exit_code}"
+    return ending_in_words(job.outcome, job.cause, _root(job))
+
+
+def _root(job: Job) -> str | None:
+    """Return what made a job end that did not end by itself: a job that it waited for, or the service it ran in."""
+    root: str | None = "the service" if job.cause == Cause.WORKER_LOST else job.facts.get("root")
+    return root
 
 
 def _told_state(job: Job, handle: Handle[Any]) -> str:

@@ -43,7 +43,7 @@ def _post(path: str, name: str, summary: str, body: Schema = _ANY, *params: Para
 
 ROUTES: Final = (
     _get("/machine/status", "status", "What the machine has, what runs, what waits and why.", _ANY, _MOST),
-    _post("/machine/jobs", "add", "Accept a job, or several as a batch; answered when they are on the disk.", _REQUEST),
+    _post("/machine/jobs", "add", "Accept a job; answered when it is on the disk.", _REQUEST),
     _post("/machine/workflows", "add_workflow", "Accept the jobs of a workflow as one scope, all or none."),
     _get("/machine/jobs", "list", "All jobs and leases.", {"type": "array", "items": _ROW}),
     _get("/machine/jobs/{id}/wait", "wait", "One job, when it has ended.", _ROW, _ID),
@@ -69,6 +69,8 @@ ROUTES: Final = (
     _post("/machine/retry", "retry_failed", "Accept all jobs once more that have failed."),
     _post("/machine/forget", "forget_ended", "Keep no job that has ended."),
     _post("/machine/leases", "lease", "Ask for a permission; the answer stays open as long as it lives.", _LEASE),
+    _post("/machine/leases/{id}/taken", "taken", "The client of a lease takes its permission.", _ANY, _ID),
+    _post("/machine/leases/{id}/stopped", "stopped", "The terminal of a client has stopped its command.", _ANY, _ID),
     _post("/machine/leases/{id}/parked", "parked", "The client of a lease has stopped its command.", _ANY, _ID),
     _post("/machine/leases/{id}/ended", "ended", "The command of a lease has ended.", _ANY, _ID),
     _post("/machine/page", "page", "Serve the page on a port of this machine; answers with its address."),

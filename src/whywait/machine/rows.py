@@ -1,139 +1,88 @@
-"""The rows of a store as they are read: what a service has written, or ConfigError that says what is wrong.
-
-The file may have been damaged, or changed by another program.
-"""
+"""A job as the store keeps it: its fields, its row, and the digest by which a start sees whether a row is whole."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from whywait.errors import ConfigError, shown
-from whywait.kernel.limits import Priority
+from whywait.machine.moments import Moment
 
 COLUMNS: Final = (
     "number", "scope", "name", "command", "directory", "environment", "options", "added", "state", "attempt",
-    "started", "ended", "outcome", "cause", "exit_code", "facts",
+    "is_paused", "abort", "started", "ended", "outcome", "cause", "exit_code", "facts",
 )  # fmt: skip
-IN_JSON: Final = ("command", "directory", "options", "facts")
-STATES: Final = ("pending", "paused", "running", "ended")
-
-Check = Callable[[Any], bool]
+MOMENTS: Final = frozenset(("added", "started", "ended"))
+IN_JSON: Final = MOMENTS | {"command", "directory", "options", "facts"}
 
 
-def job_fields(row: tuple[Any, ...]) -> dict[str, Any]:
-    """Return the fields of a job, from the columns of its row."""
+@dataclass(slots=True, eq=False)
+class Job:
+    """One job as it is kept: what was asked for, and how far it has come.
+
+    ``state`` is ``pending``, ``running`` or ``ended``.
+    """
+
+    number: int
+    scope: str
+    name: str
+    command: list[str]
+    directory: str
+    environment: str  # the key of it in the store
+    options: dict[str, Any]
+    added: Moment
+    state: str = "pending"
+    attempt: int = 0
+    is_paused: bool = False  # as a client wished
+    abort: str | None = None  # the cause for which the job was asked to end while it ran: no later attempt starts
+    started: Moment | None = None
+    ended: Moment | None = None
+    outcome: str | None = None
+    cause: str | None = None
+    exit_code: int | None = None
+    facts: dict[str, Any] = field(default_factory=dict)  # what else is known of its end: usage, devices, waits
+
+    @property
+    def id(self) -> str:
+        """What users call it: its number as text, or the name that it was given."""
+        return self.name
+
+    @property
+    def full_id(self) -> str:
+        """Its scope and its name, which no other job has."""
+        return f"{self.scope}/{self.name}"
+
+
+def as_kept(name: str, value: Any) -> Any:  # noqa: ANN401 - of any field
+    """Return the value of a field as the file has it; JSON keeps bytes that are no text, in names of files."""
+    return json.dumps(value) if name in IN_JSON else int(value) if isinstance(value, bool) else value
+
+
+def job_of(row: Sequence[Any], mark: object) -> Job | None:
+    """Return the job of a row; None if the row is not the one that the digest ``mark`` was made of."""
+    try:
+        return _job(row) if digest(*row) == mark else None
+    except (TypeError, ValueError, RecursionError):  # what no service has written
+        return None
+
+
+def _job(row: Sequence[Any]) -> Job:
     fields = dict(zip(COLUMNS, row, strict=True))
-    for name in COLUMNS:
-        place = f"{name} of job {fields['number']}"
-        if name in IN_JSON:
-            fields[name] = parsed(place, fields[name])
-        if not _CHECKS[name](fields[name]):
-            raise _refused(place, fields[name])
-    for name, value in fields["options"].items():
-        if name in _OPTIONS and not _OPTIONS[name](value):
-            raise _refused(f"{name} of job {fields['number']}", value)
-    return fields
+    for name in IN_JSON:
+        fields[name] = json.loads(fields[name])
+    for name in MOMENTS:
+        fields[name] = None if fields[name] is None else Moment(*fields[name])
+    fields["is_paused"] = bool(fields["is_paused"])
+    return Job(**fields)
 
 
-def environment_of(key: object, text: object) -> tuple[str, dict[str, str]]:
-    """Return an environment with its key."""
-    variables = parsed("an environment", text)
-    if not _is_text(key) or not _is_object(variables) or not all(map(_is_text, variables.values())):
-        raise _refused("an environment", "…")  # what is in one is shown nowhere
-    return str(key), variables
+def digest(*values: Any) -> str:  # noqa: ANN401 - those of a row
+    """Return a digest of the values of a row."""
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
 
 
-def scope_of(key: object, text: object) -> tuple[str, dict[str, Any]]:
-    """Return what a scope was opened with, with its key."""
-    options = parsed("a scope", text)
-    if not _is_text(key) or not _is_object(options):
-        raise _refused("a scope", key)
-    return str(key), options
-
-
-def parsed(place: str, text: object) -> Any:  # noqa: ANN401 - JSON
-    """Return the value that a text of the store stands for."""
-    try:
-        return json.loads(text)  # type: ignore[arg-type]
-    except (TypeError, ValueError, RecursionError):
-        raise ConfigError(f"{place} is not JSON") from None
-
-
-def _refused(place: str, value: object) -> ConfigError:
-    return ConfigError(f"{place} is {shown(value)}, which no service writes")
-
-
-def _is_text(value: Any) -> bool:  # noqa: ANN401 - of any kind, as all of these
-    return isinstance(value, str)
-
-
-def _is_whole(value: Any) -> bool:  # noqa: ANN401
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_count(value: Any) -> bool:  # noqa: ANN401
-    return _is_whole(value) and value >= 0
-
-
-def _is_time(value: Any) -> bool:  # noqa: ANN401
-    return isinstance(value, float) and math.isfinite(value)
-
-
-def _is_object(value: Any) -> bool:  # noqa: ANN401
-    return isinstance(value, dict)
-
-
-def _are_texts(value: Any) -> bool:  # noqa: ANN401
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
-def _is_priority(value: Any) -> bool:  # noqa: ANN401
-    try:
-        Priority.parse(value)
-    except ConfigError:
-        return False
-    return True
-
-
-def _are_options(value: Any) -> bool:  # noqa: ANN401
-    return _is_object(value) and "after" in value and "after_ended" in value
-
-
-def _are_facts(value: Any) -> bool:  # noqa: ANN401
-    if not _is_object(value) or not _is_object(value.get("devices", {})):
-        return False
-    waits = value.get("waits", {})
-    return _is_object(waits) and all(map(_is_count, waits.values()))
-
-
-def _or_none(check: Check) -> Check:
-    return lambda value: value is None or check(value)
-
-
-_CHECKS: Final[Mapping[str, Check]] = {
-    "number": _is_count,
-    "scope": _is_text,
-    "name": _is_text,
-    "command": lambda value: bool(value) and _are_texts(value),
-    "directory": _is_text,
-    "environment": _is_text,
-    "options": _are_options,
-    "added": _is_time,
-    "state": STATES.__contains__,
-    "attempt": _is_count,
-    "started": _or_none(_is_time),
-    "ended": _or_none(_is_time),
-    "outcome": _or_none(_is_text),
-    "cause": _or_none(_is_text),
-    "exit_code": _or_none(_is_whole),
-    "facts": _are_facts,
-}
-_OPTIONS: Final[Mapping[str, Check]] = {  # those that are used of ended jobs too
-    "after": _are_texts,
-    "after_ended": _are_texts,
-    "priority": _is_priority,
-    "retry": lambda value: _is_count(value) or (_is_object(value) and _is_count(value.get("times"))),
-}
+def environment_key(text: str) -> str:
+    """Return the key of an environment, given as JSON: a digest, so that equal ones are kept once."""
+    return hashlib.sha256(text.encode()).hexdigest()

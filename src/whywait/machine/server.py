@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import resource
-import secrets
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,15 +22,19 @@ from whywait.devtools.guard import Guard
 from whywait.devtools.protocol import Server as HttpServer
 from whywait.devtools.protocol import listen, listen_unix, most_connections
 from whywait.devtools.run import LiveRun
+from whywait.errors import ConfigError, MachineError
 from whywait.machine.client import VERSION_HEADER
 from whywait.machine.handlers import Handlers, Page
+from whywait.machine.kept import token_of
 from whywait.machine.service import Service
+from whywait.support.logger import log
 from whywait.support.version import __version__
 
 MAX_BODY_BYTES: Final = 8_000_000  # environments can be large
 MOST_CLIENTS: Final = 4_000
 FILES_BESIDE: Final = 200  # descriptors for all that are no connections
 KEPT_EVENTS: Final = 50_000
+LOOK_S: Final = 1.0  # how often the service looks whether its home and its socket are still there
 
 
 class Server:
@@ -44,11 +48,17 @@ class Server:
         self._http: HttpServer
         self._feed: Feed
         self._page: Page | None = None
+        self._socket: os.stat_result
 
     def run(self) -> None:
         """Serve until a signal, or a client, ends it."""
         with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # others do not ask a Listener
             runner.run(self._main())
+        broken_by = self._service.store.broken_by
+        if broken_by is not None:
+            raise MachineError(
+                f"what has happened cannot be kept ({broken_by}); the next service goes on with what is on the disk"
+            )
 
     async def _main(self) -> None:
         ending = asyncio.Event()
@@ -58,6 +68,9 @@ class Server:
         self._http = HttpServer()
         self._feed = feed = self._run.make_feed(KEPT_EVENTS)
         handlers = Handlers(self._service, self._open_page, ending.set)
+        self._run.kept = handlers.kept
+        self._run.can_suspend = False
+        self._service.store.on_broken = functools.partial(self._break_off, loop, ending)
         feed.rests = True
 
         def happened(_: object) -> None:
@@ -69,25 +82,64 @@ class Server:
         app = make_app(self._run, feed, handlers.routes())
         home = self._service.home
         address, folder = home.socket_address()
+        guard = Guard(_with_version(app), ByUser(os.getuid()), MAX_BODY_BYTES)
         try:
-            listener = listen_unix(Path(address), _most_clients())
-            await self._http.listen(listener, Guard(_with_version(app), ByUser(os.getuid()), MAX_BODY_BYTES))
+            with suppress(OSError):
+                os.unlink(home.door)  # one that was killed has left it, with the token in it
+            await self._listen(address, guard)
             self._ready()
+            staying = asyncio.create_task(self._stay(address, guard, ending))
             await ending.wait()
+            staying.cancel()
+            self._service.leases.say_down()
         finally:
             end_tap()
             following.cancel()
             await self._http.close()
-            for path in (home.socket, home.door):
+            for path in (home.socket, home.door) if self._service.has_its_home else ():
                 with suppress(OSError):
                     os.unlink(path)
             if folder >= 0:
                 os.close(folder)
 
+    def _break_off(self, loop: asyncio.AbstractEventLoop, ending: asyncio.Event, failure: str) -> None:
+        """End because what has happened cannot be kept; on any thread."""
+        self._service.leases.ends_by = f"a failure of its store ({failure})"
+        loop.call_soon_threadsafe(ending.set)
+
+    async def _listen(self, address: str, app: ASGIApp) -> None:
+        """Listen on the socket of the home."""
+        await self._http.listen(listen_unix(Path(address), _most_clients()), app)
+        self._socket = os.stat(self._service.home.socket)
+
+    async def _stay(self, address: str, app: ASGIApp, ending: asyncio.Event) -> None:
+        """Listen again when the socket was removed; end when the home was, as by ``down --now``."""
+        home, told = self._service.home, ""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if not self._service.has_its_home:
+                log.error("%s was removed: the service ends, and what it runs", home.path)
+                self._service.leases.ends_by = f"the removal of its folder {home.path}"
+                ending.set()
+                return
+            try:
+                is_there = os.path.samestat(os.stat(home.socket), self._socket)
+            except OSError:
+                is_there = False
+            if not is_there:
+                try:
+                    await self._listen(address, app)
+                    now = f"{home.socket} was removed: the service listens there again"
+                except (ConfigError, OSError) as error:
+                    now = str(error)  # it is tried again at the next look
+                if now != told:
+                    log.warning("%s", now)
+                    told = now
+
     async def _open_page(self) -> Page:
         """Listen on a port of this machine, for the page and nothing that adds jobs."""
         if self._page is None:
-            token = secrets.token_urlsafe(24)
+            token = token_of(self._service.home)
             listener = listen("127.0.0.1", 0, most_connections())
             access = ByToken(token, LOCAL_NAMES, open_paths=OPEN_PATHS)
             await self._http.listen(listener, Guard(make_app(self._run, self._feed), access))

@@ -8,22 +8,32 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Final
 
-from whywait.errors import MachineError
+from whywait.errors import MachineError, WhywaitError
+from whywait.kernel.order import Aging
 from whywait.kernel.state import Wait
+from whywait.machine import moments
 from whywait.machine.client import Machine
-from whywait.machine.home import Home
+from whywait.machine.home import Home, tell
 from whywait.machine.inside import Permissions
 from whywait.machine.job_engine import JobEngine
 from whywait.machine.jobs import Jobs
 from whywait.machine.keep import Keep
+from whywait.machine.kept import token_of
 from whywait.machine.leases import Leases
+from whywait.machine.starting import Taken, outwait
 from whywait.machine.store import Store
 from whywait.runtime.authority import Authority, core_of
 from whywait.runtime.scope import Scope, open_of
-from whywait.runtime.settings import UNSET
+from whywait.runtime.settings import Settings
 from whywait.trees.system import end_marked, family_of, marked
 
-LEAVES_S: Final = 2.0  # how long a service that does not listen may have the home before another gives up
+# What a machine has unless it is told otherwise: jobs last minutes, and memory that is not there is not given away.
+DEFAULTS: Final[dict[str, Any]] = {
+    "order": Aging(every=600.0, boost=10, cap=99),
+    "starvation_timeout": 1800.0,
+    "backfill": "greedy",
+    "hard_ram": True,
+}
 GONE_S: Final = 5.0
 GRACE_S: Final = 2.0  # for what runs when the service ends
 LOOK_S: Final = 0.01
@@ -35,24 +45,26 @@ class Service:
     It *drains* when it has been told to end: nothing more starts or is accepted, and it ends with what runs.
     """
 
-    def __init__(self, home: Home, keep: Keep | None = None, **limits: Any) -> None:  # noqa: ANN401 - of an authority
-        """Take the home, or refuse if another service has it; take up its jobs."""
+    def __init__(self, home: Home, keep: Keep | None = None, *, new_token: bool = False, **limits: Any) -> None:  # noqa: ANN401 - of an authority
+        """Take the home, or refuse if another service has it; take up its jobs.
+
+        The environment says nothing about its limits: a service belongs to no terminal.
+        """
         home.make()
         self.home = home
-        self.began = time.time()
+        self.began = moments.now()
         self.is_draining = False
         self._keep = keep or Keep()
         self._taken = self._take()
         with ExitStack() as on_error:
             on_error.callback(os.close, self._taken)
-            self.store = Store(home.store)
-            on_error.callback(self.store.close)
+            on_error.push(self._leave_problem)
             alive = self._outlast_former_life()
             on_error.callback(os.close, alive)
-            history = limits.pop("history", UNSET)
-            if history is UNSET and not os.environ.get("WHYWAIT_HISTORY"):
-                history = home.history
-            self.authority = Authority(history=history, **limits)
+            self.store = Store(home.store)  # now: a service whose lock was removed writes to it until its end
+            on_error.callback(self.store.close)
+            settings = Settings.from_env({}, **{**DEFAULTS, "history": home.history, **limits})
+            self.authority = Authority(settings=settings)
             on_error.callback(self.authority.dispose)
             self.core = core_of(self.authority)
             self.jobs = Jobs(self.authority, self.store, home)
@@ -60,9 +72,10 @@ class Service:
             self.jobs.engine = JobEngine(self.jobs, permissions, home, alive)
             self.leases = Leases(self.jobs, permissions, home)
             self.jobs.take_up()
-            self._keep_applied = 0.0
             self.tidy()
             self._alive = alive
+            if new_token:
+                token_of(home, new=True)
             on_error.pop_all()
 
     def drain(self, when_done: Callable[[], None]) -> None:
@@ -91,9 +104,7 @@ class Service:
 
     def tidy(self) -> None:
         """Forget ended jobs that are too many or too old, if it is time to look for them."""
-        if self._keep.is_due(self.jobs, self._keep_applied):
-            self._keep_applied = time.time()
-            self._keep.apply(self.jobs)
+        self._keep.tidy(self.jobs)
 
     def refuse_if_draining(self) -> None:
         """Raise if nothing more is accepted."""
@@ -110,14 +121,20 @@ class Service:
         os.close(self._taken)
 
     def _take(self) -> int:
-        deadline = time.monotonic() + LEAVES_S
         while (taken := self.home.take()) is None:
-            if Machine(self.home).runs() or time.monotonic() > deadline:
-                raise MachineError(
-                    f"a service runs in {self.home.path} already: see whywait status, or end it with whywait down"
-                )
-            time.sleep(LOOK_S)  # it ends: a child that it had just forked may have the lock for a moment longer
+            if outwait(self.home, Machine(self.home).runs):
+                raise Taken(self.home)
         return taken
+
+    def _leave_problem(self, _: object, error: BaseException | None, __: object) -> None:
+        """Leave the reason why this service cannot begin to those that wait for it."""
+        if isinstance(error, WhywaitError):
+            tell(self._taken, f"{os.getpid()} {error}")
+
+    @property
+    def has_its_home(self) -> bool:
+        """Whether the folder is still there that this service has taken."""
+        return self.home.is_ours(self._taken)
 
     def _outlast_former_life(self) -> int:
         """Wait until nothing of a former service lives; return a descriptor for what this one starts to hold."""

@@ -1,17 +1,22 @@
-"""The store: what has to survive the service, in SQLite; written by one thread, read when the service starts.
+"""The store: what has to survive the service, in SQLite; written by one thread at a time, read when the service starts.
 
-How a change gets from the kernel to the disk, and what each step closes:
+How a change gets to the disk, and what each step closes:
 
-1. Changes are put into ``_queue`` in the order in which the kernel decided them (under the authority's lock), so that
-   no later change is on the disk without an earlier one.
-2. The writer takes all that is queued, writes it in one transaction, and the commit synchronises it (WAL, FULL): many
-   clients at once share one wait for the disk. A thread that waits for its ticket writes by itself when it is its
-   turn: that saves two changes of threads for each start of a command.
-3. Only after the commit the job in memory gets its new fields and the ticket of the change is released. An answer, the
-   start of a command, the news of an end wait for their ticket: what was told is kept.
-4. A commit that fails (a full disk) changes nothing. A new job of that transaction is refused. Everything else has
-   happened already, so it stays first in the queue and is tried again until the disk takes it; meanwhile nothing is
-   told and, since a start waits for its ticket, nothing starts.
+1. A new job is on the disk before the kernel knows of it: what was refused can never run. The kernel takes it in as
+   part of the commit (``then``), in the order of the store. Everything else that changes a row has been decided by the
+   kernel, and is put into ``_queue`` under the authority's lock, in the order of the decisions: no later change is on
+   the disk without an earlier one.
+2. The thread in its turn takes all that is queued, writes it in one transaction, and the commit synchronises it (WAL,
+   FULL): many clients at once share one wait for the disk. The seal is written next (``seal.py``), and synchronised
+   if a client is answered, so that a start notices if anything of this is missing. A thread that waits for its ticket
+   writes by itself when it is its turn: that saves two changes of threads for each start of a command.
+3. Only then the job in memory gets its new fields and the ticket of the change is released. An answer, the start of a
+   command, the news of an end wait for their ticket: what was told is kept.
+4. A commit that the disk does not take changes nothing. New jobs of that transaction are refused. Everything else has
+   happened already: the reserve is given up for it, except for starts, and if that does not do it stays first in the
+   queue and is tried again; meanwhile nothing is told and, since a start waits for its ticket, nothing starts.
+5. A change that fails for another reason is tried alone. If it is new, it is refused. If it has happened, the store is
+   broken: every ticket fails, and the service ends, so that the next one goes on with what is on the disk.
 
 Which lock guards what:
 
@@ -33,104 +38,74 @@ import os
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, closing, suppress
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, TypeVar
-from urllib.parse import quote
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from typing import Any, ClassVar, Final
 
-from whywait.errors import ConfigError, MachineError, printable, shortened
-from whywait.machine.rows import COLUMNS, IN_JSON, environment_of, job_fields, scope_of
-from whywait.support.locks import SafeLock
+from whywait.errors import MachineError
+from whywait.machine import database, salvage
+from whywait.machine.database import Transaction
+from whywait.machine.home import sync_folder
+from whywait.machine.rows import Job
+from whywait.machine.seal import Reserve, Seal, Sealed
 from whywait.support.logger import log
 
-APPLICATION_ID: Final = 0x77687977  # "whyw"
 AGAIN_AFTER_S: Final = 0.5
+IDLE_S: Final = 1.0  # after so long without a change, what is in SQLite's log goes into its file
 _ENDING: Final = "the service is ending"
 
-Change = Callable[[sqlite3.Connection], object]
-T = TypeVar("T")
+Then = Callable[[], object]
 
-# Each entry brings a store from one version to the next; `PRAGMA user_version` says how many have been done.
-MIGRATIONS: Final = (
-    """
-    CREATE TABLE environments (id TEXT PRIMARY KEY, variables TEXT NOT NULL);
-    CREATE TABLE scopes (key TEXT PRIMARY KEY, options TEXT NOT NULL);
-    CREATE TABLE jobs (
-        number INTEGER PRIMARY KEY AUTOINCREMENT,
-        scope TEXT NOT NULL,
-        name TEXT NOT NULL,
-        command TEXT NOT NULL,
-        directory TEXT NOT NULL,
-        environment TEXT NOT NULL REFERENCES environments,
-        options TEXT NOT NULL,
-        added REAL NOT NULL,
-        state TEXT NOT NULL DEFAULT 'pending',
-        attempt INTEGER NOT NULL DEFAULT 0,
-        started REAL,
-        ended REAL,
-        outcome TEXT,
-        cause TEXT,
-        exit_code INTEGER,
-        facts TEXT NOT NULL DEFAULT '{}',
-        UNIQUE (scope, name)
-    );
-    """,
-)
-
-
-@dataclass(slots=True, eq=False)
-class Job:
-    """One job as it is kept: what was asked for, and how far it has come.
-
-    ``state`` is ``pending``, ``paused`` (while it was pending), ``running`` or ``ended``.
-    """
-
-    number: int
-    scope: str
-    name: str
-    command: list[str]
-    directory: str
-    environment: str  # the key of it in the store
-    options: dict[str, Any]
-    added: float  # seconds since 1970, like all times here
-    state: str = "pending"
-    attempt: int = 0
-    started: float | None = None
-    ended: float | None = None
-    outcome: str | None = None
-    cause: str | None = None
-    exit_code: int | None = None
-    facts: dict[str, Any] = field(default_factory=dict)  # what else is known of its end: usage, devices, waits
-
-    @property
-    def id(self) -> str:
-        """What users call it: its number as text, or the name that it was given."""
-        return self.name
-
-    @property
-    def full_id(self) -> str:
-        """Its scope and its name, which no other job has."""
-        return f"{self.scope}/{self.name}"
+Change = Callable[[Transaction], object]
 
 
 class Ticket:
     """Says when a change is on the disk; ``failure`` is set if it never will be."""
 
-    __slots__ = ("_callbacks", "_is_done", "_latch", "_store", "change", "failure", "is_new", "then")
-    _lock: ClassVar = SafeLock()  # of all tickets: it is held for a moment only
+    __slots__ = (
+        "_callbacks",
+        "_is_done",
+        "_latch",
+        "_store",
+        "change",
+        "failure",
+        "is_new",
+        "is_routine",
+        "is_start",
+        "job",
+        "then",
+    )
+    _lock: ClassVar = threading.Lock()  # of all tickets: it is held for a moment only
 
-    def __init__(self, store: Store, change: Change, then: Callable[[], object] | None, *, is_new: bool) -> None:
-        """Wait for the writer; ``then`` is called first when the change is on the disk."""
+    def __init__(
+        self,
+        store: Store,
+        change: Change,
+        then: Then,
+        job: Job | None = None,
+        *,
+        is_new: bool = False,
+        is_start: bool = False,
+        is_routine: bool = False,
+    ) -> None:
+        """Wait for the writer; ``then`` is called first when the change, of one ``job`` or several, is on the disk."""
         self._store = store
         self.change = change
         self.then = then
+        self.job = job
         self.is_new = is_new  # it can be refused; everything else has happened already
+        self.is_start = is_start  # the job starts when this is on the disk, and not before
+        self.is_routine = is_routine  # it answers no client
         self.failure: str | None = None
         self._is_done = False
         self._latch = threading.Lock()  # open when it is known: quicker than an Event
         self._latch.acquire()
         self._callbacks: list[Callable[[Ticket], object]] = []
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is known that the change is on the disk, or never will be."""
+        return self._is_done
 
     def wait(self) -> None:
         """Block until the change is on the disk; raise if it never will be."""
@@ -139,6 +114,12 @@ class Ticket:
         with self._latch:
             pass
         self.check()
+
+    def write_now(self) -> None:
+        """Have the change on the disk; raise if the disk does not take it at once: a service that begins hangs else."""
+        if not self._store.write_queued() and (trouble := self._store.trouble) is not None:
+            raise MachineError(trouble)
+        self.wait()
 
     def check(self) -> None:
         """Raise if the change could not be written."""
@@ -155,8 +136,6 @@ class Ticket:
 
     def release(self, failure: str | None = None) -> None:
         """Let those that wait go on."""
-        if failure is None and self.then is not None:
-            self.then()
         with self._lock:
             self.failure = failure
             self._is_done = True
@@ -170,114 +149,133 @@ class Store:
     """The jobs of one home, on the disk."""
 
     def __init__(self, path: str) -> None:
-        """Open the store, make it or bring it up to date; raise if it is broken or newer than this program."""
+        """Open the store, make it or bring it up to date; go on with what is whole in a damaged one.
+
+        Raise if the file is none of ours, cannot be read at all, or is newer than this program.
+        """
         self._path = path
         self._queue: deque[Ticket] = deque()
-        self._lock = SafeLock()  # taken itself, not the condition: see locks.py
+        self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
-        self._turn = SafeLock()  # of the thread that writes
+        self._turn = threading.Lock()  # of the thread that writes
         self._closing = False
-        self._connection = self._open()
+        self.broken_by: str | None = None  # what ended it: from then on every ticket fails
+        self._last = Ticket(self, lambda _: None, lambda: None)
+        self._last.release()  # of what has happened, the change that was put last: nothing yet
+        self._sealed = Sealed()  # how far the store has come
+        self._is_folded = True  # nothing is in SQLite's log
+        self.trouble: str | None = None  # why the disk does not take what has happened, at the moment
+        self.notice: str | None = None  # what was damaged or missing when the store was opened
+        self.damaged: str | None = None  # the folder with a copy of the files as they were then
+        self.on_broken: Callable[[str], object] = log.critical
+        self.on_trouble: Callable[[], object] = lambda: None  # called while the disk does not take what has happened
+        self._open()
+        self._reserve = Reserve(os.path.join(os.path.dirname(path), "reserve"))
         self._thread = threading.Thread(target=self._write, name="whywait-store", daemon=True)
         self._thread.start()
 
-    # Reading, before anything is written
+    # Reading
 
     def jobs(self) -> list[Job]:
-        """Return all jobs in the order in which they were accepted."""
-        rows = self._read(f"SELECT {', '.join(COLUMNS)} FROM jobs ORDER BY number", job_fields)  # noqa: S608 - ours
-        return [Job(**fields) for fields in rows]
+        """Return the jobs that were in the store when it was opened, in the order in which they were accepted."""
+        return list(self._content.jobs.values())
 
     def last_number(self) -> int:
         """Return the highest number that a job was ever given."""
-        rows = self._read("SELECT seq FROM sqlite_sequence WHERE name = 'jobs'", lambda row: int(row[0]))
-        return max(rows, default=0)
+        return self._sealed.last
 
     def environments(self) -> dict[str, dict[str, str]]:
-        """Return the environments of the jobs by their keys."""
-        return dict(self._read("SELECT id, variables FROM environments", lambda row: environment_of(*row)))
+        """Return the environments of the jobs by their keys, as they were when the store was opened."""
+        return {key: json.loads(text) for key, text in self._content.environments.items()}
 
     def scopes(self) -> dict[str, dict[str, Any]]:
-        """Return what scopes were opened with, by their keys."""
-        return dict(self._read("SELECT key, options FROM scopes", lambda row: scope_of(*row)))
+        """Return what scopes were opened with, by their keys, as it was when the store was opened."""
+        return self._content.scopes
+
+    def let_go(self) -> None:
+        """Keep what was read when the store was opened no longer."""
+        self._content = salvage.Content()
 
     def environment(self, key: str) -> dict[str, str]:
         """Return one environment; at any time."""
-        with closing(sqlite3.connect(f"file:{quote(self._path)}?mode=ro", uri=True)) as reader:
+        with closing(database.connect(self._path, read_only=True)) as reader:
             (text,) = reader.execute("SELECT variables FROM environments WHERE id = ?", (key,)).fetchone()
         found: dict[str, str] = json.loads(text)
         return found
 
     def broken(self, what: object) -> MachineError:
         """Return the error of a store that holds what no service has written."""
-        return MachineError(
-            f"{self._path} is no store of jobs, or is broken ({printable(shortened(str(what)))}); "
-            "move it away to begin with an empty one"
-        )
-
-    def _read(self, query: str, made: Callable[[tuple[Any, ...]], T]) -> list[T]:
-        """Return what is made of each row; raise if one cannot be read."""
-        try:
-            return [made(row) for row in self._connection.execute(query)]
-        except (sqlite3.Error, ValueError, TypeError, ConfigError) as error:
-            raise self.broken(error) from None
+        return database.broken(self._path, what)
 
     # Changes
 
-    def accept(self, job: Job, environment: Mapping[str, str] | None) -> Ticket:
-        """Keep a new job, with its environment if that is a new one; refused if the disk does not take it."""
-        values = [_as_kept(name, getattr(job, name)) for name in COLUMNS]
-        sql = f"INSERT INTO jobs ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - ours
-        text = None if environment is None else json.dumps(environment, sort_keys=True)
+    def accept(
+        self,
+        jobs: Sequence[tuple[Job, str]],
+        then: Then,
+        *,
+        scope: tuple[str, Mapping[str, Any]] | None = None,
+        noted: Iterable[tuple[Job, Mapping[str, Any]]] = (),
+    ) -> Ticket:
+        """Keep new jobs, each with its environment as JSON, all or none; refused if the disk does not take them.
 
-        def change(connection: sqlite3.Connection) -> None:
-            if text is not None:
-                connection.execute(
-                    "INSERT OR IGNORE INTO environments (id, variables) VALUES (?, ?)", (job.environment, text)
-                )
-            connection.execute(sql, values)
+        ``scope`` is one that is opened with options for them, ``noted`` are fields of other jobs that change with them.
+        """
+        noted = list(noted)
 
-        return self._put(change, is_new=True)
+        def change(write: Transaction) -> None:
+            if scope is not None:
+                write.keep_scope(*scope)
+            for job, environment in jobs:
+                write.accept(job, environment)
+            for job, fields in noted:
+                write.update(job.number, fields)
 
-    def keep_scope(self, key: str, options: Mapping[str, Any]) -> Ticket:
-        """Keep what a scope was opened with."""
-        sql = "INSERT OR REPLACE INTO scopes (key, options) VALUES (?, ?)"
-        return self._put(_statement(sql, [key, json.dumps(options)]))
+        def kept() -> None:
+            for job, fields in noted:
+                _set(job, fields)
+            then()
 
-    def update(self, job: Job, *, is_awaited: bool = False, **fields: Any) -> Ticket:  # noqa: ANN401 - those of a job
+        return self._put(Ticket(self, change, kept, is_new=True))
+
+    def update(
+        self,
+        job: Job,
+        *,
+        is_start: bool = False,
+        is_routine: bool = False,
+        is_awaited: bool = False,
+        **fields: Any,  # noqa: ANN401 - those of a job
+    ) -> Ticket:
         """Give some fields of a job new values, on the disk and then in memory.
 
+        ``is_start``: the job starts when this is on the disk. ``is_routine``: no client asked for it.
         ``is_awaited``: a thread is about to wait for this ticket, or for one that is put right behind it.
         """
-        names = ", ".join(f"{name} = ?" for name in fields)
-        values = [*(_as_kept(name, value) for name, value in fields.items()), job.number]
+        ticket = Ticket(
+            self,
+            lambda write: write.update(job.number, fields),
+            lambda: _set(job, fields),
+            job,
+            is_start=is_start,
+            is_routine=is_routine,
+        )
+        return self._put(ticket, is_awaited=is_awaited)
 
-        def then() -> None:
-            for name in sorted(fields, key="state".__eq__):  # the state last: what belongs to it is there then
-                setattr(job, name, fields[name])
-
-        change = _statement(f"UPDATE jobs SET {names} WHERE number = ?", values)  # noqa: S608 - ours
-        return self._put(change, then, is_awaited=is_awaited)
-
-    def forget(self, numbers: Iterable[int], then: Callable[[], object]) -> Ticket:
+    def forget(self, numbers: Sequence[int], then: Then) -> Ticket:
         """Keep some jobs no longer, nor environments that no other job has; call ``then`` when that is on the disk."""
-        wanted = [(number,) for number in numbers]
+        return self._put(Ticket(self, lambda write: write.forget(numbers), then))
 
-        def change(connection: sqlite3.Connection) -> None:
-            connection.executemany("DELETE FROM jobs WHERE number = ?", wanted)
-            connection.execute("DELETE FROM environments WHERE id NOT IN (SELECT environment FROM jobs)")
-            connection.execute("DELETE FROM scopes WHERE key NOT IN (SELECT scope FROM jobs)")
+    def last_change(self) -> Ticket:
+        """Return the ticket of the last change that has happened: with it, all before it are on the disk."""
+        return self._last
 
-        return self._put(change, then)
-
-    def erase(self) -> None:
-        """Leave nothing of what was forgotten in the journal, as far as the disk lets it."""
-        with self._turn, suppress(sqlite3.Error):
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-    def together(self) -> AbstractContextManager[object]:
-        """Return a block whose changes are written in one transaction."""
-        return self._lock  # the writer cannot look into the queue meanwhile
+    def fold(self) -> None:
+        """Have nothing left in SQLite's log, nor of what was forgotten, as far as the disk lets it."""
+        with self._turn:
+            self._is_folded = True  # another try follows the next change
+            with suppress(sqlite3.Error):
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
         """Write what is queued, unless the disk does not take it, and close the file."""
@@ -287,146 +285,210 @@ class Store:
         self._thread.join()
         with self._turn:  # a thread that waits for its change may be writing
             self._connection.close()
-            lost, self._queue = self._queue, deque()
-        for ticket in lost:
-            ticket.release(_ENDING)
+            self._seal.close()
+        self._fail((), _ENDING)
 
     # The writer
 
-    def _put(
-        self,
-        change: Change,
-        then: Callable[[], object] | None = None,
-        *,
-        is_new: bool = False,
-        is_awaited: bool = False,
-    ) -> Ticket:
-        """Have a change written after all that were put before."""
-        ticket = Ticket(self, change, then, is_new=is_new)
+    def _put(self, ticket: Ticket, *, is_awaited: bool = False) -> Ticket:
+        """Have a change written after all that were put before; return its ticket."""
         with self._lock:
-            if not self._closing:
+            refusal = self.broken_by or (_ENDING if self._closing else None)
+            if refusal is None:
                 self._queue.append(ticket)
+                if not ticket.is_new:
+                    self._last = ticket
                 if not is_awaited:
-                    self._news.notify_all()  # all: see the clock of the runtime
+                    self._news.notify_all()
                 return ticket
-        ticket.release(_ENDING)
+        ticket.release(refusal)
         return ticket
 
     def _write(self) -> None:
         while True:
             with self._lock:
-                self._news.wait_for(lambda: self._queue or self._closing)
-                if not self._queue:
-                    return
-            with self._turn:
-                failure = self._write_batch()
-            if failure is not None and self._gives_up(failure):
+                self._news.wait_for(lambda: self._queue or self._closing or not self._is_folded)
+                self._news.wait_for(lambda: self._queue or self._closing, IDLE_S)
+                is_idle, is_over = not self._queue, self._closing or self.broken_by is not None
+            if is_idle and is_over:
+                return
+            if is_idle:
+                self.fold()
+                self._reserve.make()
+            elif not self.write_queued() and self._gives_up():
                 return
 
-    def write_queued(self) -> None:
-        """Write what is queued, when no other thread writes."""
+    def write_queued(self) -> bool:
+        """Write what is queued, when no other thread writes; return whether nothing has to be tried again."""
         with self._turn:
-            if self._queue:
-                self._write_batch()
+            with self._lock:
+                batch = list(self._queue)
+                self._queue.clear()
+            left = self._try(batch) if batch else batch
+            if left:
+                left = self._try_urgent(self._refused(left))
+            if self.broken_by is not None:
+                self._fail(left, self.broken_by)
+                return True
+            if left:
+                with self._lock:
+                    self._queue.extendleft(reversed(left))
+                    self._news.notify_all()  # for the thread of the store, which tries again
+                self.on_trouble()
+            return not left
 
-    def _write_batch(self) -> str | None:
-        """Write what is queued in one transaction; return what went wrong. In the turn of this thread."""
+    def _fail(self, left: Iterable[Ticket], failure: str) -> None:
+        """Release what is left, and what is queued, with a failure."""
         with self._lock:
-            batch = list(self._queue)
+            lost = [*left, *self._queue]
             self._queue.clear()
-        failure = self._commit(batch) if batch else None
-        if failure is not None:
-            log.error("%s", failure)
-            with self._lock:  # what is new is refused, the rest is kept for another try
-                self._queue.extendleft(reversed(tuple(ticket for ticket in batch if not ticket.is_new)))
-                self._news.notify_all()
-        for ticket in batch:
-            if failure is None or ticket.is_new:
-                ticket.release(failure)
-        return failure
+        for ticket in lost:
+            ticket.release(failure)
 
-    def _gives_up(self, failure: str) -> bool:
+    def _try(self, batch: list[Ticket]) -> list[Ticket]:
+        """Write changes in one transaction and release their tickets; return those that the disk did not take."""
+        if self.broken_by is not None:
+            return batch
+        try:
+            self._commit(batch)
+        except (sqlite3.OperationalError, OSError) as error:
+            self._roll_back()
+            self._note_trouble(f"{self._path} cannot be written: {error}")
+            return batch
+        except Exception as error:  # noqa: BLE001 - whatever it is, each ticket has to hear of it
+            self._roll_back()
+            if len(batch) > 1:
+                return next((batch[at:] for at in range(len(batch)) if self._try(batch[at : at + 1])), [])
+            failure = f"{self._path}: {type(error).__name__}: {error}"
+            if not batch[0].is_new:
+                self._break(failure)
+            batch[0].release(failure)
+            return []
+        self.trouble = None
+        for ticket in batch:
+            ticket.release(self._followed(ticket))
+        return []
+
+    def _followed(self, ticket: Ticket) -> str | None:
+        """Let what follows from a change happen; return what went wrong, which is the end of the store."""
+        try:
+            ticket.then()
+        except Exception as error:
+            log.exception("what is on the disk cannot be carried out")
+            failure = f"{self._path}: {type(error).__name__}: {error}"
+            self._break(failure)
+            return failure
+        return None
+
+    def _commit(self, batch: Iterable[Ticket]) -> None:
+        """Write changes in one transaction, and seal it."""
+        transaction = Transaction(self._connection, self._sealed)
+        for ticket in batch:
+            ticket.change(transaction)
+        self._sealed = transaction.commit()
+        if self._is_folded:
+            with self._lock:
+                self._is_folded = False
+                self._news.notify_all()
+        while True:  # it is on the disk: neither is it refused, nor is it told before it is sealed
+            try:
+                self._seal.write(self._sealed, sync=any(not ticket.is_routine for ticket in batch))
+            except OSError as error:
+                self._note_trouble(f"the seal of {self._path} cannot be written: {error}")
+                self.on_trouble()
+                with self._lock:
+                    if self._news.wait_for(lambda: self._closing, AGAIN_AFTER_S):
+                        return
+            else:
+                return
+
+    def _note_trouble(self, trouble: str) -> None:
+        """Note why the disk does not take changes; the log has it once."""
+        if trouble != self.trouble:
+            self.trouble = trouble
+            log.error("%s", trouble)
+
+    def _roll_back(self) -> None:
+        with suppress(sqlite3.Error):
+            self._connection.execute("ROLLBACK")
+
+    def _refused(self, batch: list[Ticket]) -> list[Ticket]:
+        """Refuse what is new among changes that the disk did not take; return the rest."""
+        for ticket in batch:
+            if ticket.is_new:
+                ticket.release(self.trouble)
+        return [ticket for ticket in batch if not ticket.is_new]
+
+    def _try_urgent(self, batch: list[Ticket]) -> list[Ticket]:
+        """Give up the reserve for all but starts, unless a job has gone on from its start; return what is left.
+
+        A start that waits goes behind the others: it has not happened yet.
+        """
+        latest = {ticket.job: ticket for ticket in batch}
+        starts = {ticket: None for ticket in batch if ticket.is_start and latest[ticket.job] is ticket}
+        urgent = [ticket for ticket in batch if ticket not in starts]
+        trouble = self.trouble
+        if urgent:
+            urgent = self._try(urgent)
+        if urgent and self._reserve.give_up():
+            urgent = self._try(urgent)
+        if starts:
+            self.trouble = trouble
+        return [*urgent, *starts]
+
+    def _gives_up(self) -> bool:
         """Wait before another try; return whether there is none because the service ends."""
         with self._lock:
             if self._queue:
                 self._news.wait_for(lambda: self._closing, AGAIN_AFTER_S)
             if not self._closing:
                 return False
-            lost, self._queue = self._queue, deque()
-        for ticket in lost:
-            ticket.release(failure)
+        self._fail((), self.trouble or _ENDING)
         return True
 
-    def _commit(self, batch: Iterable[Ticket]) -> str | None:
-        """Write changes in one transaction; return what went wrong."""
-        connection = self._connection
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            for ticket in batch:
-                ticket.change(connection)
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            with suppress(sqlite3.Error):
-                connection.execute("ROLLBACK")
-            return f"{self._path} cannot be written: {error}"
-        return None
+    def _break(self, failure: str) -> None:
+        """Take no further change: what has happened cannot be kept, so the service cannot go on."""
+        with self._lock:
+            self.broken_by = failure
+        self.on_broken(failure)
 
     # Opening
 
-    def _open(self) -> sqlite3.Connection:
-        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))  # before SQLite makes it for all to read
-        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+    def _open(self) -> None:
+        """Open the store and read it; make a new one of what is whole if anything is wrong."""
+        seal_path = f"{self._path.removesuffix('.db')}.seal"
+        if salvage.is_only_log(self._path):
+            self.damaged = salvage.copy_files(self._path, seal_path)
+        self._connection = database.open_file(self._path)
         try:
-            with closing(connection.cursor()) as cursor:
-                cursor.execute("PRAGMA journal_mode = WAL")
-                cursor.execute("PRAGMA synchronous = FULL")
-                cursor.execute("PRAGMA secure_delete = ON")  # environments hold secrets
-                self._bring_up_to_date(cursor)
-            _sync_folder(self._path)
-        except (sqlite3.OperationalError, OSError) as error:
-            connection.close()
-            raise MachineError(
-                f"{self._path} cannot be opened ({error}): is the disk full, or the file locked?"
-            ) from None
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: no text in what SQLite quotes
-            connection.close()
-            raise self.broken(error) from None
+            self._seal = Seal(seal_path)
+            self._content = salvage.read(self._connection, self._seal)
+            if self.damaged is not None:
+                self._content.wrong.insert(0, "of it only SQLite's log was there")
+            if self._content.wrong:
+                self.damaged = self.damaged or salvage.copy_files(self._path, seal_path)
+                self._connection.close()
+                salvage.rebuild(self._path, self._content, self._seal)
+                self._connection = database.open_file(self._path)
+                jobs = len(self._content.jobs)
+                self.notice = (
+                    f"the store {self._path} was damaged: {'; '.join(self._content.wrong)}; the service goes on with "
+                    f"{jobs} {'job' if jobs == 1 else 'jobs'}, and a copy of the files is in {self.damaged}"
+                )
+                log.error("%s", self.notice)
+            elif self._content.sealed.commits == 0:
+                self._seal.write(self._content.sealed)
+                sync_folder(os.path.dirname(self._path))
+        except (OSError, sqlite3.Error) as error:
+            self._connection.close()
+            raise database.not_opened(self._path, error) from None
         except BaseException:
-            connection.close()
+            self._connection.close()
             raise
-        return connection
-
-    def _bring_up_to_date(self, cursor: sqlite3.Cursor) -> None:
-        (version,) = cursor.execute("PRAGMA user_version").fetchone()
-        (application,) = cursor.execute("PRAGMA application_id").fetchone()
-        (tables,) = cursor.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if (version or tables) and application != APPLICATION_ID:
-            raise sqlite3.DatabaseError("it belongs to another program")
-        if version > len(MIGRATIONS):
-            raise MachineError(
-                f"{self._path} was written by a newer whywait (format {version}; this one knows {len(MIGRATIONS)}): "
-                "install that version, or choose another folder by WHYWAIT_HOME"
-            )
-        for number, migration in enumerate(MIGRATIONS[version:], version + 1):
-            cursor.executescript(
-                f"BEGIN IMMEDIATE; {migration}; PRAGMA application_id = {APPLICATION_ID}; "
-                f"PRAGMA user_version = {number}; COMMIT;"
-            )
+        self._sealed = self._content.sealed
 
 
-def _sync_folder(path: str) -> None:
-    """Have the system keep which files there are: a journal that comes back after a loss of power undoes all."""
-    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _statement(sql: str, values: list[Any]) -> Change:
-    return lambda connection: connection.execute(sql, values)
-
-
-def _as_kept(name: str, value: Any) -> Any:  # noqa: ANN401 - of any field
-    """Return a value of a field as the file has it; JSON keeps bytes that are no text, in names of files."""
-    return json.dumps(value) if name in IN_JSON else value
+def _set(job: Job, fields: Mapping[str, Any]) -> None:
+    """Give a job its new fields, the state last: what belongs to it is there then."""
+    for name in sorted(fields, key="state".__eq__):
+        setattr(job, name, fields[name])

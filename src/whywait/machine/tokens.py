@@ -30,6 +30,7 @@ class Tokens:
         self._jobserver = Jobserver(style, asked["cpu"] - 1, max(asked["cpu"], _cpu_of(request.machine)) - 1)
         self._waiting: LeaseRequest | None = None
         self._held: list[LeaseRequest] = []
+        self._is_watched = False  # its descriptor is among the sources
         self._sources: Sources
 
     def add_to(self, environment: MutableMapping[str, str]) -> None:
@@ -44,22 +45,22 @@ class Tokens:
     def begin(self, sources: Sources) -> None:
         """Wait for changes among these sources from now on."""
         self._sources = sources
-        if self._jobserver.fileno() >= 0:
-            sources.add(self._jobserver.fileno(), self.look)
         self.look()
 
     def look(self) -> None:
-        """Ask for more or give back, as the jobserver needs."""
+        """Ask for more or give back, as the jobserver needs; wait for tokens that come back while that matters."""
         self._jobserver.look(self)
+        if self._jobserver.has_to_look != self._is_watched:
+            self._is_watched = self._jobserver.has_to_look
+            if self._is_watched:
+                self._sources.add(self._jobserver.fileno(), self.look)
+            else:
+                self._sources.remove(self._jobserver.fileno())
 
     def wanted(self, *, is_wanted: bool) -> None:
         """Note whether other tasks of the machine wait for cpu."""
         self._jobserver.wanted(is_wanted=is_wanted)
-
-    def timeouts_s(self) -> list[float]:
-        """Return after how long to look again if nothing happens."""
-        timeout = self._jobserver.timeout_s()
-        return [] if timeout is None else [timeout]
+        self.look()
 
     def close(self) -> None:
         """Remove the jobserver; its permissions go with that of the command."""
@@ -107,6 +108,7 @@ class Tokens:
                 if "granted" in message:
                     self._held.append(request)
                     self._jobserver.granted()
+                    self.look()
                 return
 
 

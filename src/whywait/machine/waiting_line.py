@@ -27,8 +27,20 @@ class WaitingLine:
         self._since: float | None = None
         self._shown = ""  # what stands on the terminal now and is to be cleared
 
+    @property
+    def may_be_rewritten(self) -> bool:
+        """Whether there is a terminal where the line is, or will be after ``fg``, brought up to date."""
+        return self._since is not None and not self._is_quiet and os.isatty(_STDERR)
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether the user looks at it now."""
+        return _is_in_foreground()
+
     def show(self, reason: str) -> None:
-        """Say what the request waits for."""
+        """Say what the request waits for; leave the line as it is if there is nothing to say."""
+        if not reason:
+            return
         is_first = self._since is None
         if self._since is None:
             self._since = monotonic()
@@ -41,21 +53,26 @@ class WaitingLine:
         elif is_first:
             _write(f"whywait: {text}\n")
 
+    @property
+    def _is_there(self) -> bool:
+        """Whether it stands on the terminal; in the background the line there is the user's."""
+        return bool(self._shown) and _is_in_foreground()
+
     def hide(self) -> None:
         """Clear the line, to draw it again or not at all."""
-        if self._shown:
+        if self._is_there:
             _write(_CLEAR)
 
     def again(self) -> None:
         """Draw the line anew after the terminal was used by others."""
-        if self._shown and _is_in_foreground():
+        if self._is_there:
             _write(_CLEAR + _cut(self._shown))
 
     def runs(self) -> None:
         """Say that the waiting is over."""
         if self._since is None or self._is_quiet:
             return
-        if self._shown:
+        if self._is_there:
             self.hide()
         else:
             from whywait.support.units import format_ms
@@ -72,9 +89,9 @@ def _is_in_foreground() -> bool:
 
 
 def _cut(text: str) -> str:
-    """Make a text fit on one line of the terminal: a longer one could not be cleared."""
+    """Make a text fit on one line of the terminal, with ``^C`` behind it: a longer one could not be cleared."""
     try:
-        width = os.get_terminal_size(_STDERR).columns - 1
+        width = os.get_terminal_size(_STDERR).columns - len("^C") - 1
     except OSError:
         return text
     return text if width <= 0 or len(text) <= width else f"{text[: width - 1]}…"

@@ -21,6 +21,7 @@ from whywait.trees.system import (
     name_process,
     oom_kills,
     prctl,
+    program_file,
     set_mark,
     signal_descendants,
 )
@@ -103,6 +104,7 @@ class _Guard:
         self.peak = 0  # of one process, in bytes
         self.cpu_s = 0.0
         self.rounds = 0  # of killing; 0: the tree is to live
+        self.stops = 0  # how often the tree was to be stopped
         self.news: list[Any] = []  # to be told before this process sleeps
 
     def run(self, request: dict[str, Any], fds: list[int]) -> None:
@@ -195,8 +197,12 @@ class _Guard:
             number = take_message(buffer)
             if number == signal.SIGKILL:
                 self.rounds = self.rounds or 1
-            else:
-                signal_descendants(number)
+                continue
+            is_done = signal_descendants(number)
+            if number == signal.SIGSTOP:
+                self.stops += 1
+                if is_done:
+                    self.news.append(("stopped", self.stops))
         return bool(data)
 
     def kill(self) -> None:
@@ -228,7 +234,7 @@ def _spawn(request: dict[str, Any], fds: list[int]) -> int:
     sources = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in fds[: len(targets)]]
     try:
         return os.posix_spawn(
-            _program(request["argv"][0], request["env"]),
+            program_file(request["argv"][0], request["env"]),
             request["argv"],
             request["env"],
             file_actions=[
@@ -240,17 +246,6 @@ def _spawn(request: dict[str, Any], fds: list[int]) -> int:
     finally:
         for source in sources:
             os.close(source)
-
-
-def _program(name: str, env: dict[str, str]) -> str:
-    """Return the file of a program, found as a shell finds it: by the PATH of its own environment."""
-    if "/" in name:
-        return name
-    for folder in env.get("PATH", os.defpath).split(":"):
-        path = os.path.join(folder, name)  # noqa: PTH118 - the quicker way
-        if os.access(path, os.X_OK) and os.path.isfile(path):  # noqa: PTH113 - the same
-            return path
-    raise FileNotFoundError(2, "not found")
 
 
 def _be_child(request: dict[str, Any], fds: list[int], answer: int) -> NoReturn:

@@ -13,7 +13,7 @@ import time
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping
 
 SUBREAPER, DEATH_SIGNAL, _NAME = 36, 1, 15  # PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, PR_SET_NAME of <sys/prctl.h>
 FAMILIES = 1 << 30
@@ -25,6 +25,7 @@ _ROUNDS_S = 0.2  # of signals to a tree that grows as quickly
 _STOPS_S = 1.0  # the same for stops; a busy machine takes its time
 _STOPPING_S = 0.001  # what a process needs to stop
 _REPLACED_WITHIN_S = 1.0  # a program takes the place of another in this time
+_IS_EXITING = 0x4  # in the flags of a process: it gives its memory back, and runs nothing any more
 _IS_OF_KERNEL = 0x200000  # in the flags of a process: it is a thread of the system itself
 _SYS_CLONE3, _CLONE_INTO_CGROUP = 435, 0x200000000  # of <sys/syscall.h>, on all machines, and <linux/sched.h>
 _CLONE = struct.Struct("11Q")  # struct clone_args
@@ -32,13 +33,30 @@ _ENDED = (b"Z", b"X")  # and not reaped yet
 _libc = ctypes.PyDLL(None, use_errno=True)  # holds the interpreter's lock: a fork comes back with it
 
 
-def stat_of(pid: int) -> list[bytes]:
-    """Return the fields of ``/proc/PID/stat`` from the third on; none if there is no such process."""
+def program_file(name: str, env: Mapping[str, str], directory: str = "") -> str:
+    """Return the file of a program, found as a shell finds it: by the PATH of its own environment, from a directory."""
+    if "/" in name:
+        return os.path.join(directory, name)  # noqa: PTH118 - the quicker way, here and below
+    for folder in env.get("PATH", os.defpath).split(":"):
+        path = os.path.join(directory, folder, name)  # noqa: PTH118
+        if os.access(path, os.X_OK) and os.path.isfile(path):  # noqa: PTH113
+            return path
+    raise FileNotFoundError(2, "not found")
+
+
+def stat_of(pid: int | str) -> list[bytes]:
+    """Return the fields of ``/proc/PID/stat`` from the third on, also of ``PID/task/TID``; none if it is not there."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:  # noqa: PTH123 - the quicker way
             return file.read(4096).rpartition(b")")[2].split()  # the name before it may contain anything
     except OSError:
         return []
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether the system has stopped a process, as Ctrl-Z does."""
+    fields = stat_of(pid)
+    return bool(fields) and fields[0] == b"T"
 
 
 def started_at(pid: int) -> int:
@@ -110,10 +128,11 @@ def send_signal(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def signal_descendants(number: int) -> None:
+def signal_descendants(number: int) -> bool:
     """Send a signal to all descendants of this process, in rounds, until nothing new is found or there is no end to it.
 
-    A process may start another while it is being stopped: so those rounds go on until none is found that runs.
+    A process may start another while it is being stopped: so those rounds go on until none is found that runs. Return
+    whether it has come to that.
     """
     told: set[int] = set()
     stops = number == signal.SIGSTOP
@@ -122,15 +141,20 @@ def signal_descendants(number: int) -> None:
         for pid in due:
             send_signal(pid, number)
         if time.monotonic() > deadline:
-            return
+            return False
         if told.issuperset(due):
             time.sleep(_STOPPING_S)
         told.update(due)
+    return True
 
 
 def _runs(pid: int) -> bool:
-    """Return whether a process has not stopped, though the system could stop it."""
-    return stat_of(pid)[:1] in ([b"R"], [b"S"])
+    """Return whether a thread of a process has not stopped, though the system could stop it."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - the quicker way
+    except OSError:
+        return False  # it has ended
+    return any(stat_of(f"{pid}/task/{thread}")[:1] in ([b"R"], [b"S"]) for thread in threads)
 
 
 def kill_cgroup(path: str) -> bool:
@@ -240,24 +264,53 @@ def marked(is_ours: Callable[[int], bool]) -> list[int]:
     return [pid for pid in found if pid != os.getpid() and started_at(pid)]
 
 
-def told_in_environment(text: bytes) -> list[int]:
-    """Return the processes that were started with ``NAME=value`` in their environment."""
-    found = []
+def bearers(variable: str, marks: Collection[int]) -> dict[int, list[int]]:
+    """Return by mark the processes that have it, or were started with it, in hex, as a variable of their environment.
+
+    A process that another program is just taking the place of has no environment for a moment: all such are looked at
+    again together, for one second in all.
+    """
+    found: dict[int, list[int]] = {}
+    told = {f"{variable}={mark:x}".encode(): mark for mark in marks}
+    start = f"{variable}=".encode()
+    undecided = []
     for pid in _all_pids():
-        try:
-            if text in _environment(pid).split(b"\0"):
-                found.append(pid)
-        except OSError:
-            continue  # it has ended, or belongs to another user
+        mark = mark_of(pid)
+        if mark in marks:
+            if pid != os.getpid() and started_at(pid):
+                found.setdefault(mark, []).append(pid)
+        elif (environment := _environment(pid)) is None:
+            undecided.append(pid)
+        elif start in environment:
+            _note_bearer(found, told, pid, environment)
+    deadline = time.monotonic() + _REPLACED_WITHIN_S
+    while undecided and time.monotonic() < deadline:
+        time.sleep(_ROUND_S)
+        looked_at, undecided = undecided, []
+        for pid in looked_at:
+            environment = _environment(pid)
+            if environment is None:
+                undecided.append(pid)
+            else:
+                _note_bearer(found, told, pid, environment)
     return found
 
 
-def _environment(pid: int) -> bytes:
-    """Return the environment of a process; if another program is just taking its place, that of the new one."""
-    deadline = time.monotonic() + _REPLACED_WITHIN_S
-    while not (text := _read_environment(pid)) and _is_replaced(pid) and time.monotonic() < deadline:
-        time.sleep(_ROUND_S)
-    return text or _read_environment(pid)  # it may have become known between the two looks
+def _note_bearer(found: dict[int, list[int]], told: dict[bytes, int], pid: int, environment: bytes) -> None:
+    mark = next((told[each] for each in environment.split(b"\0") if each in told), None)
+    if mark is not None:
+        found.setdefault(mark, []).append(pid)
+
+
+def _environment(pid: int) -> bytes | None:
+    """Return the environment of a process, empty if it has none or cannot be read; None if it is not known yet."""
+    try:
+        text = _read_environment(pid)
+        if text:
+            return text
+        return None if _is_replaced(pid) else _read_environment(pid)  # it may have become known between the two looks
+    except OSError:
+        return b""  # it has ended, or belongs to another user
 
 
 def _read_environment(pid: int) -> bytes:
@@ -271,7 +324,8 @@ def _is_replaced(pid: int) -> bool:
     Its starter goes on before the environment is known: on a busy machine it is often seen so.
     """
     fields = stat_of(pid)
-    return bool(fields) and fields[0] not in _ENDED and fields[48] == b"0" and not int(fields[6]) & _IS_OF_KERNEL
+    lacks_memory = bool(fields) and fields[0] not in _ENDED and fields[48] == b"0"
+    return lacks_memory and not int(fields[6]) & (_IS_OF_KERNEL | _IS_EXITING)
 
 
 def end_marked(is_ours: Callable[[int], bool], within_s: float) -> bool:

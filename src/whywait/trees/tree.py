@@ -80,6 +80,9 @@ class ProcessTree:
         self._kills = kills_for_memory()
         self._mark = new_mark() if mark is None else mark
         self._is_told_to_die = False
+        self._stops = 0  # how often it was to be stopped
+        self._when_stopped: Callable[[], object] | None = None
+        self._is_stopped = False  # and this has yet to be told
         self._watch = Watch(self)
         self._is_closed = False
         self._refused: tuple[int, str] | None = None
@@ -124,8 +127,14 @@ class ProcessTree:
 
     def look(self) -> None:
         """Take in the news: whether the child process has ended, and whether all of the tree has."""
+        told = None
         with self._lock:
             self._look()
+            if self._is_stopped:
+                self._is_stopped = False
+                told, self._when_stopped = self._when_stopped, None
+        if told is not None:
+            told()
 
     def _look(self) -> None:
         while not self.is_over:
@@ -161,6 +170,20 @@ class ProcessTree:
                 os.kill(self.guard, signal.SIGCONT)  # should it have been stopped
             with suppress(OSError):  # there is no guard any more: the next look tells
                 self._line.socket.sendall(packed(int(number)))
+
+    def stop(self, told: Callable[[], object]) -> None:
+        """Stop every process of the tree; the look that finds them stopped calls ``told``, without a lock."""
+        with self._lock:
+            self._stops += 1
+            self._when_stopped = told
+            self.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let every process of the tree go on."""
+        with self._lock:
+            self._when_stopped = None
+            self._is_stopped = False
+            self.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """Kill every process of the tree; :meth:`wait_all` says when they are gone."""
@@ -227,6 +250,8 @@ class ProcessTree:
                 code, self.peak, self.cpu_s = fields
                 self._look_for_memory(code)
                 self.exit_code = code
+            elif kind == "stopped":
+                self._is_stopped = fields[0] == self._stops  # else it was to go on meanwhile, and to stop again
             elif kind == "gone":
                 self.peak, self.cpu_s, met_oom = fields
                 self.is_out_of_memory = self.is_out_of_memory or met_oom

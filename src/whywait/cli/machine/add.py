@@ -17,7 +17,10 @@ HELP = """Leave a command to the service of this machine; print the id of the jo
   whywait add --after 14 --retry 2 -- ./upload.sh
 
 The job runs in this directory with this environment, when the machine has what it needs. Its output is kept
-(whywait log ID). It survives the terminal, and it is taken up again if the service or the machine goes down."""
+(whywait log ID). It survives the terminal. If the service or the machine goes down, a job that waits is kept for the
+next service; one that was running has failed, unless it has a --retry left: then it is tried again.
+
+A program that does not exist is refused, unless the job waits for another one (--after), which may make it."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -43,6 +43,11 @@ def command_of(options: argparse.Namespace, verb: str) -> list[str]:
     command: list[str] = options.command
     if command and command[0] == "--":
         command = command[1:]
+    elif "--" in command:
+        raise ConfigError(
+            f"{command[0]!r} stands before -- and is no option: write the whole command behind it, as in: "
+            f"whywait {verb} -- make test"
+        )
     if not command:
         raise ConfigError(f"there is no command: write it at the end, as in: whywait {verb} -- make test")
     return command
@@ -60,6 +65,9 @@ def demands_of(options: argparse.Namespace) -> dict[str, Any]:
         value = getattr(options, name)
         if value is not None:
             asked[name] = value
+    for name in ("ram", "vram"):
+        if name in asked:
+            _check_size(f"--{name}", asked[name])
     if "priority" in asked:
         asked["priority"] = number_or_text(asked["priority"])
     if options.resource:
@@ -79,6 +87,18 @@ def resources_of(
 def say(text: str) -> None:
     """Say something beside the output of the program."""
     sys.stderr.write(f"whywait: {text}\n")
+
+
+def _check_size(option: str, text: str) -> None:
+    """Refuse what is no size with its unit, nor one that the history knows."""
+    from whywait.support.learned import as_learned
+    from whywait.support.units import parse_written_size
+
+    try:
+        if as_learned(text) is None:
+            parse_written_size(text)
+    except ConfigError as error:
+        raise ConfigError(f"{option}: {error}") from None
 
 
 def _named(text: str, option: str, form: str) -> tuple[str, int | str]:

@@ -16,7 +16,8 @@ HELP = """Run a command in this terminal as soon as the machine has what it need
   whywait do --jobserver -- make
 
 The command has this terminal, directory and environment; Ctrl-C, Ctrl-Z and fg work as without whywait, and its exit
-status is the one of whywait. Ctrl-C while it waits withdraws the request."""
+status is the one of whywait. If something else ends it, a line says what: 124 by --timeout, else 128 and the signal;
+125 if it never ran. Ctrl-C while it waits withdraws the request."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -28,9 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--after", metavar="ID", action="append", default=[], help="start it when this job has succeeded; repeat")
     add("--timeout", metavar="TIME", type=time_of, help="end it after it has run this long: 90s, 2h")
     add("--jobserver", action="store_true", help="let make, ninja or cargo inside use all cpu that is free")
-    add(
-        "--jobserver-by", choices=("fifo", "pipe"), help="how they are told of it; by default as the make here wants it"
-    )
+    add("--jobserver-by", choices=("fifo", "pipe"), help="how they are told of it; by default as the command wants it")
     add("--quiet", "-q", action="store_true", help="do not say that it waits")
     add_command(parser)
 

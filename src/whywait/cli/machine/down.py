@@ -26,6 +26,9 @@ def run(options: argparse.Namespace) -> int:
     machine = Machine()
     running = machine.ask("POST", "/machine/down", {"now": options.now})["running"]
     if running and not options.now:
-        say(f"the service ends with the last of {running} that run{'s' if running == 1 else ''}; to end them: --now")
+        still_run = "1 still runs: the service ends with it"
+        if running > 1:
+            still_run = f"{running} still run: the service ends with the last of them"
+        say(f"{still_run}; to end it now: whywait down --now")
     machine.home.wait_until_left()
     return 0

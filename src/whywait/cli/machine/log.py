@@ -8,13 +8,15 @@ import shutil
 import sys
 import time
 
+from whywait.cli.machine.demands import say
 from whywait.errors import MachineError
 from whywait.machine.client import NO_JOB, Machine, NoService, quoted
 from whywait.support.digits import number_in
+from whywait.support.words import called
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
-    from typing import Final
+    from typing import Any, Final
 
 HELP = """Show the output of a job: a header for each attempt, what the command wrote, how it ended.
 
@@ -35,27 +37,38 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Show a log."""
     sys.stdout.flush()
-    machine, position = Machine(), 0
+    machine, position, has_said = Machine(), 0, False
     while True:
-        path, is_over = _look(machine, options.id)
-        position = _show(path, position)
+        job = _look(machine, options.id)
+        position = _show(job["log"], position)
+        is_over = job["outcome"] is not None
+        if job["started"] is None and (is_over or not has_said):
+            say(_not_run(job))
+            has_said = True
         if not options.follow or is_over:
             return 0
         time.sleep(LOOK_S)
 
 
-def _look(machine: Machine, ref: str) -> tuple[str, bool]:
-    """Return the file of a job's output, and whether no more will come."""
+def _look(machine: Machine, ref: str) -> dict[str, Any]:
+    """Return what is known of a job; without a service the file of its output alone."""
     try:
-        job = machine.ask("GET", f"/machine/jobs/{quoted(ref)}")
+        job: dict[str, Any] = machine.ask("GET", f"/machine/jobs/{quoted(ref)}")
     except NoService:
         number = number_in(ref)
         if number is None or not os.path.exists(path := machine.home.log_of(number)):
             raise
-        return path, True
+        return {"log": path, "started": True, "outcome": "unknown"}
     if job["log"] is None:
         raise MachineError(NO_JOB.format(job["id"]))
-    return job["log"], job["outcome"] is not None
+    return job
+
+
+def _not_run(job: dict[str, Any]) -> str:
+    """Return that a job has no output because it has not run, and why."""
+    if job["outcome"] is None:
+        return f"{called(job['id'])} has not run yet: {job['why']}"
+    return f"{called(job['id'])} has not run: it {job['why']}"
 
 
 def _show(path: str, position: int) -> int:

@@ -18,6 +18,7 @@ HELP = """List jobs: what has ended and how, what runs, what waits and why. Comm
 
 HEAD: Final = ("id", "state", "for", "command", "")
 KINDS: Final = {"ended": "have ended", "running": "run", "waiting": "wait"}
+PAUSED: Final = "somebody has to resume it"
 SHOWN: Final = 100  # of each kind
 MOST: Final = 100_000
 
@@ -59,21 +60,13 @@ def _names(tasks: list[dict[str, Any]]) -> list[str]:
 
 def _row(task: dict[str, Any]) -> tuple[str, ...]:
     """Return all but the name."""
-    from whywait.cli.machine.words import command_line, since
+    from whywait.cli.machine.words import command_line, paused, since
 
     outcome, ran_s = task["outcome"], task["ran_s"]
     if outcome is not None:
-        code = task["exit_code"]
-        how = (
-            ""
-            if outcome == "success"
-            else f"exit {code}"
-            if code and task["cause"] == "exit_code"
-            else task["cause"] or ""
-        )
-        return outcome, since(ran_s) if ran_s is not None else "", command_line(task), how
+        return outcome, since(ran_s) if ran_s is not None else "", command_line(task), task["why"] or ""
     if ran_s is not None:
-        state = {"PAUSED": "stopped", "DISPOSING": "ending"}.get(task["state"], "running")
-        return state, since(ran_s), command_line(task), ""
-    state = "paused" if task["state"] == "PAUSED" else "waiting"
+        state = {"PAUSED": paused(task), "DISPOSING": "ending"}.get(task["state"], "running")
+        return state, since(ran_s), command_line(task), PAUSED if state == "paused" else ""
+    state = paused(task) if task["state"] == "PAUSED" else "waiting"
     return state, since(task["waited_s"]), command_line(task), task["why"] or ""

@@ -5,21 +5,20 @@ from __future__ import annotations
 import json
 import sys
 
+from whywait.errors import WhywaitError
 from whywait.machine.client import Machine, NoService, Unknown, quoted
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
-    from typing import Final
-
-_NOTHING: Final = "nothing"
+    from collections.abc import Callable
 
 
-def run_shared(verb: str, args: list[str]) -> int | None:
-    """Do a verb if its id is one of the service's; None if another has to look for it."""
+def run_shared(verb: str, args: list[str], ask_runs: Callable[[], int]) -> int:
+    """Do a verb to a job or lease of the service; if it has none of that id, call ``ask_runs``, which asks the runs."""
     as_json = "--json" in args
     ids = [each for each in args if each not in ("--json", "--debug")]
     if len(ids) != 1 or ids[0].startswith("-"):
-        return None  # an address, a question for help, a slip
+        return ask_runs()  # an address, a question for help, a slip
     machine = Machine()
     path = f"/machine/jobs/{quoted(ids[0])}"
     try:
@@ -28,22 +27,25 @@ def run_shared(verb: str, args: list[str]) -> int | None:
         from whywait.devtools.beacon import living
 
         if living():
-            return None
+            return ask_runs()
         raise NoService(
             f"{none}; no served run was found either: start it with --devtools, or give its address"
         ) from None
-    except Unknown:
+    except Unknown as unknown:
         from whywait.devtools.beacon import living
 
-        if living():
-            return None
-        raise
+        if not living():
+            raise
+        try:
+            return ask_runs()
+        except WhywaitError as error:  # a run that does not answer must not hide that the id is wrong
+            raise Unknown(f"{unknown}; nor was it found in a served run: {error}") from None
     if as_json:
         sys.stdout.write(json.dumps(answer) + "\n")
     elif verb == "why":
         sys.stdout.write(answer["text"] + "\n")
-    elif answer["done"] == _NOTHING:
-        sys.stdout.write(f"{answer['id']}: has ended already ({answer['state']}), nothing was changed\n")
     else:
-        sys.stdout.write(f"{answer['id']}: {answer['done']}, now {answer['state']}\n")
+        from whywait.cli.machine.words import act_in_words
+
+        sys.stdout.write(f"{answer['id']}: {act_in_words(answer)}\n")
     return 0

@@ -51,12 +51,11 @@ def _open(machine: Machine) -> int:
 
 
 def _text(status: dict[str, Any]) -> str:
-    import time
-
     from whywait.cli.machine.words import line_of, since
 
     ends = ", ending with what runs" if status["draining"] else ""
-    lines = [f"whywait {status['version']}, process {status['pid']}, up {since(time.time() - status['began'])}{ends}"]
+    lines = [f"whywait {status['version']}, process {status['pid']}, up {since(status['up_s'])}{ends}"]
+    lines += status["notices"]
     lines += [f"home {status['home']}", _gate(status["slots"])]
     lines += [_gate(gate) for gate in status["budget"] if gate["limit"] is not None]
     lines += [_unit(unit) for unit in status["devices"][:SHOWN]]
@@ -77,7 +76,10 @@ def _gate(gate: dict[str, Any]) -> str:
     name, limit = gate["name"], gate["limit"]
     if limit is None:
         return f"{name}: no limit"
-    return f"{name}: {amount(name, limit - gate['free'])} of {amount(name, limit)} taken{_by(gate, name)}"
+    taken = limit - gate["free"]
+    if not limit:
+        return f"{name}: {amount(name, taken)} taken{_by(gate, name)}, and no more are given"
+    return f"{name}: {amount(name, taken)} of {amount(name, limit)} taken{_by(gate, name)}"
 
 
 def _unit(unit: dict[str, Any]) -> str:
@@ -93,9 +95,13 @@ def _unit(unit: dict[str, Any]) -> str:
 def _by(found: dict[str, Any], name: str | None) -> str:
     """Return what holds a resource or a device, with the amounts if it has a name for them."""
     from whywait.cli.machine.words import amount
+    from whywait.support.words import called
 
     holders = found.get("holders", ())
-    told = [f"{each['id']} {amount(name, each['amount'])}" if name else each["id"] for each in holders[:NAMED]]
+    told = [
+        f"{called(each['id'])} ({amount(name, each['amount'])})" if name else called(each["id"])
+        for each in holders[:NAMED]
+    ]
     if len(holders) > NAMED:
         told.append("others")
     return f" by {', '.join(told)}" if told else ""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 
+from whywait.cli.machine.demands import say
 from whywait.machine.client import Machine, quoted
+from whywait.support.words import called
 
 HELP = """Wait until jobs have ended; leave with the status of the job, of several with the first that is not 0.
+If something else than its command ended a job, that is said; without a status, because it never ran, it counts as 1.
 
   whywait wait 14 && echo done"""
 
@@ -22,6 +25,8 @@ def run(options: argparse.Namespace) -> int:
     statuses = []
     for each in options.ids:
         job = machine.ask("GET", f"/machine/jobs/{quoted(each)}/wait")
-        code = job["exit_code"]
-        statuses.append(code if code is not None else 0 if job["outcome"] == "success" else 1)
+        code, has_failed = job["exit_code"], job["outcome"] != "success"
+        if has_failed and job["cause"] != "exit_code":
+            say(f"{called(job['id'])} {job['why']}")
+        statuses.append(code if code is not None else int(has_failed))
     return next((status for status in statuses if status), 0)

@@ -10,9 +10,20 @@ TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
     from typing import Any, Final
 
+NOTHING: Final = "nothing"  # was done
 _SIZES: Final = ("ram", "vram")
 _BYTES: Final = 1_000_000  # an amount from here on is a size
 WIDTH: Final = 60  # of a command
+# What a job does now, after what a verb has done to it; of one that is paused or has ended the verb says that already.
+_NOW: Final = {"DISPOSING": "it is ending", "RUNNING": "it runs", "READY": "it waits", "QUEUED": "it waits"}
+
+
+def act_in_words(answer: dict[str, Any]) -> str:
+    """Return what a verb has done to a job, a lease or a task, and what that does now."""
+    done, state = answer["done"], answer["state"]
+    if done == NOTHING:
+        return f"has ended already ({state}), nothing was changed"
+    return f"{done}, {_NOW[state]}" if state in _NOW else done
 
 
 def since(seconds: float) -> str:
@@ -35,9 +46,14 @@ def command_line(task: dict[str, Any]) -> str:
     return text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."
 
 
+def paused(task: dict[str, Any]) -> str:
+    """Return the word for a job or lease that is paused, with the reason if nobody has asked for it."""
+    return "paused (its terminal stopped it)" if task["stopped"] else "paused"
+
+
 def line_of(task: dict[str, Any]) -> str:
     """Return one living job or lease in a line: what it is, how long it has run or waited, and why."""
     if task["ran_s"] is not None:
-        paused = ", paused" if task["state"] == "PAUSED" else ""
-        return f"{task['id']}: {command_line(task)} ({since(task['ran_s'])}{paused})"
+        state = f", {paused(task)}" if task["state"] == "PAUSED" else ""
+        return f"{task['id']}: {command_line(task)} ({since(task['ran_s'])}{state})"
     return f"{task['id']}: {command_line(task)} ({since(task['waited_s'])}); {task['why']}"

@@ -1,0 +1,373 @@
+"""One client's request and permission, as the service knows it; ``leases.py`` has the protocol.
+
+Requests come on the thread of the server; permissions, ends and wishes on any. ``Lease._lock`` guards what a lease has:
+its handle, permission and parts, whether the client has taken it, and whether it is over; ``Core.lock`` is never taken
+under it. What is told to its client last, ``_told`` and ``_told_wanted``, belongs to the thread of the server. Without
+a lock are read: the permission and ``granted_at``, each set at a grant; ``_is_gone``, set before what it is for;
+``Leases._by_id``, a dict whose single steps, and whose copy, are atomic. ``_watch`` is set before the lease can end.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, Protocol
+
+from whywait.engines.base import SUCCEEDED, Ended, EngineTask
+from whywait.engines.lease import LeaseEngine, Wish
+from whywait.errors import UnknownTask
+from whywait.kernel.state import Cause, Outcome, TaskState
+from whywait.machine import moments
+from whywait.machine.inside import Permission
+from whywait.machine.measured import ClientWatch
+from whywait.machine.moments import Moment
+from whywait.machine.remains import Remain, Remains
+from whywait.runtime.handle import Handle, execution_of
+from whywait.runtime.scope import Scope
+from whywait.support.known import Known
+from whywait.support.locks import SafeLock
+from whywait.support.usage import Usage, exit_facts
+from whywait.trees.system import is_stopped
+
+TAKE_S: Final = 2.0  # how long a stopped client may leave a grant untaken
+NOT_TAKEN: Final[Ended] = (Outcome.ERROR, Cause.WORKER_LOST, True)  # the only end of a lease that is retried
+DOWN: Final = "down"  # the cause where the service ends
+Tell = Callable[[dict[str, Any]], object]
+
+
+def _nothing() -> None:
+    """Be called."""
+
+
+class Others(Protocol):
+    """What a lease asks of all leases of the service."""
+
+    engine: LeaseEngine
+    remains: Remains
+
+    def permit(self, lease: Lease, execution: EngineTask, /) -> Permission:
+        """Return the permission of a lease that is granted."""
+
+    def environment(self, permission: Permission, /) -> dict[str, str]:
+        """Return what a client adds to the environment of what it runs under a permission."""
+
+    def take_back(self, permission: Permission, /) -> None:
+        """Serve nothing out of a permission any more."""
+
+    def forget(self, lease: Lease, /) -> None:
+        """Let go of a lease that has ended."""
+
+
+class Lease(Known):
+    """One client's request and permission; a ``Holder`` of the lease engine."""
+
+    handle: Handle[Any]
+
+    def __init__(
+        self, leases: Others, id: str, scope: Scope, command: list[str] | None, pid: int | None, tell: Tell
+    ) -> None:
+        """Stand for a client that is told what happens by ``tell``; ``command`` is None for a block of Python."""
+        self.id = id
+        self.around = scope
+        self.command = command
+        self.pid = pid
+        self.permission: Permission | None = None  # once it is granted
+        self.asked_at = moments.now()
+        self.granted_at: Moment | None = None
+        self.ended_by: str | None = None  # what has asked for its end, as far as that is known
+        self._is_taken = False  # the client knows of the grant
+        self._take_by = 0.0  # until then, if it is stopped
+        self.whole: Lease | None = None  # the lease that it is part of
+        self._parts: dict[Lease, None] = {}
+        self._told_wanted = False
+        self._leases = leases
+        self._tell = tell
+        self._execution: EngineTask | None = None
+        self._lock = SafeLock()
+        self._is_over = False  # the client has ended, one way or another
+        self._is_gone = False  # without saying so
+        self._told: object = ()  # the reason that the client knows
+        self._watch: ClientWatch | None = None  # while it is granted; those of parts have none
+
+    @property
+    def scope(self) -> str:
+        """The key of its scope."""
+        return self.around.key
+
+    def known_as(self, id: str | None) -> str:
+        """Return what the history calls it: its command, unless it was given another name than the program's."""
+        name, _, _ = (id or self.id).rpartition("-")
+        is_plain = self.command is not None and os.path.basename(self.command[0]) == name
+        return shlex.join(self.command or ()) if is_plain else name
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether the client may run."""
+        return self.granted_at is not None
+
+    # For the lease engine
+
+    def granted(self, execution: EngineTask) -> None:
+        """Tell the client that it may run."""
+        permission = self._leases.permit(self, execution)
+        if self.pid is not None and self.whole is None:
+            self._measure(self.pid, execution)
+        with self._lock:  # from here on it may end, which ends the measuring
+            self._execution = execution
+            self.permission = permission
+            self.granted_at = moments.now()
+            self._take_by = time.monotonic() + TAKE_S
+            gone = self._is_over
+        if gone:
+            self._finish((Outcome.ERROR, Cause.WORKER_LOST, False), kill=True)
+        else:
+            environment = self._leases.environment(permission)
+            self._tell({"granted": {"environment": environment, "devices": permission.devices}})
+            self._ask_again(execution)
+
+    def _ask_again(self, execution: EngineTask) -> None:
+        """Pass on what was wished before the client knew of the grant: until then it heeds nothing."""
+        wished = execution.signal
+        if wished is not None and wished.aborted:
+            self.asked("abort")
+        elif wished is not None and wished.pause_asked:
+            self.asked("pause")
+
+    def _measure(self, pid: int, execution: EngineTask) -> None:
+        """Have the client's process tree looked at until the permission is back."""
+        told = self._leases.engine.teller(execution) if self.command else None  # a block shares its process with others
+        self._watch = watch = ClientWatch(pid, told, is_block=self.command is None)
+        execution.usage_now = lambda: watch.usage
+        watch.begin_with_client()
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the client has used under the permission so far."""
+        return None if self._watch is None else self._watch.usage
+
+    def asked(self, wish: Wish) -> None:
+        """Pass a wish on to the client, with the cause of an end; the kill of a command does not depend on it.
+
+        A block of Python shares its process with what is none of the service's business, so that is not killed: the
+        permission stays taken until the block has ended.
+        """
+        execution = self._execution
+        if execution is None:  # it is just being granted, which passes the wish on, or has ended
+            return
+        abort = None if wish in ("pause", "resume") else execution.task.abort
+        self._tell({"wish": wish} if abort is None else {"wish": wish, **self._because(abort[1])})
+        if wish == "kill" and self.command is not None:
+            with self._lock:
+                self._is_over = True
+            self._finish((Outcome.ERROR, Cause.WORKER_LOST, False), kill=True)
+
+    # For the routes
+
+    def say_why(self) -> None:
+        """Tell the client why it waits, if that is news."""
+        if self.is_granted or self.handle.done():
+            return
+        why = self.handle.why()
+        if why.running_ns is not None or why.outcome is not None:
+            return
+        first = why.primary_reason
+        news = None if first is None else (first.kind, first.name, first.free, [holder.id for holder in first.holders])
+        if news != self._told:
+            self._told = news
+            self._tell({"waiting": why.in_short, "why": why.to_dict()})
+
+    def take(self, token: object) -> bool:
+        """Note that the client takes the permission with this token; return whether that is the one it has."""
+        with self._lock:
+            permission = self.permission
+            self._is_taken = permission is not None and token == permission.token
+            return self._is_taken
+
+    def stopped(self, *, is_stopped: bool) -> None:
+        """Take the news that the client, or its command, is stopped or goes on."""
+        execution = execution_of(self.handle)
+        if execution.task.is_stopped != is_stopped:
+            self._leases.engine.stopped(execution, is_stopped=is_stopped)
+
+    def look(self) -> None:
+        """See whether the client is stopped; take back a permission that a stopped client has not taken in time."""
+        if self.pid is None or self.whole is not None or self._is_over:
+            return
+        client_is_stopped = is_stopped(self.pid)
+        if self._is_taken and self.command is not None:  # of the command the client's guard tells
+            if client_is_stopped and self.handle.state == TaskState.RUNNING:
+                self._tell({"wish": "stop"})
+            return
+        self.stopped(is_stopped=client_is_stopped)
+        if client_is_stopped and self.is_granted and time.monotonic() >= self._take_by:
+            self._withdraw()
+
+    def _withdraw(self) -> None:
+        """Take back a permission that the client does not know of; the request waits for another, paused."""
+        with self._lock:
+            execution, permission = self._execution, self.permission
+            if self._is_taken or self._is_over or execution is None or permission is None:
+                return
+            self._execution = self.permission = self.granted_at = None
+            self._told = ()
+        self._leases.take_back(permission)
+        if self._watch is not None:
+            self._watch.end()
+        self._leases.engine.ended(execution, NOT_TAKEN)
+
+    def say_down(self, by: str) -> None:
+        """Tell the client that the service ends, and its request or command with it."""
+        self.ended_by = by
+        if self.is_granted:
+            self._tell({"wish": "abort", **self._because(DOWN)})
+        else:
+            self._tell({"ended": {"outcome": Outcome.ABORTED, **self._because(DOWN)}})
+
+    def _because(self, cause: str | None) -> dict[str, Any]:
+        return {"cause": cause} if self.ended_by is None else {"cause": cause, "by": self.ended_by}
+
+    def say_wanted(self, waiting: int) -> None:
+        """Tell the client of a lease with parts whether others are among so many that wait for cpu, if that is news."""
+        is_wanted = waiting > sum(not part.is_granted for part in list(self._parts))
+        if is_wanted != self._told_wanted:
+            self._told_wanted = is_wanted
+            self._tell({"wish": "wanted" if is_wanted else "not wanted"})
+
+    def parked(self) -> None:
+        """Report that the command of the client has stopped."""
+        if self._execution is not None:
+            self._leases.engine.parked(self._execution)
+
+    def ended(
+        self,
+        exit_code: int,
+        peak_ram: int = 0,
+        cpu_s: float = 0.0,
+        *,
+        out_of_memory: bool = False,
+        looked: Callable[[], object] = _nothing,
+    ) -> None:
+        """Take the news that the command of the client has ended, with what the system told the client of it.
+
+        ``looked`` is called when the permission is back, or something is known to be left that has it.
+        """
+        if not self._end():
+            looked()
+            return
+        if self._watch is not None:
+            self._watch.add(peak_ram, cpu_s)
+        if self._execution is not None:
+            self._execution.facts = exit_facts(exit_code)
+        cause = Cause.OUT_OF_MEMORY if out_of_memory else Cause.EXIT_CODE
+        self._finish((Outcome.ERROR, cause, False) if exit_code else SUCCEEDED, kill=False, looked=looked)
+
+    def client_gone(self) -> None:
+        """Take back the request or the permission of a client whose connection has closed."""
+        if self.whole is not None and self.is_granted:
+            return  # the client of the whole is gone, and what used this part may still run: it ends with the whole
+        if not self._end():
+            return
+        self._is_gone = True
+        if self.is_granted:
+            self._finish((Outcome.ERROR, Cause.WORKER_LOST, False), kill=True)
+        else:
+            self.handle.cancel()
+
+    def settled(self, handle: Handle[Any]) -> None:
+        """Tell the client how it has ended; the last that it hears."""
+        handle.exception()  # seen
+        if self.whole is not None:
+            self.whole.drop_part(self)
+        self._leases.forget(self)
+        self._tell({"ended": {"outcome": handle.outcome, **self._because(handle.cause)}})
+
+    # Its parts
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether it has parts, or its client was told that others want them."""
+        return bool(self._parts) or self._told_wanted
+
+    def add_part(self, part: Lease) -> None:
+        """Have another lease end with this one at the latest."""
+        with self._lock:
+            if self._is_over:
+                raise UnknownTask(f"lease {self.id} has ended")
+            part.whole = self
+            self._parts[part] = None
+
+    def drop_part(self, part: Lease) -> None:
+        """Forget a part that has ended."""
+        with self._lock:
+            self._parts.pop(part, None)
+
+    # Its end
+
+    def _end(self) -> bool:
+        """Note that the client has ended; return whether that is news."""
+        with self._lock:
+            news, self._is_over = not self._is_over, True
+            return news
+
+    def _finish(self, outcome: Ended, *, kill: bool, looked: Callable[[], object] = _nothing) -> None:
+        """Give the permission back when nothing is left that runs under it; call ``looked`` after the first look.
+
+        A block of Python is over when its client says so.
+        """
+        permission = self.permission
+        assert permission is not None, "it was granted"
+        gone = partial(self._nothing_left, permission, outcome, kill=kill)
+        if self.command or self._is_gone:
+            self._leases.remains.add(Remain(permission.mark, kill, gone, looked))
+        else:
+            gone()
+            looked()
+
+    def _nothing_left(self, permission: Permission, outcome: Ended, *, kill: bool) -> None:
+        """Give the permission back; what was asked for inside it may take its time to end."""
+        if permission.has_inside:
+            end = partial(self._end_inside, permission, outcome, kill=kill)
+            threading.Thread(target=end, name="whywait-lease", daemon=True).start()
+        else:
+            self._report(permission, outcome)
+
+    def _end_inside(self, permission: Permission, outcome: Ended, *, kill: bool) -> None:
+        if kill:
+            permission.end(0.0)  # a block inside ends with its process
+        self._report(permission, outcome)
+
+    def _report(self, permission: Permission, outcome: Ended) -> None:
+        with self._lock:
+            execution, self._execution = self._execution, None
+            parts, self._parts = self._parts, {}
+        for part in parts:
+            part.end_with_whole()
+        if execution is not None:
+            permission.end()
+            if self._watch is not None:
+                self._watch.end()
+                execution.facts = (*execution.facts, *self._watch.usage.facts())
+                execution.usage_now = None
+            self._leases.engine.ended(execution, outcome)
+
+    def end_with_whole(self) -> None:
+        """End a part because the whole has ended; one that is just being submitted ends by :meth:`submitted`."""
+        with self._lock:
+            self._is_over = True
+            permission, handle = self.permission, getattr(self, "handle", None)
+        if permission is not None:
+            self._report(permission, SUCCEEDED)
+        elif handle is not None:
+            handle.cancel()
+
+    def submitted(self, handle: Handle[Any]) -> None:
+        """Take the handle of the task that it is the body of; what has ended meanwhile is cancelled."""
+        with self._lock:
+            self.handle, is_over = handle, self._is_over
+        if is_over:
+            handle.cancel()
+        handle.add_done_callback(self.settled)
