@@ -81,7 +81,7 @@ every = "500ms"
 """
 LONGEST_LINE = 1_000  # characters of a message, most of them those of the path
 pytestmark = pytest.mark.timeout(0)  # each input has its own limit, by the same alarm clock
-KINDS = [value for key, value in vars(Kind).items() if key.isupper()]
+KINDS = [str(kind) for kind in Kind]
 
 
 @pytest.fixture(scope="module")

@@ -173,6 +173,8 @@ def test_periodics_are_switched():
         b"[" * 2000,
         b"[" * 2000 + b"]" * 2000,
         {"enabled": 1},
+        {"enabled": "off"},
+        {"enabled": None},
         {"enabled": True, "more": 1},
         {},
         b"\xff\xfe",

@@ -47,6 +47,10 @@ def submitted(seq, number, time_ns=0, **details):
     return {**happened(seq, "TASK_SUBMITTED", number, time_ns, **details), "name": name}
 
 
+def retried(seq, number, of):
+    return happened(seq, "TASK_RETRIED", number, 0, of=of, attempt=2, state="READY")
+
+
 def happened(seq, kind, number, time_ns, **details):
     return {"seq": seq, "time_ns": time_ns, "kind": kind, "scope": "s", "number": number, "details": details}
 
@@ -271,7 +275,16 @@ def test_a_last_line_that_was_cut_off_is_said_and_passed_over(folder):
         ('{"whywait record":1}', "serve"),
         (events_file(submitted(1, 1), submitted(1, 2)), "line 2: seq 1 comes after 1"),
         (events_file(submitted(1, 1, name="x" * 100_000)), "line 1: a name is longer than 1,000 characters"),
-        (events_file(submitted(1, 1, after=[2])), "line 1: it refers to task 2, which was not there yet"),
+        (events_file(submitted(1, 2), retried(2, 1, of=2)), "line 2: it is a retry of task 2, which is no earlier one"),
+        (events_file(submitted(1, 1), retried(2, 2, of=2)), "line 2: it is a retry of task 2, which is no earlier one"),
+        (events_file(submitted(1, 1, of=2), submitted(2, 2, of=1)), "line 1: it is a retry of task 2"),
+        (
+            events_file(submitted(1, 1), retried(2, 2, of="x")),
+            "line 2: it is a retry of task x, which is no earlier one",
+        ),
+        (events_file(submitted(1, 1, after=["x"])), "line 1: it awaits what is no number of a task"),
+        (events_file(submitted(1, 1, after=[2]), submitted(2, 2, after_ended=[1])), "awaits itself, through others"),
+        (events_file(submitted(1, 1, after=[1])), "task 1 awaits itself, through others"),
         (events_file({**submitted(1, 1), "scope": 5}), "line 1: its scope is no text"),
         (events_file({**submitted(1, 1), "time_ns": "x"}), "line 1: its time_ns is no number"),
         (events_file({**submitted(1, 1), "details": [1]}), "line 1: its details are no object"),
@@ -285,6 +298,12 @@ def test_a_file_that_cannot_have_happened_is_refused_in_words(folder, text, said
     found = node(folder, IMPORT_SAVED, PARSE, text)
     assert isinstance(found, str)
     assert said in found
+
+
+def test_tasks_of_a_batch_may_await_later_ones(folder):
+    """G5, V3: as `submit_many` lets them."""
+    text = events_file(submitted(1, 1, after=[2, 3]), submitted(2, 2, after=[3]), submitted(3, 3))
+    assert len(node(folder, IMPORT_SAVED, PARSE, text)["events"]) == 3
 
 
 def measured(number, name, asked, peak, counted=None):

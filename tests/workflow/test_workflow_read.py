@@ -59,7 +59,7 @@ def cards():
 def test_devices_are_asked_for_by_tasks_defaults_and_periodics():
     """N1, N2: a matrix needs no card by name; what every task has stands in [defaults]."""
     data = tasks(train={"foreach": {"seed": [1, 2, 3]}, "gpu": 1}, lora={"vram": "6GB"}, bench={"devices": {"rig": 1}})
-    data |= {"budget": cards(), "defaults": {"gpu": 2}, "periodic": {"p": {"run": "x", "every": "1s", "vram": 5}}}
+    data |= {"budget": cards(), "defaults": {"gpu": 2}, "periodic": {"p": {"run": "x", "every": "1s", "vram": "5kB"}}}
     workflow = read(data)
     assert {task.id: dict(task.demand) for task in workflow.tasks} == {
         "train:1": {"gpu": 1},
@@ -68,18 +68,34 @@ def test_devices_are_asked_for_by_tasks_defaults_and_periodics():
         "lora": {"vram": 6 * 10**9, "gpu": 2},
         "bench": {"gpu": 2, "rig": 1},
     }
-    assert dict(workflow.periodics[0].demand)["vram"] == 5
+    assert dict(workflow.periodics[0].demand)["vram"] == 5000
     assert workflow.budget == {"gpus": {"0": 24 * 10**9, "1": 12 * 10**9}, "devices": {"rig": ["a"]}}
     other = read(data, 'budget.gpus=["9GB", "9GB"]', "task.lora.vram=0")
     assert by_id(other)["lora"].demand == (("gpu", 2),)
 
 
+def test_a_size_in_a_file_needs_its_unit():
+    """B6: of ram, vram and cards, in tasks, defaults, periodics and the budget; named resources are plain numbers."""
+    data = tasks(a={"ram": 10}, b={"vram": "6", "resources": {"licence": 1}}, c={"ram": "learned:2"}, d={"ram": 0})
+    data |= {"budget": {"ram": 8, "gpus": [24, "12GB"], "resources": {"licence": 2}}, "defaults": {"vram": 1}}
+    assert sorted(problems(data)) == [
+        "budget.gpus: 24 what? write 24GB, or 24B for bytes",
+        "budget.ram: 8 what? write 8GB, or 8B for bytes",
+        "defaults.vram: 1 what? write 1GB, or 1B for bytes",
+        "task.a.ram: 10 what? write 10GB, or 10B for bytes",
+        "task.b.vram: 6 what? write 6GB, or 6B for bytes",
+        "task.c.ram: 2 what? write 2GB, or 2B for bytes",
+    ]
+    fine = tasks(d={"ram": 0, "resources": {"licence": 1}}) | {"budget": {"gpus": 2, "resources": {"licence": 2}}}
+    assert by_id(read(fine))["d"].demand == (("licence", 1),)
+
+
 def test_what_no_card_could_do_is_refused_before_anything_runs():
     """N2, T3: all of it at once, with the place."""
-    data = tasks(a={"gpu": 3}, b={"vram": 20, "gpu": 2}, c={"devices": {"rgi": 1}}, d={"devices": {"rig": 2}}, e={})
-    assert problems(data | {"budget": cards() | {"gpus": ["24GB", 12]}}) == [
+    data = tasks(a={"gpu": 3}, b={"vram": "20GB", "gpu": 2}, c={"devices": {"rgi": 1}}, d={"devices": {"rig": 2}}, e={})
+    assert problems(data | {"budget": cards() | {"gpus": ["24GB", "12GB"]}}) == [
         "task.a: needs 3 gpu and there are 2 (0, 1): it could never start",
-        "task.b: needs 20 vram on 2 gpu and only 1 has so much (0 has 24 GB, 1 has 12): it could never start",
+        "task.b: needs 20 GB vram on 2 gpu and only 1 has so much (0 has 24 GB, 1 has 12 GB): it could never start",
         'task.c.devices.rgi: "rgi" is not a device of [budget]; did you mean "rig"?',
         "task.d: needs 2 rig and there is 1 (a): it could never start",
     ]
@@ -193,14 +209,14 @@ def test_a_list_brings_forth_a_task_for_each_value():
 
 
 def test_a_table_of_lists_brings_forth_every_combination():
-    data = {"task": {"x": {"call": "json:dumps", "args": ["{size}", "{item}-{mode}"], "ram": "{size}",
+    data = {"task": {"x": {"call": "json:dumps", "args": ["{size}", "{item}-{mode}"], "ram": "{size}kB",
                            "foreach": {"size": [1, 2], "mode": ["a", "b"]}}}}  # fmt: skip
     workflow = read(data)
     assert {task.id: (task.body.args, task.demand) for task in workflow.tasks} == {
-        "x:1,a": ((1, "1,a-a"), (("ram", 1),)),
-        "x:1,b": ((1, "1,b-b"), (("ram", 1),)),
-        "x:2,a": ((2, "2,a-a"), (("ram", 2),)),
-        "x:2,b": ((2, "2,b-b"), (("ram", 2),)),
+        "x:1,a": ((1, "1,a-a"), (("ram", 1000),)),
+        "x:1,b": ((1, "1,b-b"), (("ram", 1000),)),
+        "x:2,a": ((2, "2,a-a"), (("ram", 2000),)),
+        "x:2,b": ((2, "2,b-b"), (("ram", 2000),)),
     }
 
 

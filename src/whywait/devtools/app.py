@@ -39,7 +39,7 @@ from whywait.devtools.control import Control
 from whywait.devtools.feed import Feed
 from whywait.devtools.reads import Reads
 from whywait.devtools.routes import ROUTES, RouteSpec, describe
-from whywait.devtools.run import Run
+from whywait.devtools.run import LiveRun, Run
 
 Handler = Callable[[Request], Awaitable[Response]]
 ExtraRoute = tuple[RouteSpec, Handler]
@@ -69,9 +69,7 @@ register_url_convertor("name", _Name())
 def make_app(run: Run, feed: Feed, routes: Iterable[ExtraRoute] = ()) -> Starlette:
     """Return the app of a run, not guarded yet; what changes the run is left out unless ``run.control``."""
     reads = Reads(run, feed)
-    control = None
-    if run.control and run.authority is not None and run.core is not None:
-        control = Control(run.authority, run.core, reads)
+    control = Control(run, reads) if run.control and isinstance(run, LiveRun) else None
     handled = [
         (spec, getattr(owner, spec.name))
         for spec in ROUTES

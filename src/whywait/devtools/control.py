@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,23 +13,24 @@ from starlette.responses import Response
 from whywait.devtools.answers import Json, Problem, read_name
 from whywait.devtools.reads import Reads
 from whywait.devtools.routes import NOTHING
-from whywait.devtools.source import LiveAuthority, LiveCore, LiveTask
+from whywait.devtools.run import LiveRun
+from whywait.devtools.source import LiveTask
 from whywait.errors import StaleRef, UnknownScope, WhywaitError
 from whywait.kernel.model import Ref
 from whywait.kernel.state import TaskState
 from whywait.support.units import shown
 
-T = TypeVar("T")
 _BODY_KEYS: Final = {"enabled", "immediately"}
 
 
 class Control:
     """Changes one run on behalf of requests that the guard has let through."""
 
-    def __init__(self, authority: LiveAuthority, core: LiveCore, reads: Reads) -> None:
-        """Act on an authority."""
-        self._authority = authority
-        self._core = core
+    def __init__(self, run: LiveRun, reads: Reads) -> None:
+        """Act on the authority of a run."""
+        self._run = run
+        self._authority = run.authority
+        self._core = run.core
         self._reads = reads
 
     async def cancel_task(self, request: Request) -> Response:
@@ -46,6 +47,8 @@ class Control:
 
     async def suspend_scope(self, request: Request) -> Response:
         """Suspend a scope."""
+        if not self._run.can_suspend:
+            raise Problem(409, "a scope of the machine is not suspended, since that would not be kept: pause its jobs")
         return await self._on_scope(request, "suspended", "suspend")
 
     async def resume_scope(self, request: Request) -> Response:
@@ -65,7 +68,7 @@ class Control:
         def act() -> None:
             self._authority.set_periodic_enabled(ident, enabled, immediately=immediately)
 
-        await _carry_out(act)
+        await self._carry_out(act)
         return Json({"done": "enabled" if enabled else "disabled", "state": "on" if enabled else "off"})
 
     async def _on_task(
@@ -80,7 +83,7 @@ class Control:
             if ended_is_fine:
                 return Json({"done": NOTHING, "state": how})
             raise Problem(409, f"task {shown(row.label)} is not paused: it has ended ({how})") from None
-        await _carry_out(lambda: act(handle))
+        await self._carry_out(lambda: act(handle))
         return Json({"done": done, "state": handle.outcome or handle.state})
 
     async def _on_scope(self, request: Request, done: str, verb: str) -> Response:
@@ -88,18 +91,18 @@ class Control:
             scope = self._authority.get_scope(read_name(request, "key"))
         except UnknownScope as error:
             raise Problem(404, str(error)) from None
-        await _carry_out(getattr(scope, verb))
+        await self._carry_out(getattr(scope, verb))
         return Json({"done": done, "state": scope.state})
 
-
-async def _carry_out(act: Callable[[], T]) -> T:
-    """Do something that may block, away from the server's thread; what the run refuses becomes an answer."""
-    try:
-        return await asyncio.to_thread(act)
-    except LookupError as error:
-        raise Problem(404, str(error)) from None
-    except WhywaitError as error:
-        raise Problem(409, str(error)) from None
+    async def _carry_out(self, act: Callable[[], object]) -> None:
+        """Do something that may block, away from the server's thread; what the run refuses becomes an answer."""
+        try:
+            await asyncio.to_thread(act)
+            await self._run.kept()
+        except LookupError as error:
+            raise Problem(404, str(error)) from None
+        except WhywaitError as error:
+            raise Problem(409, str(error)) from None
 
 
 def _read_body(body: bytes) -> dict[str, bool]:

@@ -15,7 +15,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from whywait.devtools.feed import Feed
-from whywait.devtools.histograms import BOUNDS_S, Histogram
+from whywait.devtools.histograms import BOUNDS_S, OTHER, Histogram
 
 JSON_KINDS: Final = ("application/json",)
 TEXT_KINDS: Final = ("text/plain", "application/openmetrics-text")
@@ -156,10 +156,10 @@ class Metrics(Collector):
         yield waited
 
     def _gauges(self) -> Iterator[Metric]:
-        picture, label = self._picture, self._feed.histograms.scope_label
-        running, starvation = picture["counts"]["running"], self._stats["starvation"]
+        stats, picture, label = self._stats, self._picture, self._feed.histograms.scope_label
+        starvation = stats["starvation"]
         for name, text, value in (
-            ("tasks_running", "Tasks that run, with a slot or without.", running),
+            ("tasks_running", "Tasks that run, with a slot or without.", stats["active"]),
             ("tasks_starving", "READY tasks that a higher priority starves.", starvation["now"]),
             ("starvation_longest_seconds", "The longest starvation of any task.", starvation["longest_ns"] / 1e9),
         ):
@@ -168,13 +168,16 @@ class Metrics(Collector):
         for lane in picture["lanes"]:
             key = (str(lane["priority"]), label(lane["scope"]), lane["waits_for"])
             lanes[key] = lanes.get(key, 0) + lane["length"]
+        beyond = stats["queued"] - sum(lanes.values())  # the picture has the first lanes only
+        if beyond:
+            lanes[OTHER, OTHER, OTHER] = beyond
         ready = GaugeMetricFamily(
             "whywait_tasks_ready", "Tasks in lanes, by what they wait for.", labels=("priority", "scope", "reason")
         )
         for key, count in lanes.items():
             ready.add_metric(key, count)
         yield ready
-        not_ready = picture["counts"]["not_ready"]
+        not_ready = stats["not_ready"]
         yield GaugeMetricFamily("whywait_tasks_not_ready", "Pending tasks that are in no lane.", value=not_ready)
         limit = GaugeMetricFamily("whywait_budget_limit", "What may be in use at once.", labels=("resource",))
         used = GaugeMetricFamily("whywait_budget_used", "What is in use.", labels=("resource",))

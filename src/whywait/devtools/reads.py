@@ -83,7 +83,7 @@ class Reads:
         """Give the metrics in the form that is asked for."""
         self._feed.catch_up()
         accept = request.headers.get("accept", "")
-        stats, picture = self._cached("stats", self._run.stats), self._overview()
+        stats, picture = self._run.moment()
         if prefers_json(accept):
             return Json(json_metrics(stats, picture))
         body, kind = prometheus_metrics(accept, stats, picture, self._feed)

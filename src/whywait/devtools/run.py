@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from whywait.devtools import overview
@@ -33,8 +34,8 @@ class Run:
         """Return a bounded picture of now."""
         raise NotImplementedError
 
-    def stats(self) -> dict[str, Any]:
-        """Return the counters."""
+    def moment(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the counters and the picture of one moment: now."""
         raise NotImplementedError
 
     def report(self) -> dict[str, Any]:
@@ -44,6 +45,10 @@ class Run:
     def settings(self) -> dict[str, Any]:
         """Return what the run was told to keep to."""
         return {}
+
+
+async def _at_once() -> None:
+    """Wait for nothing: a run in memory keeps what it is told."""
 
 
 class LiveRun(Run):
@@ -57,6 +62,8 @@ class LiveRun(Run):
         super().__init__(name, control=control)
         self.authority = authority
         self.core = core
+        self.can_suspend = True  # whether a suspended scope is still one after the next start
+        self.kept: Callable[[], Awaitable[object]] = _at_once  # returns when what was done will outlast this process
 
     def make_feed(self, kept: int) -> Feed:
         """Return the feed of the authority's events."""
@@ -66,9 +73,9 @@ class LiveRun(Run):
         """Return a bounded picture of now."""
         return overview.take(self.core)
 
-    def stats(self) -> dict[str, Any]:
-        """Return the counters."""
-        return self.authority.stats()
+    def moment(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the counters and the picture of now, both under one lock."""
+        return overview.take_with(self.core, self.authority.stats)
 
     def report(self) -> dict[str, Any]:
         """Return where the waiting went so far."""

@@ -35,6 +35,7 @@ class SavedRun(Run):
         self._gates = [_gate(Wait.SLOT, None, soft=False)] if limits is None else _gates(limits, events)
         self._units = [] if limits is None else _units(limits, events)
         self._rows: list[Attempt] = []
+        self._moment: tuple[dict[str, Any], dict[str, Any]] | None = None
 
     @classmethod
     def from_file(cls, path: str | Path) -> SavedRun:
@@ -114,6 +115,12 @@ class SavedRun(Run):
             "starvation": picture["starvation"],
             "starvation_promotions": 0,
         }
+
+    def moment(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the counters and the picture of the last event, counted once."""
+        if self._moment is None:
+            self._moment = self.stats(), self.overview()
+        return self._moment
 
     def _starvation(self) -> dict[str, int]:
         """Return the longest and the total starvation; of tasks that are READY still, what was told of them."""

@@ -180,7 +180,7 @@ class DevTools:
 
         async def gather() -> list[Metric]:
             feed.catch_up()
-            return list(Metrics(self._run.stats(), self._run.overview(), feed).collect())
+            return list(Metrics(*self._run.moment(), feed).collect())
 
         try:
             return asyncio.run_coroutine_threadsafe(gather(), loop).result(STOPS_WITHIN_S)

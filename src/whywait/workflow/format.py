@@ -19,7 +19,7 @@ from whywait.support.devices import AUTO, GPU, MOST_UNITS, parse_devices, parse_
 from whywait.support.fields import amounts, counts, flag, fraction, mapping, name, one_of, optional, records, whole
 from whywait.support.learned import Learned, as_learned
 from whywait.support.memory import automatic_ram
-from whywait.support.units import parse_size, shown
+from whywait.support.units import parse_written_size, shown
 from whywait.workflow.expand import as_word
 
 Schema = dict[str, Any]
@@ -68,7 +68,7 @@ def _duration_ms(value: object) -> int:
 
 
 def _size(value: object) -> int:
-    size = parse_size(value)
+    size = parse_written_size(value)
     if size > _LARGEST:
         raise ConfigError(f"{shown(value)} is not allowed: expected at most {_LARGEST} bytes")
     return size
@@ -100,8 +100,10 @@ def _gpus(value: object) -> str | dict[str, int]:
         return AUTO
     units = parse_gpus(value)
     check_units(GPU, units)
-    for size in units.values():
-        _size(size)
+    sizes = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    for size in sizes:
+        if size is not None:
+            _size(size)
     return units
 
 
@@ -249,11 +251,12 @@ _TEXT: Final[Schema] = {"type": "string", "minLength": 1}
 _DURATION: Final[Schema] = {
     "anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": r"\d\s*(ns|us|µs|μs|ms|s|m|h|d)|\{"}],
 }
-_SIZE: Final[Schema] = {"anyOf": [_whole_schema(0), {"type": "string", "pattern": r"^\s*\d|\{"}]}
+_SIZE: Final[Schema] = {"anyOf": [{"const": 0}, {"type": "string", "pattern": r"^\s*(0\s*$|\d.*[bB]\s*$)|\{"}]}
+_AMOUNT: Final[Schema] = {"anyOf": [_whole_schema(0), {"type": "string", "pattern": r"^\s*\d|\{"}]}
 _AMOUNTS: Final[Schema] = {
     "type": "object",
     "propertyNames": {"not": {"enum": ["cpu", "ram", "vram"]}, "minLength": 1},
-    "additionalProperties": _SIZE,
+    "additionalProperties": _AMOUNT,
 }
 _COUNTS: Final[Schema] = {
     "type": "object",
@@ -310,7 +313,7 @@ DEMAND: Final[Fields] = {
     "ram": Field(
         _asked_ram,
         {"anyOf": [_SIZE, {"type": "string", "pattern": "^learned"}]},
-        'memory it uses: "2GB", "512MiB" or bytes; "learned": what the history says, "learned:2GB": 2GB until it does',
+        'memory it uses: "2GB" or "512MiB"; "learned": what the history says, "learned:2GB": 2GB until it does',
     ),
     "vram": Field(_size, _SIZE, "memory of the graphics card it uses"),
     "resources": Field(_amounts, _AMOUNTS, "what it uses of the resources that [budget] names"),

@@ -11,6 +11,7 @@ from whywait.errors import ConfigError
 from whywait.kernel.limits import MEASURED
 from whywait.simulation.simulation import Simulation
 from whywait.support.units import format_ms, format_size, printable
+from whywait.support.words import counted
 from whywait.workflow.learned import with_ram
 from whywait.workflow.model import TaskSpec, WorkflowSpec
 from whywait.workflow.plan import to_workload
@@ -98,7 +99,7 @@ def waste(workflow: WorkflowSpec, used: Mapping[str, Used]) -> str | None:
         return None  # a file that cannot be simulated
     if honest > as_it_was * _WORTH_TELLING:
         return None
-    who = "1 task" if len(measured) == 1 else f"{len(measured)} tasks"
+    who = counted(len(measured), "task")
     return (
         f"{who} asked for {format_size(asked)} of memory and used {format_size(peaks)} at most: with honest demands "
         f"the run takes {format_ms(honest)} instead of {format_ms(as_it_was)} (simulated; --suggest prints them)"

@@ -43,6 +43,12 @@ def select(workflow: WorkflowSpec, only: Iterable[str]) -> WorkflowSpec:
     return replace(workflow, tasks=tuple(task for task in workflow.tasks if task.id in chosen))
 
 
+def keeping_going(workflow: WorkflowSpec) -> WorkflowSpec:
+    """Return the workflow so that a failure ends nothing but what needs it."""
+    scopes = tuple(replace(scope, on_error="continue") for scope in workflow.scopes)
+    return replace(workflow, on_error="continue", scopes=scopes)
+
+
 def with_engine(workflow: WorkflowSpec, engine: str) -> WorkflowSpec:
     """Return the workflow with this engine for all functions that name none; commands stay commands."""
     functions: dict[str, EngineName] = {name: name for name in ENGINES if name != "command"}

@@ -17,6 +17,7 @@ from whywait.observe.report_text import WIDTH
 from whywait.runtime.handle import Handle
 from whywait.support.units import NS_PER_MS, format_ms, in_ms, printable
 from whywait.support.usage import Usage
+from whywait.support.words import counted
 from whywait.workflow.honest import Suggestion, Used, suggestions, waste
 from whywait.workflow.progress import TaskProgress
 from whywait.workflow.run import Run
@@ -190,7 +191,7 @@ class WorkflowResult:
         ended = [task for task in self.tasks.values() if task.outcome is not None and not task.succeeded]
         own = [task for task in ended if task.cause not in _INDIRECT]
         if own:
-            lines = [f"Failed: {_count(len(own))}"]
+            lines = [f"Failed: {counted(len(own), 'task')}"]
             for task in own[:_FAILURES]:
                 lines += task.lines()
             if len(own) > _FAILURES:
@@ -262,7 +263,3 @@ def _ms(ns: int) -> float:
 def _names(tasks: list[TaskResult]) -> str:
     named = ", ".join(printable(task.id) for task in tasks[:_TAIL])
     return named + (f" and {len(tasks) - _TAIL} more" if len(tasks) > _TAIL else "")
-
-
-def _count(number: int) -> str:
-    return "1 task" if number == 1 else f"{number} tasks"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import copy_context
-from dataclasses import replace
 from pathlib import Path
 from time import monotonic_ns, sleep
 from typing import Any, Final
@@ -50,12 +49,11 @@ class Run:
         workflow: WorkflowSpec,
         *,
         logs: Path | None = None,
-        keep_going: bool = False,
         hooks: Iterable[Hook] = (),
         authority_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Prepare the run; nothing starts yet. ``authority_options`` win over the file's."""
-        self.workflow = _keeping_going(workflow) if keep_going else workflow
+        self.workflow = workflow
         self.outputs = Outputs(logs)
         self.progress = Progress(workflow.tasks)
         self.handles: dict[str, Handle[Any]] = {}
@@ -316,11 +314,6 @@ def make_order(scheduler: Mapping[str, Any]) -> Order:
     if scheduler.get("order") == "strict":
         return Strict()
     return Aging(scheduler.get("every", 5 * NS) / NS, scheduler.get("boost", 10), scheduler.get("cap", 99))
-
-
-def _keeping_going(workflow: WorkflowSpec) -> WorkflowSpec:
-    scopes = tuple(replace(scope, on_error="continue") for scope in workflow.scopes)
-    return replace(workflow, on_error="continue", scopes=scopes)
 
 
 def _policy_options(policy: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from whywait.simulation.simulation import Simulation, SimulationResult
 from whywait.support.lazy import asyncio
 from whywait.support.units import shown
 from whywait.support.waiters import refuse_on_loop
+from whywait.support.words import counted
 from whywait.workflow.documents import read_document
 from whywait.workflow.model import WorkflowSpec
 from whywait.workflow.outputs import routed
-from whywait.workflow.plan import select, to_workload, with_engine
+from whywait.workflow.plan import keeping_going, select, to_workload, with_engine
 from whywait.workflow.read import read_workflow
 from whywait.workflow.result import WorkflowResult
 from whywait.workflow.run import Run
@@ -94,7 +95,7 @@ class Workflow:
 
     def __repr__(self) -> str:
         """Show name, file and how many tasks."""
-        return f"<Workflow {self.name} of {self._spec.source}: {len(self._spec.tasks)} tasks>"
+        return f"<Workflow {self.name} of {self._spec.source}: {counted(len(self._spec.tasks), 'task')}>"
 
     def _job(
         self,
@@ -112,8 +113,10 @@ class Workflow:
             authority_options["engine"] = engine
         if chosen:
             spec = select(spec, chosen)
+        if keep_going:
+            spec = keeping_going(spec)
         folder = None if logs is None else Path(logs).resolve()
-        return Run(spec, logs=folder, keep_going=keep_going, authority_options=authority_options)
+        return Run(spec, logs=folder, authority_options=authority_options)
 
 
 def _carry_out(job: Run) -> None:

@@ -61,7 +61,7 @@ def test_the_page_shows_leases_that_run_and_leases_that_wait(page, tmp_path):
         block = subprocess.Popen(
             [sys.executable, "-c", WAITING_NOTEBOOK], env=machine.environment, stdout=subprocess.PIPE, text=True
         )
-        assert block.stdout.readline() == "no gpu is free: 0 has 4.0 of 24.0 GB (tests-1)\n"
+        assert block.stdout.readline() == "no gpu is free: gpu 0 has 4.0 of 24.0 GB free, held by tests-1\n"
         page.open(machine.run("status", "--open", env={"BROWSER": "true"}).out.strip())
         page.click(".pill", "other-2")
         for text in ("Waits for gpu", "4.0 GB of 24.0 GB free", "tests-1", "a gpu is free"):

@@ -1,6 +1,7 @@
 """The DevTools page in a real browser, with a live run behind it."""
 
 import http.server
+import json
 import threading
 
 import pytest
@@ -606,7 +607,20 @@ def test_a_saved_run_opens_in_the_same_page(page, tmp_path, how):
         assert page.errors() == []
 
 
+def _retry_of_a_later_one():
+    """Return events in which task 1 is a retry of task 2; the page would go round between the two for ever."""
+    task = {"time_ns": 0, "scope": "s", "details": {"state": "READY", "priority": 50}}
+    retry = {"of": 2, "attempt": 2, "state": "READY"}
+    rows = (
+        {**task, "seq": 1, "kind": "TASK_SUBMITTED", "number": 2},
+        {**task, "seq": 2, "kind": "TASK_RETRIED", "number": 1, "details": retry},
+        {**task, "seq": 3, "kind": "TASK_RETRIED", "number": 2, "details": {**retry, "of": 1}},
+    )
+    return "\n".join(map(json.dumps, rows))
+
+
 def test_a_file_that_is_no_run_is_refused_in_words(farm, page):
+    """V3: what is wrong with it is said, and the live run stays."""
     _, tools, _ = farm
     page.open(tools.url)
     refused = {
@@ -614,6 +628,7 @@ def test_a_file_that_is_no_run_is_refused_in_words(farm, page):
         '{"a": 1}\nnope\n{"b": 1}': "line 2 is not JSON",
         "[1, 2]": "no events",
         '{"whywait record":1}': "serve",
+        _retry_of_a_later_one(): "line 2: it is a retry of task 2, which is no earlier one",
     }
     for text, said in refused.items():
         drop(page, text)

@@ -40,6 +40,9 @@ export function amount(name, value, limit = value) {
 /** 12,345 */
 export const count = (value) => value.toLocaleString("en-GB");
 
+/** How many of something: "1 task", "1,200 tasks". */
+export const counted = (value, noun) => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+
 /** A demand: cpu 2, vram 4.0 GB. */
 export const demand = (needs) => Object.entries(needs).map(([name, value]) => `${name} ${amount(name, value)}`).join(", ");
 
@@ -114,10 +117,9 @@ const FAILURES = new Set(["error", "timeout"]);
 /** Whether a task has failed, and was not tried again; one that was cancelled or dropped has not. */
 export const hasFailed = (task) => FAILURES.has(task.outcome) && task.retried_as === null;
 
-/** READY, RUNNING, parked, or the outcome of a finished task. */
+/** ready, running, paused, or the outcome of a finished task. */
 export function stateName(task) {
   if (task.outcome) return task.outcome;
-  if (task.state === "PAUSED" && task.paused_from === "RUNNING") return "parked";
   return task.state === "DISPOSING" ? "ending" : task.state.toLowerCase();
 }
 

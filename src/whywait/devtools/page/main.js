@@ -2,7 +2,7 @@
 
 import { act, Connection, get, keepToken, takeToken } from "./api.js";
 import { h, show } from "./dom.js";
-import { count, hasFailed, runningCount, time } from "./format.js";
+import { count, counted, hasFailed, runningCount, time } from "./format.js";
 import * as panel from "./panel.js";
 import { parseSaved } from "./saved.js";
 import * as search from "./search.js";
@@ -151,7 +151,7 @@ function notice() {
   if (state.status === "disconnected") lines.push(["warn", "The server does not answer. What you see is the last that was known; trying again every second."]);
   if (state.status === "locked" && store.tasks.size) lines.push(["warn", "The server at this address wants another token: open the address that it has printed. What you see is the last that was known."]);
   if (state.status === "finished") lines.push(["good", "The run is over. This page keeps what it has seen; nothing changes any more."]);
-  if (store.skipped) lines.push(["warn", `${count(store.skipped)} events were skipped because they came faster than they could be shown.`]);
+  if (store.skipped) lines.push(["warn", `${counted(store.skipped, "event")} skipped: more came than could be shown.`]);
   if (state.notice) lines.push(["bad", state.notice]);
   return lines.map(([kind, text]) => h("p", { class: `line ${kind}` }, text, kind === "bad" ? h("button", { type: "button", "data-do": "dismiss", "aria-label": "dismiss" }, "✕") : null));
 }

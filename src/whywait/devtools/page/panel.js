@@ -64,7 +64,7 @@ function whySection(store, task, why, now) {
 const onUnits = (task) => (Object.keys(task.devices).length ? ` on ${unitNames(task.devices)}` : "");
 
 function doing(task, placement) {
-  if (task.state === "PAUSED") return "Parked at a checkpoint";
+  if (task.state === "PAUSED") return "Paused: somebody has to resume it";
   if (task.state === "DISPOSING") return `Asked to end (${task.cause}), has not ended yet`;
   return placement && !placement.node ? `Permitted, waits for ${placement.engine} to place it` : "Running";
 }
@@ -113,6 +113,9 @@ function unitState(unit) {
   return `${size(Math.max(0, unit.free))} of ${size(unit.size)} free`;
 }
 
+/** That a holder uses more than it asked for, if it does. */
+const beyond = (holder, show) => (typeof holder.asked === "number" ? ` (asked for ${holder.asked ? show(holder.asked) : "none"})` : "");
+
 function reasonRow(store, reason) {
   if (reason.kind === "device") return deviceRow(reason);
   const show = (value) => amount(reason.name, value, reason.limit ?? value);
@@ -121,12 +124,12 @@ function reasonRow(store, reason) {
   const blocking = reason.tasks ?? [];
   return h("li", null,
     h("div", null, reasonChip(reason.name),
-      gate ? h("span", null, reason.kind === "resource" ? `needs ${show(reason.need)}, ${show(reason.free)} of ${show(reason.limit)} free` : `all ${reason.limit} taken`) : h("span", null, reasonText(reason.name)),
+      gate ? h("span", null, reason.kind === "resource" ? `needs ${show(reason.need)}, ${show(Math.max(0, reason.free))} of ${show(reason.limit)} free` : `all ${reason.limit} taken`) : h("span", null, reasonText(reason.name)),
       reason.scope ? h("span", { class: "quiet" }, ` of ${reason.scope}`) : null,
       reason.never ? h("span", { class: "bad" }, " can never open") : null),
     holders.length ? h("div", { class: "held" }, "held by ", holders.slice(0, 8).map((holder, index) => [index ? ", " : "",
       h("button", { type: "button", class: "link", "data-task": holder.number }, labelOf(holder)),
-      h("span", { class: "quiet" }, ` ${reason.kind === "resource" ? `${show(holder.amount)}, ` : ""}${time(holder.running_ns)}`)]),
+      h("span", { class: "quiet" }, ` ${reason.kind === "resource" ? `${show(holder.amount)}${beyond(holder, show)}, ` : ""}${time(holder.running_ns)}`)]),
       holders.length > 8 ? ` and ${count(holders.length - 8)} more` : null) : null,
     blocking.length ? h("div", { class: "held" }, "waits for ", blocking.slice(0, 8).map((other, index) => [index ? ", " : "",
       h("button", { type: "button", class: "link", "data-task": other.number }, labelOf(other)), h("span", { class: "quiet" }, ` ${other.state.toLowerCase()}`), chainOf(store, other)]),

@@ -53,17 +53,44 @@ function parseLines(text) {
 
 /** Return those rows that are events; throws for one that cannot have come after those before it. */
 function checked(rows) {
-  const known = { seq: 0, tasks: new Set(), scopes: new Set([""]) };
-  return rows.filter((row, index) => {
+  const known = { seq: 0, scopes: new Set([""]) };
+  const events = rows.filter((row, index) => {
     if (typeof row?.seq !== "number" || typeof row.kind !== "string") return false; // the first line, or one that tells of skipped events
     const wrong = problem(row, known);
     if (wrong) throw new Error(`line ${index + 1}: ${wrong}`);
     known.seq = row.seq;
-    if (row.number !== undefined) known.tasks.add(row.number);
     if (row.kind === "SCOPE_CREATED") known.scopes.add(row.scope);
     return true;
   });
+  const number = inCircle(events);
+  if (number !== undefined) throw new Error(`task ${number} awaits itself, through others`);
+  return events;
 }
+
+/** Return a task that awaits itself through others: tasks of a batch may await later ones, but not in a circle. */
+function inCircle(events) {
+  const awaited = new Map(events.filter(({ kind }) => kind === "TASK_SUBMITTED").map(({ number, details }) => [number, othersIn(details ?? {})]));
+  const looked = new Map(); // a number -> whether all that it awaits has been looked at
+  for (const first of awaited.keys()) {
+    const path = [first];
+    while (path.length) {
+      const number = path[path.length - 1];
+      if (looked.has(number)) {
+        looked.set(number, true);
+        path.pop();
+        continue;
+      }
+      looked.set(number, false);
+      for (const other of awaited.get(number) ?? []) {
+        if (looked.get(other) === false) return other;
+        if (!looked.has(other)) path.push(other);
+      }
+    }
+  }
+  return undefined;
+}
+
+const othersIn = (details) => [...(details.after ?? []), ...(details.after_ended ?? [])];
 
 function problem(row, known) {
   const details = row.details ?? {};
@@ -78,9 +105,10 @@ function problem(row, known) {
   }
   if (row.kind === "SCOPE_CREATED" && !known.scopes.has(details.parent ?? "")) return `the parent of scope ${row.scope} was not there yet`;
   for (const key of ["after", "after_ended"]) if (details[key] !== undefined && !Array.isArray(details[key])) return `its ${key} is no list`;
-  const others = [...(details.after ?? []), ...(details.after_ended ?? []), ...(row.kind === "TASK_RETRIED" ? [details.of] : [])];
-  const missing = others.find((other) => other === row.number || !(known.tasks.has(other) || other < row.number));
-  return missing === undefined ? null : `it refers to task ${missing}, which was not there yet`;
+  if (!othersIn(details).every(Number.isInteger)) return "it awaits what is no number of a task";
+  const isRetry = row.kind === "TASK_RETRIED" || (row.kind === "TASK_SUBMITTED" && details.of !== undefined);
+  if (isRetry && !(Number.isInteger(details.of) && details.of < row.number)) return `it is a retry of task ${details.of}, which is no earlier one`;
+  return null;
 }
 
 /** The limits that the first line tells, with what has changed since. */

@@ -1,7 +1,7 @@
 // Search over everything that has a name: tasks, scopes, periodics, resources, causes.
 
 import { h } from "./dom.js";
-import { count, labelOf, reasonName } from "./format.js";
+import { count, counted, labelOf, reasonName } from "./format.js";
 import { statePill } from "./parts.js";
 
 const SHOWN = 12;
@@ -33,7 +33,7 @@ export function find(store, text) {
     if (reason) causes.set(reason, (causes.get(reason) ?? 0) + 1);
     if (task.cause) causes.set(task.cause, (causes.get(task.cause) ?? 0) + 1);
   }
-  for (const [cause, tasks] of causes) add(reasonName(cause), { kind: "cause", view: store.laneCauses.size ? "lanes" : "failures", extra: `${count(tasks)} tasks` });
+  for (const [cause, tasks] of causes) add(reasonName(cause), { kind: "cause", view: store.laneCauses.size ? "lanes" : "failures", extra: counted(tasks, "task") });
   const alive = (hit) => (hit.task?.outcome ? 1 : 0);
   hits.sort((a, b) => a.rank - b.rank || alive(a) - alive(b) || (b.task?.number ?? 0) - (a.task?.number ?? 0));
   return { hits: hits.slice(0, SHOWN), total: hits.length };

@@ -1,7 +1,7 @@
 // Graph: which task waits for which to succeed. Large families of tasks ("frame-1", "frame-2", ...) are folded into one box.
 
 import { h, s } from "./dom.js";
-import { count, labelOf, stateName, stateVar } from "./format.js";
+import { count, counted, labelOf, stateName, stateVar } from "./format.js";
 import { empty, heading, stateLegend } from "./parts.js";
 
 const FOLD_ABOVE = 60;
@@ -31,14 +31,14 @@ export function render({ store, selected }) {
   const width = Math.max(...shown.map((node) => node.x)) + BOX.w + 20;
   const height = Math.max(...shown.map((node) => node.y)) + BOX.h + 20;
   return [h("section", null,
-    heading("Graph", `${count(tasks.length)} tasks`, h("span", { class: "hint" }, near
+    heading("Graph", counted(tasks.length, "task"), h("span", { class: "hint" }, near
       ? `${count(near.up.size)} upstream, ${count(near.down.size)} downstream of ${chosen.label}` : "choose a task to see what it needs and what needs it"),
     stateLegend(tasks), opened.size ? h("button", { type: "button", "data-fold": "*" }, "fold all") : null),
     h("div", { class: "graph" },
       s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Dependency graph" },
         s("g", { class: "edges" }, edges.filter(([a, b]) => a.placed && b.placed).map(([a, b, kind]) => edge(a, b, kind, near, chosen))),
         shown.map((node) => box(node, near, chosen)))),
-    nodes.size > MOST ? h("p", { class: "quiet" }, `and ${count(nodes.size - MOST)} more boxes`) : null)];
+    nodes.size > MOST ? h("p", { class: "quiet" }, `and ${count(nodes.size - MOST)} more`) : null)];
 }
 
 function hadSuccessors(store, task) {
@@ -170,8 +170,8 @@ function box(node, near, chosen) {
     at += wide;
     return s("rect", { x: at - wide, y: BOX.h - 5, width: wide, height: 5, style: { fill: `var(${colour})` } });
   });
-  const inner = node.inner ? `, which wait for each other ${count(node.inner)} times` : "";
-  const text = one ? `${labelOf(one)}: ${stateName(one)}` : `${node.label} ${node.tasks.length} tasks${inner}, press to unfold`;
+  const inner = node.inner ? `, which wait for each other ${counted(node.inner, "time")}` : "";
+  const text = one ? `${labelOf(one)}: ${stateName(one)}` : `${node.label} ${counted(node.tasks.length, "task")}${inner}, press to unfold`;
   return s("g", {
     class: `node item ${side}`, transform: `translate(${node.x},${node.y})`, tabindex: 0, role: "button", "aria-label": text,
     "data-key": node.key, "data-task": one ? one.number : null, "data-fold": one ? null : node.family,

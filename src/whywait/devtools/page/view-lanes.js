@@ -98,7 +98,7 @@ function waitingSection(store, waiting, reasons) {
     h("ul", { class: "why" }, sorted.map((group) =>
       h("li", { "data-key": group.reason }, reasonChip(group.reason), " ", h("b", null, count(group.tasks)),
         ` ${group.tasks === 1 ? "waits" : "wait"} for ${reasonText(group.reason)}`, forWhom(group)))),
-    waiting.length ? null : h("p", { class: "quiet" }, "Nobody waits."));
+    waiting.length ? null : h("p", { class: "quiet" }, "No task waits."));
 }
 
 function forWhom(group) {

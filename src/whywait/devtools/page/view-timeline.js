@@ -2,7 +2,7 @@
 // for what. Drawn on a canvas, only what is in view, so that ten thousand tasks move smoothly.
 
 import { h } from "./dom.js";
-import { count, demand, labelOf, placeName, reasonName, reasonText, reasonVar, stateName, stateVar, time, unitNames } from "./format.js";
+import { count, counted, demand, labelOf, placeName, reasonName, reasonText, reasonVar, stateName, stateVar, time, unitNames } from "./format.js";
 import { empty, legend, stateLegend } from "./parts.js";
 import { endOf, firstAfter, layOut, waitingAt } from "./timeline-model.js";
 import { waitParts } from "./waits.js";
@@ -123,7 +123,7 @@ export function draw() {
     pen.fillStyle = colour("--accent");
     pen.fillRect(x(now), AXIS, 1, height - AXIS);
   }
-  canvas.setAttribute("aria-label", `Timeline: ${count(layout.tasks.length)} tasks in ${layout.held} slots over ${time(to - from)}`);
+  canvas.setAttribute("aria-label", `Timeline: ${counted(layout.tasks.length, "task")} in ${counted(layout.held, "slot")} over ${time(to - from)}`);
   canvas.dataset.drawn = String(layout.tasks.length);
   canvas.dataset.looked = looked.join(" "); // at so many tasks of each slot: bounded by the width, not by their number
 }
