@@ -159,6 +159,14 @@ def test_the_table_names_every_room_after_those_that_it_may_import():
         before.add(room)
 
 
+def test_contributors_are_told_of_every_room():
+    """The table of CONTRIBUTING.md has a row for each folder of the source."""
+    told = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert [
+        room for room in ROOMS if f"`src/whywait/{room}/`" not in told and f"`src/whywait/{room}.py`" not in told
+    ] == []
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_imports_only_what_the_table_says(room):
     found = imports_through_walls(room)

@@ -10,7 +10,7 @@ RULES_PAGE = TESTS.parent / "docs" / "rules.md"
 
 FAMILIES = "PSBTGDXOWRNUMVCE"
 # Rules that no code keeps yet. The change that builds one removes it here and its mark in docs/rules.md.
-LATER: set[str] = set()
+LATER: set[str] = {"M12", "M16", "M17", "M18"}
 # Rules of which no code keeps what stands behind the mark yet.
 PARTLY: set[str] = set()
 MARK = "*(Not built yet)*"

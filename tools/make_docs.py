@@ -28,7 +28,7 @@ KEYS_INTRO = """\
 # Keys of a workflow file
 
 What each table of a [workflow file](workflows.md) may hold. Durations are seconds or `"500ms"`, `"5m"`, `"1h30m"`;
-sizes are bytes or `"512MB"`, `"4GiB"`.
+sizes are `"512MB"`, `"4GiB"`, or 0.
 """
 
 TABLES: tuple[tuple[str, Fields], ...] = (
