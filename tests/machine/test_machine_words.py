@@ -16,7 +16,7 @@ from whywait import machine as this_machine
 from whywait.devtools import beacon
 from whywait.errors import MachineError
 
-# Uses 350 MB. A look at it while it grows may be the last that is told: what comes then is less than a step of the meter.
+# Uses 350 MB. A look while it grows may be the last that is told: what comes then is less than a step of the meter.
 HOG = "import time; data = bytearray(340_000_000); data[::4096] = b'x' * len(data[::4096]); time.sleep(60)"
 
 
