@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from whywait.engines.command.engine import Command, CommandResult
     from whywait.engines.process.engine import ProcessEngine
     from whywait.errors import (
+        AuthorityBroken,
         CommandFailed,
         ConfigError,
         DisposeIncomplete,
@@ -59,10 +60,13 @@ if TYPE_CHECKING:
     from whywait.workflow.result import WorkflowResult
     from whywait.workflow.workflow import Workflow
 
+compiled = False  # whether the core is compiled
+
 # Each public name and its module, which is loaded when the name is first asked for: no program needs all of them.
 _PLACES = {
     "Aging": "whywait.kernel.order",
     "Authority": "whywait.runtime.authority",
+    "AuthorityBroken": "whywait.errors",
     "Call": "whywait.runtime.submission",
     "Command": "whywait.engines.command.engine",
     "CommandFailed": "whywait.errors",
@@ -136,6 +140,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "Aging",
     "Authority",
+    "AuthorityBroken",
     "Call",
     "Command",
     "CommandFailed",

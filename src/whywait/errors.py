@@ -6,6 +6,7 @@
 * The task's end, as seen through its handle: :class:`TaskFailed`, :class:`CommandFailed`, :class:`TaskAborted`,
   :class:`TaskTimeout`, :class:`TaskDropped`.
 * The body's lack of cooperation: :class:`PauseTimeout`, :class:`DisposeIncomplete`.
+* Nobody's: :class:`AuthorityBroken`, a lack of memory or a signal in the midst of a command.
 * The machine's: :class:`MachineError`, what its service or its client has to say.
 """
 
@@ -133,6 +134,10 @@ class DisposeIncomplete(WhywaitError):
         """Keep the ids of the tasks that still run as ``survivors``."""
         super().__init__(message)
         self.survivors = tuple(survivors)
+
+
+class AuthorityBroken(WhywaitError):
+    """A command was broken off in the midst, so the whole authority has failed: none of its tasks goes on (A2)."""
 
 
 class MachineError(WhywaitError):

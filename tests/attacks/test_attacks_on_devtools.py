@@ -278,9 +278,9 @@ def test_a_path_of_slashes_is_refused_without_the_lock(monkeypatch, slashes, met
     """What a request makes the server do under the scheduler's lock does not grow with the request."""
     with served() as (authority, tools, gate):
         authority.submit(gate)
-        spy = Spy(authority._core._lock)
+        spy = Spy(authority._core.lock)
         until(lambda: get(tools, "/api/info")["seq"] == authority._core.last_seq)
-        monkeypatch.setattr(authority._core, "_lock", spy)
+        monkeypatch.setattr(authority._core, "lock", spy)
         body = {"enabled": True} if method == "PUT" else None
         answer = ask(tools, path.format("/" * slashes), method, token=tools.token, body=body)
         monkeypatch.undo()

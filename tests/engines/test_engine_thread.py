@@ -9,7 +9,7 @@ import weakref
 import pytest
 
 from patience import PATIENCE_S, until
-from whywait import Authority
+from whywait import Authority, AuthorityBroken
 from whywait.engines.thread import ThreadEngine
 
 
@@ -52,27 +52,23 @@ def test_a_thread_that_the_system_refuses_costs_its_task_only(monkeypatch):
         assert authority.submit(int).result(PATIENCE_S) == 0
 
 
-@pytest.mark.parametrize("promised", [False, True], ids=["nothing was promised to it", "a task was promised to it"])
-def test_a_thread_that_has_no_memory_to_sleep_leaves_no_task_behind(monkeypatch, promised):
-    """T4: what was or would be promised to it is done by another thread."""
-    sleep, ended, failures = ThreadEngine._sleep, threading.Event(), [MemoryError()]
-    monkeypatch.setattr(threading, "excepthook", lambda _: ended.set())
+def test_a_thread_that_breaks_breaks_its_authority(monkeypatch):
+    """A2: what was promised to the thread would never be done, so every task fails and nothing hangs."""
+    sleep, failures = ThreadEngine._sleep, [MemoryError("no memory")]
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
 
-    def sleep_without_memory(engine, runner):
-        if not (runner.has_entry and failures):
-            return sleep(engine, runner)
-        failure = failures.pop()
-        if promised:
-            until(lambda: not engine._sleeping, "the promise")
-        raise failure
+    def sleep_without_memory(engine):
+        if engine._sleeping and failures:
+            raise failures.pop()
+        return sleep(engine)
 
     monkeypatch.setattr(ThreadEngine, "_sleep", sleep_without_memory)
-    with Authority(slots=1) as authority:
-        assert authority.submit(int).result(PATIENCE_S) == 0
-        if not promised:
-            ended.wait(PATIENCE_S)
-        assert authority.submit(int, 1).result(PATIENCE_S) == 1
-        assert ended.wait(PATIENCE_S)
+    authority = Authority(slots=1)
+    assert authority.submit(int).result(PATIENCE_S) == 0
+    until(lambda: not failures)
+    with pytest.raises(AuthorityBroken, match="MemoryError"):
+        authority.submit(int, 1).result(PATIENCE_S)
+    authority.dispose()
 
 
 @pytest.mark.parametrize("options", [{}, {"kwargs": {"base": 10}}])

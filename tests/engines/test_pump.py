@@ -8,7 +8,6 @@ from collections import deque
 
 import pytest
 
-from interrupts import Interrupt, at_every_place
 from patience import PATIENCE_S, until
 from whywait import Authority, TaskFailed
 from whywait.engines.process.pump import Pump
@@ -154,20 +153,3 @@ def test_the_pipe_is_closed_by_nobody_who_may_still_be_written_to(pump):
     pump.close()
     assert stayed == [True]
     until(lambda: pump._wake_in.closed and not threads(), "the end of the pump")
-
-
-def test_an_interrupt_leaves_no_pump_without_a_thread(pump, monkeypatch):
-    """O6: wherever it comes in a post that starts the leader, the next one is done."""
-    monkeypatch.setattr("whywait.engines.process.pump.NAP_S", 0.001)
-    pump.look_again()  # an interrupt as its pipe is made would leave that open
-
-    def attempt(place):
-        done = threading.Event()
-        until(lambda: not threads())
-        with Interrupt(place) as interrupt:
-            pump.post(done.clear)
-        pump.post(done.set)
-        assert done.wait(PATIENCE_S), interrupt.where
-        return interrupt.where
-
-    at_every_place(attempt)

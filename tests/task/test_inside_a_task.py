@@ -16,7 +16,6 @@ from whywait import Authority, Command, Executor, current
 from whywait.engines.thread import ThreadEngine
 from whywait.errors import ConfigError, InvalidTransition, PauseTimeout, TaskAborted, TaskTimeout, WhywaitError
 from whywait.runtime.core import Core
-from whywait.runtime.work import Work
 from whywait.task import parts
 from whywait.task.parts import HANDLER_THREADS
 
@@ -46,15 +45,14 @@ def test_requests_that_overtake_each_other_do_no_harm(authority):
 
     handle = authority.submit(body)
     assert begun.wait(PATIENCE_S)
-    works = []
-    for act in (authority._core.kernel.pause, authority._core.kernel.resume):
-        with authority._core.lock:
+    core, decisions = authority._core, []
+    for act in (core.kernel.pause, core.kernel.resume):
+        with core.lock:
             now = time.monotonic_ns()
             act(now, handle._execution.task)
-            works.append(Work())
-            authority._core.decide(now, works[-1])
-    for work in reversed(works):
-        authority._core.carry_out(work)
+            decisions.append(core.kernel.dispatch(now))
+    for decision in reversed(decisions):
+        core.ask_and_tell(decision, [])
     go.set()
     assert handle.result(PATIENCE_S) is False
 
@@ -78,11 +76,10 @@ def test_a_request_for_an_attempt_that_has_ended_is_dropped(authority):
         now = time.monotonic_ns()
         authority._core.kernel.pause(now, handle._execution.task)
         authority._core.kernel.resume(now, handle._execution.task)
-        work = Work()
-        authority._core.decide(now, work)
+        decision = authority._core.kernel.dispatch(now)
     fail.set()
     assert handle.result(PATIENCE_S) is False
-    authority._core.carry_out(work)
+    authority._core.ask_and_tell(decision, [])
     assert handle._execution.signal is None
 
 
@@ -93,12 +90,12 @@ def test_a_pause_that_overtakes_a_resume_parks_the_body_again(authority, tmp_pat
     until((tmp_path / "go.begun").exists)
     handle.pause()
     with authority._core.lock:
-        now, work = time.monotonic_ns(), Work()
+        now = time.monotonic_ns()
         for act in (authority._core.kernel.resume, authority._core.kernel.pause):
             act(now, handle._execution.task)
-        authority._core.decide(now, work)
+        decision = authority._core.kernel.dispatch(now)
     assert handle.state == "RUNNING"
-    authority._core.carry_out(work)
+    authority._core.ask_and_tell(decision, [])
     until(lambda: handle.state == "PAUSED")
     handle.resume()
     (tmp_path / "go").touch()
@@ -377,7 +374,7 @@ def test_a_task_that_uses_nothing_of_it_has_nothing_of_it(authority):
     """C1: no signal, no parts, no stream is made for it."""
     handle = authority.submit(lambda: current().checkpoint())
     handle.result(PATIENCE_S)
-    assert not hasattr(handle._execution, "inside")
+    assert handle._execution.inside is None
     assert handle._execution.attention is False
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from threading import RLock
 from types import TracebackType
 from typing import Protocol, Self
 
 from whywait.kernel.events import Event, RawEvent
 from whywait.kernel.limits import Budget, Limits
-from whywait.support.locks import SafeLock
 from whywait.support.logger import Log
 
 
@@ -60,7 +60,7 @@ class Bridge(ABC):
     def __init__(self, authority: EventSource, *, from_the_beginning: bool = False) -> None:
         """Follow ``authority`` from now on, or from the first event that it remembers."""
         self._authority = authority
-        self._lock = SafeLock()
+        self._lock = RLock()
         self._last_seq = 0
         with self._lock:
             self._stop = authority.subscribe(self._deliver)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from threading import RLock
 from time import monotonic_ns
 from typing import Final, Self, TextIO
 
@@ -16,7 +17,6 @@ from rich.text import Text
 from whywait.kernel.snapshot import Snapshot, TaskView
 from whywait.kernel.state import Outcome, Wait
 from whywait.observe.explain import amount_in_words, units_in_words
-from whywait.support.locks import SafeLock
 from whywait.support.units import NS_PER_MS, format_ms, printable
 from whywait.workflow.progress import TaskProgress
 from whywait.workflow.run import Run
@@ -55,7 +55,7 @@ class LogLines:
         """Follow a run."""
         self._run = run
         self._stream = stream
-        self._lock = SafeLock()
+        self._lock = RLock()
         run.progress.listen(self._tell)
 
     def note(self, text: str) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from asyncio import _get_running_loop as running_loop
+from threading import RLock
 from weakref import WeakKeyDictionary, ref
 
 from whywait.engines.base import NEVER_RAN, EngineTask
 from whywait.engines.loop import LoopEngine
-from whywait.support.locks import SafeLock
 from whywait.support.notebooks import callers_loop
 from whywait.support.waiters import call_on
 
@@ -27,7 +27,7 @@ class AsyncioEngine(LoopEngine):
         super().__init__()
         self._own: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._lock = SafeLock()  # a finaliser may submit while the loop is made
+        self._lock = RLock()  # a finaliser may submit while the loop is made
         self._is_making = self._is_closing = False
         self._engines: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopEngine] = WeakKeyDictionary()
         self._home: LoopEngine | None = None  # of the loop of an `async with`
@@ -52,18 +52,13 @@ class AsyncioEngine(LoopEngine):
 
     def start(self, execution: EngineTask) -> None:
         """Make a task of the coroutine, on the engine's own loop."""
-        if self._own is not None or self._has_loop([execution]):
+        if self._own is not None or self._has_loop(execution):
             super().start(execution)
 
-    def start_all(self, executions: list[EngineTask]) -> None:
-        """Do the same for several."""
-        if self._has_loop(executions):
-            super().start_all(executions)
-
-    def look_again(self, count: int) -> None:
-        """Have the loop look at what is posted, if it is there already."""
+    def wake_loop(self) -> None:
+        """Have the loop begin what is posted, if it is there already."""
         if self._own is not None:
-            super().look_again(count)
+            super().wake_loop()
 
     def close(self) -> None:
         """Stop the engine's own loop, if it has one, and watch the others no longer."""
@@ -94,16 +89,14 @@ class AsyncioEngine(LoopEngine):
                 engine.watch(loop)
             return engine
 
-    def _has_loop(self, executions: list[EngineTask]) -> bool:
-        """See to it that there is a loop; if there can be none, the tasks fail."""
+    def _has_loop(self, execution: EngineTask) -> bool:
+        """See to it that there is a loop; if there can be none, the task fails."""
         if self._own is None:
             try:
                 self._find_loop()
             except (OSError, RuntimeError) as error:  # the system gives no thread, or no files for the loop
-                while executions:
-                    execution = executions.pop(0)
-                    execution.error = error
-                    self.runtime.report(execution, NEVER_RAN)
+                execution.error = error
+                self.runtime.report(execution, NEVER_RAN)
                 return False
         return True
 
@@ -118,7 +111,7 @@ class AsyncioEngine(LoopEngine):
             finally:
                 self._is_making = False
         if self._posted:
-            self.look_again(len(self._posted))
+            self.wake_loop()
 
     def _make_loop(self) -> None:
         self._own = loop = asyncio.new_event_loop()  # before its thread runs: a finaliser there needs no other one

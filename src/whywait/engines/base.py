@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from whywait.kernel.limits import MEASURED, Budget, Limits
 from whywait.kernel.model import Task
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
     from whywait.kernel.reasons import Placement
 
-__all__ = ["NEVER_RAN", "SUCCEEDED", "Ended", "Engine", "EngineTask", "Runtime", "run_here"]
+T = TypeVar("T")
+
+__all__ = ["NEVER_RAN", "SUCCEEDED", "Ended", "Engine", "EngineTask", "Runtime", "call", "run_here"]
 
 
 class Lendable(Protocol):
@@ -62,6 +64,9 @@ class EngineTask(EndingTask, Protocol):
     @property
     def aborted(self) -> bool:
         """Whether the body has been asked to end; to be looked at if ``attention`` is set."""
+
+    def run(self, runner: Any, engine: Any, /) -> Ended:  # noqa: ANN401 - the engine's own
+        """Run the body in this thread and wait for the parts of its task; return how the task has ended."""
 
     def body(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
         """Return the function and its arguments, handles among them replaced by results."""
@@ -137,8 +142,8 @@ class Runtime(Services, Protocol):
     def tell(self, execution: Any, /) -> None:  # noqa: ANN401 - an EngineTask
         """Tell the waiters and callbacks of an execution that its task has ended."""
 
-    def mend(self, left: tuple[Any, Any, Ended], /) -> None:
-        """Report that this attempt at an execution has ended, unless that is done; even with hardly any memory."""
+    def fail(self, error: BaseException, /) -> None:
+        """Let the authority fail as a whole (A2): the engine cannot say any more what becomes of its tasks."""
 
     def loop_closed(self, engine: Engine, /) -> None:
         """End the pending tasks of an engine whose event loop has ended."""
@@ -182,12 +187,9 @@ class Engine(ABC):
         """Begin to carry out a task."""
 
     def start_all(self, executions: list[EngineTask]) -> None:
-        """Begin to carry out tasks; an execution leaves the list when it is taken over."""
-        while executions:
-            self.start(executions.pop(0))
-
-    def look_again(self, count: int) -> None:
-        """Begin so many tasks that a start, broken off by an exception, may have left lying."""
+        """Begin to carry out tasks, in their order."""
+        for execution in executions:
+            self.start(execution)
 
     @abstractmethod
     def abort(self, execution: EngineTask) -> None:
@@ -195,6 +197,9 @@ class Engine(ABC):
 
     def kill(self, execution: EngineTask) -> None:
         """End the body by force."""
+
+    def withdraw(self) -> None:
+        """Report those tasks whose bodies have not begun, if only a thread that may be gone would begin them."""
 
     def pause(self, execution: EngineTask) -> None:
         """Let the body know that it should park at its next checkpoint; its signal is set already."""
@@ -225,6 +230,11 @@ class Engine(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release threads, processes and the like; nothing runs any more."""
+
+
+def call(context: Context | None, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+    """Call a function in a context, or in the thread's own."""
+    return fn(*args, **kwargs) if context is None else (context or Context()).run(fn, *args, **kwargs)
 
 
 class _HereRunner:

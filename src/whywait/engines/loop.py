@@ -76,21 +76,10 @@ class LoopEngine(Engine):
             return
         self._posted.append(execution)
         if not self._woken:
-            self.look_again(1)
+            self.wake_loop()
 
-    def start_all(self, executions: list[EngineTask]) -> None:
-        """Make tasks of the coroutines; from another thread, they are taken over in one undivided step."""
-        loop = running_loop()
-        if loop is not None and loop is self.loop():
-            while executions:
-                self._begin(loop, executions.pop(0))
-            return
-        count = len(executions)
-        executions[:] = filter(self._posted.append, executions)  # `append` returns None: nothing is left
-        self.look_again(count)
-
-    def look_again(self, count: int) -> None:  # noqa: ARG002 - it looks for all
-        """Have the loop look at what is posted; once too often does no harm."""
+    def wake_loop(self) -> None:
+        """Have the loop begin what is posted; once too often does no harm."""
         self._woken = True
         loop = self.loop()
         try:

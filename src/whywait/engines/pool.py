@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor
 from concurrent.futures.thread import BrokenThreadPool
+from threading import RLock
 from typing import Any, ClassVar, Final
 
 from whywait.engines.base import EngineTask, Runtime
 from whywait.engines.thread import EngineThread, ThreadEngine
-from whywait.support.locks import SafeLock
 
 log = logging.getLogger("concurrent.futures")  # where users of executors look for what an initializer raises
 
@@ -36,7 +36,7 @@ class PoolEngine(ThreadEngine):
         super().__init__()
         self._prefix = thread_name_prefix
         self._numbers: Iterator[int] = itertools.count()  # of threads to come; under the lock
-        self._numbering = SafeLock()  # a finaliser may want a thread while one is named
+        self._numbering = RLock()  # a finaliser may want a thread while one is named
         self._given_back: deque[str] = deque()
 
     def attach(self, runtime: Runtime) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from whywait.engines.base import Engine, Runtime
 from whywait.errors import ConfigError
-from whywait.support.locks import SafeLock
 
 if TYPE_CHECKING:
     import asyncio
@@ -43,7 +43,7 @@ class Engines:
         """Make the default engine; others follow when asked for."""
         self._runtime = runtime
         self._made: dict[str, Engine] = {}
-        self._lock = SafeLock()  # a finaliser may ask for an engine while one is made
+        self._lock = RLock()  # a finaliser may ask for an engine while one is made
         self._loop: asyncio.AbstractEventLoop | None = None
         self.default = self.get(default)
         if self.default.name in MAKERS:  # one that was given stands for its name

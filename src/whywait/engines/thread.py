@@ -11,9 +11,6 @@ finaliser could meet:
    twice. A burst of short tasks is done by the threads that are awake.
 3. A thread without a task for a while ends if it can take an entry from ``_sleeping``; if there is none, something was
    just promised to a sleeping thread, and it looks again.
-4. A thread that ends by an exception (there was no memory) takes the entry that stands for it out of ``_sleeping``. If
-   there is none, a task was promised to it, and is promised anew. If there was not even memory to call ``report``, it
-   does so when there is.
 
 The kernel's slots bound the number of threads.
 """
@@ -29,38 +26,31 @@ from collections.abc import Callable
 from contextvars import Context
 from functools import partial
 from queue import Empty, SimpleQueue
+from threading import RLock
 from time import sleep, thread_time_ns
-from types import TracebackType
-from typing import Any, ClassVar, Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
-from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine, EngineTask, Runtime
+from whywait.engines.base import NEVER_RAN, Ended, Engine, EngineTask, Runtime, call
 from whywait.errors import TaskAborted
-from whywait.kernel.model import Task
-from whywait.support.locks import SafeLock
-from whywait.support.raised import cut_traceback, traceback_of
-from whywait.support.threads import NO_MEMORY, PAUSES_S, lasting_thread
+from whywait.support.threads import lasting_thread
 from whywait.support.usage import Usage
-from whywait.task.inside import finish_parts
 from whywait.task.running import in_thread
 from whywait.task.signals import raise_in_thread
 
 T = TypeVar("T")
 
 MADE_WITHIN_S: Final = 1.0  # a thread is made by another one in this time
-_OURS: Final = ("whywait", "whywait.engines", "whywait.runtime")
 
 
 class EngineThread:
     """One thread of an engine, and the task that it runs."""
 
-    __slots__ = ("execution", "has_entry", "outcome", "retry_task", "thread")
+    __slots__ = ("empty", "execution", "thread")
 
     def __init__(self) -> None:
         """Have no task yet."""
         self.execution: EngineTask | None = None
-        self.retry_task: Task | None = None  # the attempt at it, if it is not the first
-        self.has_entry = False  # one of `_sleeping` stands for it
-        self.outcome: Ended | None = None  # of the task, if its report was broken off
+        self.empty = Context()  # for bodies submitted with no variable set, as long as none of them leaves one set
         self.thread: threading.Thread
 
 
@@ -81,7 +71,7 @@ class ThreadEngine(Engine):
         self._sleeping: deque[None] = deque()
         self._threads: set[EngineThread] = set()
         self._closed = False
-        self._guard = SafeLock()
+        self._guard = RLock()
         self._interruptible: set[EngineTask] = set()  # their bodies may be interrupted right now
 
     @property
@@ -92,21 +82,10 @@ class ThreadEngine(Engine):
     def start(self, execution: EngineTask) -> None:
         """Hand the task to a thread that sleeps, to a new one, or to the first that comes."""
         self._queue.put(execution)
-        self.look_again(1)
-
-    def start_all(self, executions: list[EngineTask]) -> None:
-        """Hand the tasks to threads; the queue takes them over in one step that no interrupt divides."""
-        count = len(executions)
-        executions[:] = filter(self._queue.put, executions)  # `put` returns None: nothing is left
-        self.look_again(count)
-
-    def look_again(self, count: int) -> None:
-        """Promise so many tasks of the queue to threads that sleep, or to new ones; once too often does no harm."""
-        for _ in range(count):
-            try:
-                self._sleeping.pop()
-            except IndexError:
-                self.come_for_queue()
+        try:
+            self._sleeping.pop()
+        except IndexError:
+            self.come_for_queue()
 
     def abort(self, execution: EngineTask) -> None:
         """Do nothing more: the body sees its signal."""
@@ -119,6 +98,12 @@ class ThreadEngine(Engine):
             threads = (each.thread for each in list(self._threads) if each.execution is execution)
             for thread_id in tuple(each.ident for each in threads if each.ident is not None):
                 raise_in_thread(thread_id, TaskAborted)
+
+    def withdraw(self) -> None:
+        """Report what is in the queue: of the threads to which it was promised, one may have ended by an exception."""
+        with contextlib.suppress(Empty):
+            while (execution := self._queue.get_nowait()) is not None:
+                self.runtime.report(execution, NEVER_RAN)
 
     def close(self) -> None:
         """Let the idle threads end; a busy one ends after its task."""
@@ -195,55 +180,21 @@ class ThreadEngine(Engine):
         """Keep what the body raised; return how it has ended."""
         return execution.failed(error)
 
-    def work(self, runner: EngineThread) -> None:  # noqa: C901, PLR0912 - in one piece for speed
+    def work(self, runner: EngineThread) -> None:
         """Do tasks until there is nothing more to do."""
         report = self.runtime.report
         engine = self if self.goes_on else None
         in_thread.runner = runner
-        empty = Context()  # for bodies that were submitted with no variable set, as long as none of them leaves one set
-        execution = self._sleep(runner)
+        execution = self._sleep()
         while True:  # in this form: Python 3.11 makes code fast that jumps back without a condition
             if execution is None:
                 return
-            runner.execution, runner.retry_task = execution, execution.retry_task
-            try:
-                if execution.attention and execution.aborted:
-                    outcome = NEVER_RAN
-                else:
-                    try:  # the body is called right here: between it and an error's traceback is nothing of the task
-                        if self.call is not None:
-                            self.call(execution)
-                        elif execution.kwargs is None and execution.context is not None:
-                            if empty:
-                                empty = Context()
-                            if execution.args:
-                                execution.value = (execution.context or empty).run(execution.fn, *execution.args)
-                            else:  # a star costs as much as the rest of the call
-                                execution.value = (execution.context or empty).run(execution.fn)
-                        elif not execution.kwargs and execution.context is not None:  # it takes results of others
-                            execution.value = (execution.context or Context()).run(
-                                execution.fn, *execution.resolved_args()
-                            )
-                        else:
-                            execution.value = _call(execution.context, *execution.body())
-                    except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
-                        cut_traceback(error, _within_body(traceback_of(error)))
-                        outcome = self.failed(execution, error)
-                    else:
-                        outcome = SUCCEEDED
-                    if execution.attention:  # there may be more of the task than its body
-                        outcome = finish_parts(execution, outcome)
-            except BaseException as error:  # noqa: BLE001 - no memory to do even that: the task has ended all the same
-                execution.error, outcome = error, NEVER_RAN
-            try:
-                execution = report(execution, outcome, engine)
-            except BaseException:
-                runner.outcome = outcome
-                raise
+            runner.execution = execution
+            execution = report(execution, execution.run(runner, self), engine)
             if execution is None:  # now nothing of the task is left here
-                runner.execution = runner.retry_task = None
-                empty = Context()
-                execution = self._next(runner)
+                runner.execution = None
+                runner.empty = Context()
+                execution = self._next()
 
     # Interrupting bodies
 
@@ -253,7 +204,7 @@ class ThreadEngine(Engine):
                 self._interruptible.add(execution)
             if execution.attention and execution.aborted:  # its time may have been up before it could be interrupted
                 raise TaskAborted
-            execution.value = _call(execution.context, *execution.body())
+            execution.value = call(execution.context, *execution.body())
         finally:
             self._end_interruptions(execution)
             del execution  # an error leads to this frame and must not lead back to the execution that holds it
@@ -279,72 +230,41 @@ class ThreadEngine(Engine):
         """Be a thread."""
         try:
             self.work(runner)
-        except BaseException:
-            if runner.execution is not None and runner.outcome is not None:
-                self._report_again(runner.execution, runner.retry_task, runner.outcome)
-            if runner.has_entry:
-                self._leave_sleeping()
-            elif not self._queue.empty():  # this thread may have been promised a task
-                self.look_again(1)
+        except BaseException as error:  # no memory: what was promised to this thread would never be done
+            self.runtime.fail(error)
             raise
         finally:
             self._threads.discard(runner)
             self.name_is_free(runner.thread.name)
 
-    def _report_again(self, execution: EngineTask, retry_task: Task | None, outcome: Ended) -> None:
-        """Report an end, in case there was no memory to begin with that; what has begun is mended by the core.
-
-        The attempt is named: if its end has been reported after all, the next one may run already.
-        """
-        for pause_s in PAUSES_S:
-            try:
-                sleep(pause_s)
-                self.runtime.mend((execution, retry_task or execution, outcome))
-            except NO_MEMORY:
-                continue
-            return
-
-    def _leave_sleeping(self) -> None:
-        """Have one thread less that sleeps; what was promised to it is promised to another one."""
-        try:
-            self._sleeping.pop()
-        except IndexError:
-            self.look_again(1)
-
-    def _next(self, runner: EngineThread) -> EngineTask | None:
+    def _next(self) -> EngineTask | None:
         """Return a task that is in the queue, or sleep until there is one; None: end."""
         try:
             execution = self._queue.get_nowait()
         except Empty:
-            runner.has_entry = True
             self._sleeping.append(None)
-            return self._sleep(runner)
-        try:  # noqa: SIM105 - `suppress` takes memory
-            self._sleeping.append(None)  # the thread that this was promised to sleeps on, and nothing is promised to it
-        except MemoryError:  # then nothing ever is
-            pass
+            return self._sleep()
+        self._sleeping.append(None)  # the thread that this was promised to sleeps on, and nothing is promised to it
         if execution is None:
             self._queue.put(None)  # the word that ends a thread is for the others, too
         return execution
 
-    def _sleep(self, runner: EngineThread) -> EngineTask | None:
+    def _sleep(self) -> EngineTask | None:
         while True:
             try:
                 execution = self._queue.get(timeout=self.idle_s)
             except Empty:
                 with contextlib.suppress(IndexError):  # it fails if something was just promised to a sleeper
                     self._sleeping.pop()
-                    runner.has_entry = False
                     return None
             else:
-                runner.has_entry = False
                 if execution is None:
                     self._queue.put(None)
-                return execution  # without a call after it was taken: a lack of memory cannot lose it
+                return execution
 
 
 def _call_body(execution: EngineTask) -> None:
-    execution.value = _call(execution.context, *execution.body())
+    execution.value = call(execution.context, *execution.body())
 
 
 def _call_measured(call: Callable[[EngineTask], object], execution: EngineTask) -> None:
@@ -354,15 +274,3 @@ def _call_measured(call: Callable[[EngineTask], object], execution: EngineTask) 
         call(execution)
     finally:
         execution.facts = Usage((thread_time_ns() - began_ns) / 1e9, None, "thread").facts()
-
-
-def _call(context: Context | None, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-    """Call a function in a context, or in the thread's own."""
-    return fn(*args, **kwargs) if context is None else (context or Context()).run(fn, *args, **kwargs)
-
-
-def _within_body(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the part of a traceback that begins with the body."""
-    while traceback is not None and traceback.tb_frame.f_globals.get("__package__") in _OURS:
-        traceback = traceback.tb_next
-    return traceback

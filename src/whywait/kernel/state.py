@@ -89,6 +89,7 @@ class Outcome(Word):
 class Cause(Word):
     """Why a task ended the way it did; the code beside the outcome."""
 
+    AUTHORITY_BROKEN = "authority_broken"
     EXCEPTION = "exception"
     EXIT_CODE = "exit_code"
     WORKER_LOST = "worker_lost"
@@ -133,6 +134,7 @@ RESERVED_NAMES: Final = frozenset(Wait)
 CAUSES_OF: Final[dict[str, tuple[str | None, ...]]] = {
     Outcome.SUCCESS: (None,),
     Outcome.ERROR: (
+        Cause.AUTHORITY_BROKEN,
         Cause.EXCEPTION,
         Cause.EXIT_CODE,
         Cause.WORKER_LOST,

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from threading import RLock
 from typing import Any, Final, Protocol
 
 from whywait.engines.base import SUCCEEDED, Ended, EngineTask
@@ -29,7 +30,6 @@ from whywait.machine.remains import Remain, Remains
 from whywait.runtime.handle import Handle, execution_of
 from whywait.runtime.scope import Scope
 from whywait.support.known import Known
-from whywait.support.locks import SafeLock
 from whywait.support.usage import Usage, exit_facts
 from whywait.trees.system import is_stopped
 
@@ -87,7 +87,7 @@ class Lease(Known):
         self._leases = leases
         self._tell = tell
         self._execution: EngineTask | None = None
-        self._lock = SafeLock()
+        self._lock = RLock()
         self._is_over = False  # the client has ended, one way or another
         self._is_gone = False  # without saying so
         self._told: object = ()  # the reason that the client knows

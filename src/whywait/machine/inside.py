@@ -12,6 +12,7 @@ request that comes with the token opens a scope whose budget is what the permiss
 
 from __future__ import annotations
 
+from threading import RLock
 from typing import Final
 
 from whywait.errors import DisposeIncomplete, Infeasible, MachineError
@@ -24,7 +25,6 @@ from whywait.observe.explain import amount_in_words
 from whywait.runtime.scope import Scope, open_of, open_scope
 from whywait.runtime.services import CoreServices
 from whywait.support.devices import environment_of
-from whywait.support.locks import SafeLock
 from whywait.support.logger import log
 
 PLACES: Final = "places"  # how many requests from inside may run at once: as many as the permission has cpu, at least 1
@@ -44,7 +44,7 @@ class Permission:
         self._devices: Assigned = task.devices
         self._core = core
         self._around = scope
-        self._lock = SafeLock()
+        self._lock = RLock()
         self._inner: Scope | None = None
         self._has_ended = False
 

@@ -192,7 +192,7 @@ class Jobs:
             return
         try:
             requests = [self._request(live) for live in lives]
-            self._core.command(lambda now: self._core.kernel.submit_many(now, requests))
+            self._core.command(self._core.kernel.submit_many, requests)
         except Rejected as error:  # a client has closed the scope meanwhile
             for live in lives:
                 ticket = self._end(live.job, Outcome.REJECTED, error.cause)
@@ -563,7 +563,7 @@ class Jobs:
         """Let the kernel know how a job ended, or forget it; it need not have been this kernel that carried it out."""
         scope = open_of(self.scope(job.scope)).kernel_scope
         if scope.ids.get(job.name) != outcome:
-            self._core.command(lambda now: self._core.kernel.remember(now, scope, job.name, outcome))
+            self._core.command(self._core.kernel.remember, scope, job.name, outcome)
 
     def _check_id(self, scope: str, name: Any) -> None:  # noqa: ANN401 - checked here
         check_name("id", name)

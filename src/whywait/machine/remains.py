@@ -12,10 +12,10 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from threading import RLock
 from typing import Final, NamedTuple
 
 from whywait.machine.home import LEASE_VARIABLE
-from whywait.support.locks import SafeLock
 from whywait.support.logger import log
 from whywait.trees.system import bearers
 
@@ -37,7 +37,7 @@ class Remains:
 
     def __init__(self) -> None:
         """Look for nothing yet."""
-        self._lock = SafeLock()
+        self._lock = RLock()
         self._new: list[Remain] = []  # that the thread has not seen yet
         self._is_looking = False
         self._bell = threading.Event()

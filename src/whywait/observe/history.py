@@ -25,13 +25,13 @@ from contextlib import closing
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
+from threading import RLock
 from typing import Any, Final, NamedTuple, TypeVar
 
 from whywait.errors import ConfigError
 from whywait.kernel.ids import family_of
 from whywait.kernel.state import Outcome
 from whywait.support.later import Later
-from whywait.support.locks import SafeLock
 from whywait.support.logger import Log, log
 from whywait.support.units import NS_PER_S
 
@@ -114,8 +114,8 @@ class History:
         self.path = Path(path).expanduser().absolute()
         self._waiting: dict[tuple[str, bool], deque[Finished]] = {}  # to be written, by name and success
         self._kin: dict[str, deque[Finished]] = {}  # the successes among them, by family
-        self._lock = SafeLock()  # of what waits
-        self._file_lock = SafeLock()  # one thread at a time uses the file
+        self._lock = RLock()  # of what waits
+        self._file_lock = RLock()  # one thread at a time uses the file
         self._later = Later(self.write, "whywait-history")
         self._is_told = False
         self._log = log.child("files")

@@ -2,15 +2,10 @@
 
 When the wait is over, and the slot was lent, the body needs it again (S7). The kernel says when it may go on; until
 then it waits here. An exception out of nowhere (Ctrl-C) ends that too: the body is about to end then.
-
-Such an exception, RecursionError for one, may break off the very call that tells the kernel. Then a thread of its own,
-which has a stack to do it, tells that the body waits no more.
 """
 
 from __future__ import annotations
 
-import contextlib
-from _thread import start_new_thread
 from collections.abc import Awaitable, Iterable
 from threading import Lock
 from types import TracebackType
@@ -59,12 +54,7 @@ class Blocking:
         self.on: Any = None  # the one of them that was told of
         self._here: Ending | None = here if self.others else None
         if self._here is not None:
-            try:
-                self._here.core.blocks(self._here, self)
-            except BaseException:
-                with contextlib.suppress(RuntimeError, MemoryError):  # no thread: it is told when the body waits again
-                    start_new_thread(here.core.unblocks, (here, self, None))
-                raise
+            self._here.core.blocks(self._here, self)
 
     def look_again(self) -> None:
         """Tell of another task if the one that was told of has ended."""
@@ -76,16 +66,8 @@ class Blocking:
         if self._here is not None:
             waiter = Lock()
             waiter.acquire()
-            if self._unblocks(self._here, waiter):
+            if self._here.core.unblocks(self._here, self, waiter):
                 waiter.acquire()
-
-    def _unblocks(self, here: Ending, waiter: Any) -> bool:  # noqa: ANN401 - a lock, or what is awaited
-        try:
-            return here.core.unblocks(here, self, waiter)
-        except BaseException:
-            with contextlib.suppress(RuntimeError, MemoryError):  # no thread: it is told when the body waits again
-                start_new_thread(here.core.unblocks, (here, self, None))
-            raise
 
     def __enter__(self) -> Self:
         """Use as a block."""
@@ -101,7 +83,7 @@ class Blocking:
             return await awaitable
         except GeneratorExit:  # the loop is gone, and nothing can be awaited any more
             if self._here is not None:
-                self._unblocks(self._here, None)
+                self._here.core.unblocks(self._here, self, None)
                 self._here = None
             raise
         finally:
@@ -113,7 +95,7 @@ class Blocking:
             return
         waiter = Awaited()
         cancelled: BaseException | None = None
-        if self._unblocks(self._here, waiter):
+        if self._here.core.unblocks(self._here, self, waiter):
             while not waiter.future.done():
                 try:
                     await asyncio.shield(waiter.future)

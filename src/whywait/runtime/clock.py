@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from heapq import heappop, heappush
+from threading import RLock
 from time import monotonic_ns
 from typing import Final
 
-from whywait.support.locks import SafeLock
 from whywait.support.logger import Log
 from whywait.support.raised import loggable
 from whywait.support.threads import lasting_thread
@@ -27,7 +27,7 @@ class Clock:
         """Start without a thread; ``tick`` is called at the kernel's deadline."""
         # To be entered twice: by a finaliser in the midst of it. The lock itself is taken, not the condition: no signal
         # comes between the step that takes a lock and the block that gives it back.
-        self._lock = SafeLock()
+        self._lock = RLock()
         self._condition = threading.Condition(self._lock)
         self._tick = tick
         self._log = log

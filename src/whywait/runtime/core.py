@@ -56,7 +56,6 @@ from __future__ import annotations
 from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -79,19 +78,17 @@ from whywait.kernel.limits import Demand, Policy, Priority
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.model import Task
 from whywait.kernel.state import Outcome, TaskState
-from whywait.runtime import leftovers
+from whywait.runtime import breaking, leftovers
 from whywait.runtime.clock import Clock
+from whywait.runtime.drop_log import warn_of_drops, warn_of_skips
 from whywait.runtime.execution import Execution
 from whywait.runtime.journal import Journal
-from whywait.runtime.mending import Left
 from whywait.runtime.settings import Settings
 from whywait.runtime.watching import Watching
-from whywait.runtime.work import Work, warn_of_drops, warn_of_skips
 from whywait.support.forks import own
 from whywait.support.locks import wait_for
 from whywait.support.logger import Log, log
 from whywait.support.raised import loggable, shown_error
-from whywait.support.threads import NO_MEMORY
 from whywait.task.inside import end_parts, parts_if_any
 from whywait.task.running import signal_of
 
@@ -103,6 +100,8 @@ _REJECTED: Final = Outcome.REJECTED
 _SUCCESS: Final = Outcome.SUCCESS  # a global is found faster than an attribute of a class, before Python 3.12
 
 BREATH_NS: Final = (20_000_000, 2_000_000_000)  # how long a due run timeout waits for reports: at least, at most
+
+_NOTHING: Final = Decision()  # stays empty
 
 # What a command raises before it has changed anything.
 REFUSALS: Final = (
@@ -138,8 +137,12 @@ class Core(Watching):
         self.began_ns = monotonic_ns()
         self.journal = Journal(settings.events, kernel.emit_to, log)
         self.clock = Clock(self._tick, log)
+        self.midst = False  # a command is in the midst of its changes, or was broken off there
+        self.reported: Execution | None = None  # the execution whose end the command in the midst records
+        self.broken: str | None = None  # why the authority is broken
+        self.survivors: dict[Execution, None] = {}  # of a broken authority, those whose bodies still run
+        self.when_broken: list[Callable[[], object]] = []  # called once, when the authority has broken
         self._slots = kernel.root.slot_gate
-        self._submit, self._ended, self._dispatch = kernel.submit, kernel.ended, kernel.dispatch
         self._timers, self._expiries = kernel.timers, kernel.expiries
         self.pause_waiters: dict[int, list[Callable[[], object]]] = {}  # by task number
         own(self)
@@ -152,57 +155,51 @@ class Core(Watching):
 
     # Commands
 
-    def command(self, act: Callable[[int], T], submitted: Sequence[Execution] = ()) -> T:  # noqa: C901 - as below
-        """Run kernel commands under the lock, then dispatch and carry out what follows.
+    def command(self, act: Callable[..., T], *args: Any) -> T:  # noqa: ANN401 - the command's own
+        """Run ``act(now, *args)`` under the lock, then dispatch; return its result when all that follows is done.
 
-        ``submitted`` is what they submit; if they are broken off by an exception out of nowhere, it is taken back.
+        A refusal is raised and has changed nothing. Any other exception breaks the authority (A2).
         """
-        lock, work, begun = self._lock, None, None
+        lock, stage = self.lock, 0  # 1: changes have begun
         if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
             self._refuse_inside()
-        if self.begun is not None or self.left:
-            self.wait_turn()
         try:
             if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
                 wait_for(lock)
-            if self.begun is not None:
-                self.repair()
-            self.begun = begun = Work(None, submitted)
+            if self.midst:
+                self.check_whole()
+            stage, self.midst = 1, True
             now = monotonic_ns()
             try:
-                result = act(now)
+                result = act(now, *args)
             except REFUSALS:
-                self.begun = begun = None
+                self.midst, stage = False, 0
                 raise
-            self.decide(now, begun)
-            work, self.begun = begun, None
+            decision = self.kernel.dispatch(now)
+            ended = self._settle(decision)
+            self.midst = False
             lock.release()
-            self.carry_out(work)
+            if decision:
+                self._start_bodies(decision, None)
+            self.ask_and_tell(decision, ended)
+            stage = 0
+            self.deliver_events()
         except BaseException as error:
-            try:  # noqa: SIM105 - the first call, see mending.py
+            try:  # noqa: SIM105 - the first call of the handler: it succeeds at this depth of the stack
                 lock.release()
             except BaseException:  # noqa: BLE001, S110 - it was not held; or another one, and the first is raised
                 pass
-            if begun is None:
-                self._tell_events()
-                raise
-            try:  # without memory a thread might not even begin; and one call only, where a signal comes too late
-                is_left = error.__class__ in NO_MEMORY or not start_new_thread(self.mend, (work,))
-            except (RuntimeError, MemoryError):
-                is_left = True
-            if is_left:
+            if stage:
                 try:
-                    self.left.append(work)
-                    self.mend()
-                except BaseException:  # noqa: BLE001 - another one: a thread does it after all
-                    try:  # noqa: SIM105 - `suppress` takes memory
-                        start_new_thread(self.mend, ())
-                    except BaseException:  # noqa: BLE001, S110 - then the next thread that wants the lock
-                        pass
+                    start_new_thread(breaking.fail, (self, error))
+                except BaseException:  # noqa: BLE001 - there is no thread to be had
+                    breaking.fail(self, error)
+            else:
+                self.deliver_events()
             raise
         return result
 
-    def admit(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed, and to release the lock where it was taken
+    def admit(  # noqa: C901, PLR0912 - in one piece for speed, and to release the lock where it was taken
         self,
         execution: Execution,
         scope: KernelScope,
@@ -215,75 +212,50 @@ class Core(Watching):
         slot: bool = True,  # noqa: FBT001, FBT002 - the hot path
     ) -> None:
         """Submit a task; a refusal raises and leaves nothing behind."""
-        lock, stage = self._lock, 0  # 1: it has begun, 2: it is decided
-        decision = work = admitted = None
-        if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
+        lock, stage = self.lock, 0  # as above
+        decision, ended = _NOTHING, None
+        if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as above
             self._refuse_inside()
         try:
-            if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
+            if not lock.acquire(False):  # noqa: FBT003 - as above
                 wait_for(lock)
-            if self.begun is not None:
-                self.repair()
-            self.begun, stage = execution, 1
+            if self.midst:
+                self.check_whole()
+            stage, self.midst = 1, True
             now = monotonic_ns()
             try:
-                submit = self._submit  # a local is called faster than an attribute
-                submit(now, scope, name, priority, demand, after, after_ended, policy, slot, execution)
+                self.kernel.submit(now, scope, name, priority, demand, after, after_ended, policy, slot, execution)
             except REFUSALS:
-                self.begun, stage = None, 0
+                self.midst, stage = False, 0
                 raise
-            if (
-                self._slots.free > 0
-                or not slot
-                or self.kernel.settled
-                or ((self._timers.heap or self._expiries.heap) and self._is_sooner())
-            ):
-                decision = Decision()
-                self.begun = admitted = (execution, decision)
-                dispatch = self._dispatch
-                dispatch(now, decision)
-                if (
-                    decision.settled
-                    or decision.requests
-                    or ((self._timers.heap or self._expiries.heap) and self._is_sooner())
-                ):
-                    self.begun = work = Work(decision, (execution,))
-                    self._take_in(work)
-            self.begun, stage = None, 2
+            if self._slots.free > 0 or not slot or self.kernel.settled or self._is_sooner():
+                decision = self.kernel.dispatch(now)
+                if decision.settled or decision.requests or self._is_sooner():
+                    ended = self._settle(decision)
+            self.midst = False
             lock.release()
-            if work is not None:
-                self.carry_out(work)
-                return
             if decision:
                 if len(decision) == 1 and decision[0] is execution:
-                    execution.engine.start_all(decision)  # type: ignore[arg-type] # a list of it alone
+                    execution.engine.start(execution)
                 else:
-                    work = Work(decision)
-                    self._start_bodies(work)
+                    self._start_bodies(decision, None)
+            if ended is not None:
+                self.ask_and_tell(decision, ended)
+            stage = 0
             if self.journal.undelivered:
                 self.journal.deliver()
         except BaseException as error:
-            try:  # noqa: SIM105 - the first call, as above
+            try:  # noqa: SIM105 - as above
                 lock.release()
             except BaseException:  # noqa: BLE001, S110 - as above
                 pass
-            if stage == 0:
-                self._tell_events()
-                raise
-            left: Left = None if stage == 1 else work or admitted
-            try:  # as above
-                is_left = error.__class__ in NO_MEMORY or not start_new_thread(self.mend, (left,))
-            except (RuntimeError, MemoryError):
-                is_left = True
-            if is_left:
+            if stage:
                 try:
-                    self.left.append(left)
-                    self.mend()
-                except BaseException:  # noqa: BLE001 - as above
-                    try:  # noqa: SIM105 - as above
-                        start_new_thread(self.mend, ())
-                    except BaseException:  # noqa: BLE001, S110 - as above
-                        pass
+                    start_new_thread(breaking.fail, (self, error))
+                except BaseException:  # noqa: BLE001 - there is no thread to be had
+                    breaking.fail(self, error)
+            else:
+                self.deliver_events()
             raise
 
     def report(  # noqa: C901, PLR0912, PLR0915 - in one piece, as above
@@ -297,45 +269,42 @@ class Core(Watching):
 
         With ``later``, an execution that succeeded is put there, and the engine calls :meth:`tell` when it has gone on.
         """
-        lock, stage = self._lock, 0  # 1: it has begun, 2: it is decided, 3: it is refused
-        work = go_on = None
+        lock, stage = self.lock, 0  # as above
+        go_on = ended = None
         task = execution if execution.outcome is None else execution.task  # it has an outcome: this is a retry
+        how, cause, retryable = outcome
         try:
-            decision = Decision()
-            if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
+            if not lock.acquire(False):  # noqa: FBT003 - as above
                 wait_for(lock)
-            if self.begun is not None:
-                self.repair()
-            self.begun, stage = execution, 1
+            if self.midst:
+                lock.release()
+                self._gone(execution)
+                return None
+            stage, self.midst = 1, True
+            self.reported = execution
+            now = monotonic_ns()
+            streams = execution.opened_streams() if execution.callbacks is not None else ()  # each has one
             try:
-                now = monotonic_ns()
-                how, cause, retryable = outcome
-                end, dispatch = self._ended, self._dispatch  # as above
-                streams = execution.opened_streams() if execution.endings else ()
-                retried = end(now, task, how, cause, retryable, execution.facts, streams)
-                if retried is None:
-                    if outcome is not SUCCEEDED:
-                        self.note_failure(execution)
-                    execution.done = True
-                else:
-                    execution.retried(retried)
-                dispatch(now, decision)
-                if (
-                    decision.settled
-                    or decision.requests
-                    or self.pause_waiters
-                    or (self._watchers and len(task.scope.tasks) <= task.scope.triggers)  # they ask if anything is left
-                    or ((self._timers.heap or self._expiries.heap) and self._is_sooner())
-                ):
-                    work = Work(decision)
-                    self._take_in(work)
+                retried = self.kernel.ended(now, task, how, cause, retryable, execution.facts, streams)
             except InvalidTransition:
-                self.begun, stage = None, 3
+                self.midst, self.reported, stage = False, None, 0
                 raise
-            except BaseException:
-                self.ending, self.ended_as, self.decided = task, outcome, decision
-                raise
-            self.begun, stage = None, 2
+            if retried is None:
+                if outcome is not SUCCEEDED:
+                    self._note_failure(execution)
+                execution.done = True
+            else:
+                execution.retried(retried)
+            decision = self.kernel.dispatch(now)
+            if (
+                decision.settled
+                or decision.requests
+                or self.pause_waiters
+                or (self._watchers and len(task.scope.tasks) <= task.scope.triggers)  # they ask if anything is left
+                or self._is_sooner()
+            ):
+                ended = self._settle(decision)
+            self.midst, self.reported = False, None
             lock.release()
             if decision:
                 if (
@@ -350,68 +319,38 @@ class Core(Watching):
                         go_on = job
                     elif len(decision) > 1:
                         go_on = _first_of(engine, decision)
-                if go_on is None or work is not None or len(decision) > 1:
-                    work = work or Work(decision)
-                    work.goes_on = go_on
-                    self._start_bodies(work)
+                if go_on is None or len(decision) > 1:
+                    self._start_bodies(decision, go_on)
             if retried is None:
                 if later is not None and (outcome is SUCCEEDED or execution.error is None):
                     later.append(execution)
                 else:
                     self.tell(execution)
-            if work is not None:
-                self.carry_out(work)
-            elif self.journal.undelivered:
+            if ended is not None:
+                self.ask_and_tell(decision, ended)
+            stage = 0
+            if self.journal.undelivered:
                 self.journal.deliver()
         except BaseException as error:
-            try:  # noqa: SIM105 - the first call, as above
+            try:  # noqa: SIM105 - as above
                 lock.release()
             except BaseException:  # noqa: BLE001, S110 - as above
                 pass
-            if stage != 3:  # noqa: PLR2004 - as above
-                left: Left = None
-                try:  # noqa: SIM105 - `suppress` takes memory
-                    left = (execution, go_on, work, decision) if stage == 2 else (execution, task, outcome)  # noqa: PLR2004
-                except MemoryError:
-                    pass
-                while left is None:  # until there is memory: what was decided must not be lost
-                    try:  # noqa: SIM105 - as above; a signal may come with a jump back: the first attempt needs none
-                        left = (execution, go_on, work, decision) if stage == 2 else (execution, task, outcome)  # noqa: PLR2004
-                    except MemoryError:
-                        pass
-                if stage == 1:
-                    left = None  # `begun` tells of it
+            if stage:
                 try:
-                    is_left = error.__class__ in NO_MEMORY or not start_new_thread(self.mend, (left,))
-                except (RuntimeError, MemoryError):
-                    is_left = True
-                if is_left:
-                    self.left.append(left)
-                    tries = 100
-                    while self.left and tries:  # here: a thread that waits for this end gives no command
-                        tries -= 1
-                        try:  # noqa: SIM105 - `suppress` takes memory
-                            self.mend()
-                        except NO_MEMORY:
-                            pass
+                    start_new_thread(breaking.fail, (self, error))
+                except BaseException:  # noqa: BLE001 - as above
+                    breaking.fail(self, error)
             raise
         return go_on
 
     def tell(self, execution: Execution) -> None:
         """Let go of a body whose task has its final outcome, and tell its waiters and callbacks."""
-        execution.fn = execution.context = execution.kwargs = None
-        execution.args = ()
+        execution.let_go()
         if execution.attention or execution.outcome is not _SUCCESS:
             self._wind_up(execution)
-        if execution.waiters is not None:
-            for waiter in tuple(execution.waiters):  # a waiter that times out removes its lock
-                try:  # noqa: SIM105 - in a third of the time
-                    waiter.release()
-                except RuntimeError:  # it was released when this was broken off
-                    pass
-            execution.waiters = None
-        if execution.callbacks is not None:
-            execution.run_callbacks()
+        if execution.waiters is not None or execution.callbacks is not None:
+            execution.release_waiters()
 
     def _wind_up(self, execution: Execution) -> None:
         """End what is left of a task beside its body, and log an error that no handle tells."""
@@ -426,7 +365,7 @@ class Core(Watching):
 
     def parked(self, execution: Execution) -> None:
         """Report that a body has parked at a checkpoint."""
-        signal = signal_of(execution)  # before: it takes the lock, and a command that is broken off gives it back once
+        signal = signal_of(execution)
 
         def act(now: int) -> None:
             self.kernel.parked(now, execution.task)
@@ -437,11 +376,11 @@ class Core(Watching):
 
     def measured(self, execution: Execution, ram: int) -> None:
         """Report how many bytes of memory a body uses now."""
-        self.command(lambda now: self.kernel.measured(now, execution.task, ram))
+        self.command(self.kernel.measured, execution.task, ram)
 
     def stopped(self, execution: Execution, is_stopped: bool) -> None:  # noqa: FBT001 - the fact itself
         """Report that the system has stopped the process of a body, or of its client, or that it goes on."""
-        self.command(lambda now: self.kernel.stopped(now, execution.task, is_stopped))
+        self.command(self.kernel.stopped, execution.task, is_stopped)
 
     def call_later(self, delay_s: float, fn: Callable[[], None]) -> None:
         """Call ``fn`` on the clock's thread after so many seconds."""
@@ -454,60 +393,43 @@ class Core(Watching):
 
     # From a decision to its effects
 
-    def decide(self, now: int, work: Work) -> None:
-        """Let the kernel dispatch, under the lock, and take what it has decided; it is carried out after."""
-        self._dispatch(now, work.decision)
-        self._take_in(work)
-
-    def carry_out(self, work: Work) -> None:
-        """Start, ask, and tell, outside the lock; where it was broken off, it can be called again and goes on."""
+    def ask_and_tell(self, decision: Decision, ended: list[Execution]) -> None:
+        """Carry out, outside the lock, what was decided beside starts."""
         if self.clock.needs_thread:
             self.clock.start()
-        decision = work.decision
-        if decision or work.by_engine:
-            self._start_bodies(work)
-        while decision.requests:
-            verb, task = decision.requests[0]
+        for verb, task in decision.requests:
             self._ask(verb, task, task.job)
-            decision.requests = decision.requests[1:]
         if decision.skipped:
-            skipped, decision.skipped = decision.skipped, ()
-            warn_of_skips(skipped, self.log)
-        if work.ended:
-            if work.dropped:
-                dropped, work.dropped = work.dropped, []
-                warn_of_drops(dropped, self.log)
-            for each in work.ended:
+            warn_of_skips(decision.skipped, self.log)
+        if ended:
+            warn_of_drops([each.task for each in ended if each.task.outcome is _REJECTED], self.log)
+            for each in ended:
                 self.tell(each)
-            work.ended.clear()
-        if self.journal.undelivered:
-            self.journal.deliver()
 
-    def _start_bodies(self, work: Work) -> None:
-        if work.decision:
-            work.begin()
-        for engine, executions in work.by_engine.items():
-            if executions:
-                engine.start_all(executions)  # type: ignore[arg-type] # a list of what the engine takes
+    def _start_bodies(self, decision: Decision, go_on: Execution | None) -> None:
+        """Hand the tasks that start to their engines, but for one that goes on in this thread."""
+        by_engine: dict[Engine, list[Any]] = {}
+        for task in decision:
+            job: Execution = task.job
+            if job is not go_on:
+                by_engine.setdefault(job.engine, []).append(job)
+        for engine, executions in by_engine.items():
+            engine.start_all(executions)
 
-    def _take_in(self, work: Work) -> None:
-        """Take what the kernel has decided but for what starts. Doing it twice does no harm."""
-        for task in work.decision.settled:
-            execution: Execution = task.job
-            if not execution.done:
-                execution.done = True
-                work.ended.append(execution)
-                if task.outcome is _REJECTED:
-                    work.dropped.append(task)
-        work.decision.settled = ()
+    def _settle(self, decision: Decision) -> list[Execution]:
+        """Take in, under the lock, what was decided beside starts; return the executions that have ended by it."""
+        ended = [task.job for task in decision.settled]
+        for execution in ended:
+            execution.done = True
         if self._watchers:
-            self._tell_watchers()
+            self.tell_watchers()
         if self.pause_waiters:
             self._release_pause_waiters()
         if self._is_sooner():
             deadline = self.kernel.next_deadline()
             if deadline is not None and deadline < self.clock.kernel_at_ns:
                 self.clock.tick_at(deadline)
+        return ended
 
     def _is_sooner(self) -> bool:
         """Return whether a timer of the kernel may be due before the clock looks."""
@@ -523,7 +445,7 @@ class Core(Watching):
         if verb == "go_on":
             self._let_go_on(task, execution)
             return
-        with self._lock:
+        with self.lock:
             if task.outcome is not None or execution.task is not task:
                 return  # its body has ended meanwhile
             signal = signal_of(execution)
@@ -545,15 +467,13 @@ class Core(Watching):
 
     def _let_go_on(self, task: Task, execution: Execution) -> None:
         """Let a body go on that has waited for its slot."""
-        with self._lock:
+        with self.lock:
             if task.number in self.kernel.wanting:
                 return  # it waits again
             waiters = execution.returning
+            execution.returning = ()
         for waiter in waiters:
-            with suppress(RuntimeError):  # it was released when this was broken off
-                waiter.release()
-        with self._lock:  # last: what is broken off is done again
-            execution.returning = tuple(filter(lambda each: each not in waiters, execution.returning))
+            waiter.release()
 
     def _kill(self, task: Task, execution: Execution) -> None:
         if task.outcome is None:
@@ -562,20 +482,20 @@ class Core(Watching):
             if parts is not None and self.settings.inject:
                 parts.inject()
 
-    def note_failure(self, execution: Execution) -> None:
+    def _note_failure(self, execution: Execution) -> None:
         """Make the error of a task final, under the lock, and keep it for the scopes whose block raises it."""
         execution.note_failure()
         error, task = execution.error, execution.task
         if error is None:
             return
         if task.periodic is not None:
-            execution.unseen.seen = True  # its handle is rarely held: it is logged when it is told
+            execution.mark_seen()  # its handle is rarely held: it is logged when it is told
         elif task.outcome is Outcome.ERROR:
             for kernel_scope in task.scope.aborting:
                 record = self.scopes.get(kernel_scope.key)
                 if record is not None:
                     record.errors.append(error)
-                    execution.unseen.seen = True
+                    execution.mark_seen()
 
     def _tick(self) -> None:
         """Act on the timers of the kernel that are due.
@@ -596,18 +516,49 @@ class Core(Watching):
         for number in list(self.pause_waiters):
             task = self.kernel.running.get(number)
             if task is None or task.state != TaskState.RUNNING or task.pause_timer is None:
-                for tell in self.pause_waiters[number]:
-                    with suppress(RuntimeError):  # it was told when this was broken off
-                        tell()
-                del self.pause_waiters[number]  # last: what is broken off is done again
+                for tell in self.pause_waiters.pop(number):
+                    tell()
 
-    # Refusals
+    # Refusals, and the end of a broken authority (see breaking.py)
+
+    def check_whole(self) -> None:
+        """Raise AuthorityBroken if the authority is broken; under the lock."""
+        if self.midst:
+            raise breaking.broken_error(self)
 
     def _refuse_inside(self) -> None:
         """Raise: this very thread holds the lock, so a finaliser has interrupted a command."""
         raise WhywaitError("called from inside the scheduler (a finaliser?): call it from another thread")
 
-    def _tell_events(self) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Let the authority fail as a whole, in a thread with an empty stack that gets no signals."""
+        try:
+            start_new_thread(breaking.fail, (self, error))
+        except (RuntimeError, MemoryError):  # there is no thread to be had
+            breaking.fail(self, error)
+
+    def release_all(self) -> None:
+        """Let everything go on that waits for the kernel of a broken authority; under the lock."""
+        for tells in self.pause_waiters.values():
+            for tell in tells:
+                tell()
+        self.pause_waiters.clear()
+        for execution in self.survivors:
+            for waiter in execution.returning:
+                waiter.release()
+            execution.returning = ()
+        self.tell_watchers()
+
+    def _gone(self, execution: Execution) -> None:
+        """Take the report of a body that has ended after its authority broke."""
+        with self.lock:
+            self.survivors.pop(execution, None)
+            self.tell_watchers()
+        end_parts(execution)
+        execution.let_go()
+
+    def deliver_events(self) -> None:
+        """Pass events on that subscribers have not got yet; without the lock."""
         if self.journal.undelivered:
             self.journal.deliver()
 

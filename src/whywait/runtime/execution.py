@@ -16,8 +16,8 @@ from contextvars import Context
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from whywait.engines.base import Ended, Engine, Runtime
-from whywait.errors import CommandFailed, TaskAborted, TaskDropped, TaskFailed, TaskTimeout
+from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine, Runtime, call
+from whywait.errors import AuthorityBroken, CommandFailed, TaskAborted, TaskDropped, TaskFailed, TaskTimeout
 from whywait.kernel.devices import Assigned
 from whywait.kernel.events import Streams
 from whywait.kernel.limits import MEASURED, Retry
@@ -29,16 +29,21 @@ from whywait.support.elsewhere import Elsewhere, Fetchable, fetched
 from whywait.support.known import short_name
 from whywait.support.logger import Log
 from whywait.support.nested import PLAIN, Nest
-from whywait.support.raised import is_one_of, loggable, shown_error, traceback_of
+from whywait.support.raised import cut_traceback, is_one_of, loggable, shown_error, traceback_of
 from whywait.support.units import format_size
 from whywait.support.usage import Facts, Usage, exit_facts
 from whywait.support.waiters import refuse_on_loop
+from whywait.task.inside import finish_parts
 from whywait.task.running import Inside
 from whywait.task.signals import AbortSignal
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
+    from whywait.engines.thread import EngineThread, ThreadEngine
     from whywait.observe.explain import Why
 
+_OURS: Final = ("whywait", "whywait.engines", "whywait.runtime")
 _KILLED: Final = 137  # the exit code of what the system kills for memory
 
 
@@ -77,6 +82,10 @@ class Owner(Runtime, Protocol):
     def pause_timeout_s(self) -> float:
         """How long a running task may take to its next checkpoint when it is paused."""
 
+    @property
+    def broken(self) -> str | None:
+        """Why the authority is broken, if it is."""
+
 
 class Execution(Task):
     """One task: the kernel's record of its first attempt, its body, and what came of it.
@@ -110,7 +119,7 @@ class Execution(Task):
     context: Context | None
     engine: Engine
     done: bool  # outcome, value and error are final
-    callbacks: Any  # called at the end, after the waiters: None, a list, or what is left of one while they are called
+    callbacks: list[tuple[Callable[[Any], object], Any]] | None  # called with that at the end, after the waiters
     waiters: list[Waiter] | None  # released at the end
     value: Any
 
@@ -122,13 +131,12 @@ class Execution(Task):
     blocked_for: tuple[Blocking, ...] = ()  # its waits for the ends of others
     returning: tuple[Waiter, ...] = ()  # released when its body may go on after such a wait
     cancel_with_awaiter: bool = False
-    endings: tuple[Callable[[], object], ...] = ()  # what of the runtime's own is called before the callbacks
     error: BaseException | None = None
     signal: AbortSignal | None = None
     attempts: Sequence[Task] = ()  # earlier ones
     usage_now: Callable[[], Usage] | None = None  # gives what was used so far, while the body runs
-    inside: Inside  # set with the first stream, handler or worker only
-    unseen: Unseen  # set with a final error only
+    inside: Inside | None = None  # set with the first stream, handler or worker
+    unseen: Unseen | None = None  # set with a final error
 
     def of(
         self, core: Owner, fn: Callable[..., Any], args: tuple[Any, ...], context: Context | None, engine: Engine
@@ -210,6 +218,37 @@ class Execution(Task):
             return self.fn, self.args, {}
         return self.fn, tuple(self.resolved_args()), {key: self._resolved(kwargs[key]) for key in kwargs}
 
+    def run(self, runner: EngineThread, engine: ThreadEngine) -> Ended:
+        """Run the body in this thread and wait for the parts of its task; return how the task has ended.
+
+        The body is called right here: between it and an error's traceback is nothing of the task.
+        """
+        if self.attention and self.aborted:
+            return NEVER_RAN
+        context = self.context
+        try:
+            if engine.call is not None:
+                engine.call(self)
+            elif self.kwargs is not None or context is None:
+                self.value = call(context, *self.body())
+            else:
+                if not context:
+                    if runner.empty:
+                        runner.empty = Context()
+                    context = runner.empty
+                if self.args:
+                    self.value = context.run(self.fn, *self.args)
+                else:  # a star costs as much as the rest of the call
+                    self.value = context.run(self.fn)
+            outcome = SUCCEEDED
+        except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
+            cut_traceback(error, _within_body(traceback_of(error)))
+            outcome = engine.failed(self, error)
+        try:
+            return finish_parts(self, outcome) if self.attention else outcome  # there may be more of it than its body
+        finally:
+            del self, runner, engine  # an error's traceback leads to this frame, and an execution to its error
+
     def resolved_args(self) -> list[Any]:
         """Return the arguments by position, handles among them replaced by results."""
         return [arg if arg.__class__ in PLAIN else self._resolved(arg) for arg in self.args]
@@ -266,20 +305,26 @@ class Execution(Task):
         self.retry_task = task
         self.error = self.signal = None
         self.attention = False
-        if hasattr(self, "inside"):
+        if self.inside is not None:
             self.inside.parts = None
         if self.facts or self.usage_now is not None:
             self.facts, self.usage_now = (), None
 
     def opened_streams(self) -> Streams:
         """Return the streams that producers have opened, with the number of their chunks so far."""
-        streams = self.inside.streams if hasattr(self, "inside") else {}
+        streams = {} if self.inside is None else self.inside.streams
         return tuple((name, stream.count) for name, stream in streams.items() if stream.is_open)
+
+    def mark_seen(self) -> None:
+        """Note that the error, if there is one, need not be logged."""
+        if self.unseen is not None:
+            self.unseen.seen = True
 
     def failure(self) -> BaseException:
         """Return the error that a handle raises for a task without a result."""
-        if hasattr(self, "unseen"):
-            self.unseen.seen = True
+        self.mark_seen()
+        if self.task.cause == Cause.AUTHORITY_BROKEN:
+            return AuthorityBroken(f"task {self.label} has not ended: the authority is broken: {self.core.broken}")
         if self.error is not None:
             return self.error
         task, policy = self.task, self.task.policy
@@ -341,15 +386,10 @@ class Execution(Task):
         self._call(fn, handle)
 
     def ends_with(self, end: Callable[[], object]) -> None:
-        """Call ``end`` when the final outcome is there; at once if it is.
-
-        Unlike a callback it is called again where it was broken off: twice has to do no harm. It is of the runtime's
-        own, and fails by nothing else.
-        """
+        """Call ``end`` when the final outcome is there, before the callbacks of users; at once if it is."""
         with self.core.lock:
             if not self.done:
-                self.endings = (*self.endings, end)
-                self.when_done(_nothing, None)  # so that callbacks are looked for
+                self.callbacks = [(_end, end), *(self.callbacks or ())]
                 return
         end()
 
@@ -363,19 +403,26 @@ class Execution(Task):
             self.callbacks = kept or None
             return len(before) - len(kept)
 
+    def let_go(self) -> None:
+        """Keep nothing of the body alive: it has ended, or will never run."""
+        self.fn = self.context = self.kwargs = None
+        self.args = ()
+
+    def release_waiters(self) -> None:
+        """Let everything go on that waits for the final outcome, then call the callbacks; outside the lock."""
+        waiters = self.waiters
+        if waiters is not None:
+            for waiter in tuple(waiters):  # a waiter that times out removes its lock
+                waiter.release()
+            self.waiters = None
+        if self.callbacks is not None:
+            self.run_callbacks()
+
     def run_callbacks(self) -> None:
-        """Call back, once, after the final outcome, outside the lock; what was broken off goes on when called again."""
-        if self.endings:
-            for end in self.endings:
-                end()
-            self.endings = ()
-        self.callbacks = callbacks = iter(self.callbacks or ())  # an iterator stays where it is
-        for fn, handle in callbacks:
-            try:
-                fn(handle)
-            except BaseException as error:  # noqa: BLE001 - a callback has no say in scheduling
-                self._callback_failed(error)
-        self.callbacks = None
+        """Call the callbacks, once."""
+        callbacks, self.callbacks = self.callbacks, None
+        for fn, handle in callbacks or ():
+            self._call(fn, handle)
 
     def _call(self, fn: Callable[[Any], object], handle: Any) -> None:  # noqa: ANN401 - as above
         try:
@@ -409,8 +456,16 @@ class Unseen:
             self.log.error("task %s failed and nobody looked: %s, raised %s", self.label, told, _place(self.error))
 
 
-def _nothing(_: object) -> None:
-    """Be a callback."""
+def _within_body(traceback: TracebackType | None) -> TracebackType | None:
+    """Return the part of a traceback that begins with the body."""
+    while traceback is not None and traceback.tb_frame.f_globals.get("__package__") in _OURS:
+        traceback = traceback.tb_next
+    return traceback
+
+
+def _end(end: Callable[[], object]) -> None:
+    """Be the callback of an ending of the runtime's own."""
+    end()
 
 
 def _place(error: BaseException) -> str:

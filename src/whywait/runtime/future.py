@@ -30,12 +30,11 @@ from whywait.kernel.state import Cause, Outcome
 from whywait.runtime.blocking import Blocking
 from whywait.runtime.execution import Execution
 from whywait.runtime.handle import Handle
-from whywait.support.locks import SafeLock
 
 T = TypeVar("T")
 log = logging.getLogger("concurrent.futures")  # where users of futures look for what their callbacks raise
 
-_attaching: Final = SafeLock()  # held, shortly, to leave a note; never by the thread that ends a task
+_attaching: Final = RLock()  # held, shortly, to leave a note; never by the thread that ends a task
 _LOCK: Final = type(Lock())
 if hasattr(os, "register_at_fork"):  # in a fork, where executors begin anew, no thread is there that could release it
     os.register_at_fork(after_in_child=_attaching._at_fork_reinit)  # type: ignore[attr-defined] # noqa: SLF001 - made for it
@@ -77,8 +76,7 @@ class FutureExecution(Execution):
     def note_failure(self) -> None:
         """Make the error final; like that of any future, it is not logged if it is never looked at."""
         super().note_failure()
-        if self.error is not None:
-            self.unseen.seen = True
+        self.mark_seen()
 
     def failure(self) -> BaseException:
         """Return what the future raises."""
@@ -129,13 +127,10 @@ class FutureExecution(Execution):
 
     def run_callbacks(self) -> None:
         """Show the end of the task to all waiters, then call back; what a callback raises stops nothing."""
-        notes = tuple(self.callbacks or ())  # a copy: a waiter that times out removes its lock
+        notes: tuple[Any, ...] = tuple(self.callbacks or ())  # a copy: a waiter that times out removes its lock
         for note in notes:
             if note.__class__ is _LOCK:
-                try:  # noqa: SIM105 - the hot path
-                    note.release()
-                except RuntimeError:  # it was released when this was broken off
-                    pass
+                note.release()
         for note in notes:
             if isinstance(note, TaskFuture):
                 note.show_end()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import islice
+from threading import RLock
 from typing import Final, TypeVar
 
 from whywait.kernel.events import Event, RawEvent
-from whywait.support.locks import SafeLock
 from whywait.support.logger import Log
 from whywait.support.raised import loggable
 
@@ -35,7 +35,7 @@ class Journal:
         self._subscribers: list[Callable[[Event], object]] = []
         self._taps: list[Callable[[RawEvent], object]] = []
         self._log = log
-        self._guard = SafeLock()
+        self._guard = RLock()
         self._deliverer: object = None  # what stands for the call that passes events on
         self._last_delivered = 0
         # A subscriber that is too slow costs neither memory nor time: what it missed shows in the seq, and in the log.

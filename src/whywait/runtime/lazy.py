@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import iscoroutinefunction
+from threading import RLock
 from typing import Any, Generic, TypeVar
 
 from whywait.engines.base import Engine
 from whywait.errors import ConfigError, InvalidTransition
 from whywait.kernel.model import Scope
 from whywait.kernel.state import ScopeState
-from whywait.support.locks import SafeLock
 from whywait.support.logger import Log
 from whywait.support.raised import loggable
 
@@ -48,7 +48,7 @@ class Lazy(Generic[T]):
         self._make = make
         self._close = close
         self._when_made = when_made
-        self._lock = SafeLock()
+        self._lock = RLock()
         self._lent_to: list[Engine] = []
         self._is_made = False
         self._value: T | None = None

@@ -60,6 +60,7 @@ class Leaving:
         is_first = not self._iterations
         while True:
             with self._core.lock:
+                self._core.check_whole()
                 if condition():
                     return
                 now = monotonic_ns()

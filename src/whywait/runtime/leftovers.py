@@ -37,7 +37,7 @@ def _tell() -> None:
         if not core.lock.acquire(timeout=_LOCK_S):
             continue
         try:
-            alive = [task for scope in core.kernel.scopes.values() for task in scope.tasks.values()]
+            alive = [] if core.broken else core.kernel.living()
         finally:
             core.lock.release()
         _warn(core, alive)

@@ -13,7 +13,7 @@ from whywait.engines.registry import EngineName
 from whywait.errors import ConfigError, DisposeIncomplete, UnknownScope
 from whywait.kernel.durations import Seconds, in_seconds
 from whywait.kernel.limits import Budget, Limits, OnError, Overflow, Priority, Retry, WhenBlocked, WhenBusy
-from whywait.kernel.model import Submission
+from whywait.kernel.model import Submission, Task
 from whywait.kernel.state import OPEN_SCOPE_STATES, ScopeState
 from whywait.runtime.blocking import Blocking
 from whywait.runtime.chunks import map_calls
@@ -170,7 +170,7 @@ class OpenScope:
 
     def is_empty(self) -> bool:
         """Return whether no task is left here or below; under the lock."""
-        return not any(scope.tasks for scope in self.kernel_scope.subtree())
+        return self.core.broken is not None or not any(scope.tasks for scope in self.kernel_scope.subtree())
 
     def _begin_disposal(self, grace: Seconds | None) -> float:
         """Ask everything inside to end; return how many seconds it has."""
@@ -182,10 +182,16 @@ class OpenScope:
             for each in below:
                 if each is not None:
                     each.grace_s = record.grace_s
-        core.command(lambda now: core.kernel.dispose(now, self.kernel_scope))
+        if core.broken is None:
+            core.command(core.kernel.dispose, self.kernel_scope)
         with core.lock:
-            running = (task.job for task in core.kernel.running.values() if self.kernel_scope in task.scope.chain)
-            return record.grace_s + max((kill_s(core, job) for job in running), default=0.0)
+            return record.grace_s + max((kill_s(core, job) for job in self._bodies()), default=0.0)
+
+    def _bodies(self) -> list[Execution]:
+        """Return the executions whose bodies run, here and below; under the lock."""
+        core, scope = self.core, self.kernel_scope
+        running = [task.job for task in core.kernel.running.values()] if core.broken is None else core.survivors
+        return [execution for execution in running if scope in execution.task.scope.chain]
 
     def _waiting(self) -> Iterator[Callable[[], bool]]:
         """Yield what to wait for next, :data:`LOOK_S` at most."""
@@ -202,7 +208,7 @@ class OpenScope:
     def _disposed(self, *, in_time: bool) -> None:
         if not in_time:
             with self.core.lock:
-                stuck = [task for each in self.kernel_scope.subtree() for task in each.tasks.values()]
+                stuck = self._left()
             if stuck:
                 names = [task.label for task in stuck]
                 self.core.close_lazies_later(self._is_gone)
@@ -213,9 +219,15 @@ class OpenScope:
                 )
         self.core.forget_scopes()
 
+    def _left(self) -> list[Task]:
+        """Return the tasks that have not ended, here and below; of a broken authority those whose bodies still run."""
+        if self.core.broken is not None:
+            return [execution.task for execution in self._bodies()]
+        return [task for each in self.kernel_scope.subtree() for task in each.tasks.values()]
+
     def _anything_running(self) -> bool:
         with self.core.lock:
-            return any(self.kernel_scope in task.scope.chain for task in self.core.kernel.running.values())
+            return bool(self._bodies())
 
     def _stop_periodics(self) -> None:
         kernel = self.core.kernel
@@ -229,9 +241,12 @@ class OpenScope:
         self.core.command(act)
 
     def _is_done(self) -> bool:
-        return not any(len(scope.tasks) > scope.triggers for scope in self.kernel_scope.subtree())
+        scopes = self.kernel_scope.subtree()
+        return self.core.broken is not None or not any(len(scope.tasks) > scope.triggers for scope in scopes)
 
     def _is_gone(self) -> bool:
+        if self.core.broken is not None:
+            return not self._bodies()
         return self.kernel_scope.state == ScopeState.DISPOSED
 
 
@@ -298,7 +313,7 @@ class Submitter:
                 name = options.get("id") or f"number {index} of the batch"
                 raise kind(f"task {name}: {error}") from None
             executions.append(execution)
-        core.command(lambda now: core.kernel.submit_many(now, requests), executions)
+        core.command(core.kernel.submit_many, requests)
         return [handle_of(execution) for execution in executions]
 
     def _open_for(self, where: Any) -> OpenScope:  # noqa: ANN401 - checked here
@@ -394,7 +409,7 @@ class Scope(Submitter):
     def mount(self) -> None:
         """Let a scope that was opened with ``mount=False`` accept tasks."""
         core = self._open.core
-        core.command(lambda now: core.kernel.mount(now, self._open.kernel_scope))
+        core.command(core.kernel.mount, self._open.kernel_scope)
 
     def lazy(self, make: Callable[[], T], close: Callable[[T], object] | None = None) -> Lazy[T]:
         """Return a resource that this scope owns, handed to ``submit`` as an argument or inside one, like a handle.
@@ -411,12 +426,12 @@ class Scope(Submitter):
     def suspend(self) -> None:
         """Keep everything pending here and below from starting; what runs goes on."""
         core = self._open.core
-        core.command(lambda now: core.kernel.suspend(now, self._open.kernel_scope))
+        core.command(core.kernel.suspend, self._open.kernel_scope)
 
     def resume(self) -> None:
         """Lift a suspension."""
         core = self._open.core
-        core.command(lambda now: core.kernel.resume_scope(now, self._open.kernel_scope))
+        core.command(core.kernel.resume_scope, self._open.kernel_scope)
 
     def snapshot(self) -> Snapshot:
         """Return an immutable picture of this scope and what is below it."""

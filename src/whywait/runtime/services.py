@@ -65,7 +65,7 @@ class CoreServices(Core):
 
     def note(self, execution: Execution, kind: str, details: tuple[tuple[str, Any], ...]) -> None:
         """Record an event of a handler, a worker or a stream."""
-        self.command(lambda now: self.kernel.note(now, execution.task, kind, details))
+        self.command(self.kernel.note, execution.task, kind, details)
 
     def interrupt(self, execution: Execution) -> None:
         """Let the body of a task know at once that a part of the task has failed."""
@@ -91,7 +91,7 @@ class CoreServices(Core):
                 return streams[name]
         stream = Stream(execution.label, name)
         execution.ends_with(stream.close)
-        with self.lock:  # last: no reader finds a stream that a signal has left without an end
+        with self.lock:  # last: no reader finds a stream without an end
             return streams.setdefault(name, stream)
 
     def open_stream(self, execution: Execution, name: str, limit: int) -> Stream:
@@ -137,7 +137,7 @@ class CoreServices(Core):
 
     def cancel(self, execution: Execution) -> None:
         """End a pending task at once, ask a running one to abort; idempotent."""
-        self.command(lambda now: self.kernel.cancel(now, execution.task))
+        self.command(self.kernel.cancel, execution.task)
 
     def cancel_pending(self, executions: Iterable[Execution]) -> None:
         """End those tasks at once that can be ended so, without asking a body."""
@@ -164,11 +164,11 @@ class CoreServices(Core):
 
     def resume(self, execution: Execution) -> None:
         """Bring a paused task back to where it was."""
-        self.command(lambda now: self.kernel.resume(now, execution.task))
+        self.command(self.kernel.resume, execution.task)
 
     def blocks(self, execution: Execution, wait: Blocking, /) -> None:
         """Record that the body of a task waits for the ends of others; the last one that has not ended is told of."""
-        self.command(lambda now: self._block(now, execution, (*_without(execution.blocked_for, wait), wait)))
+        self.command(self._block, execution, (*_without(execution.blocked_for, wait), wait))
 
     def unblocks(self, execution: Execution, wait: Blocking, waiter: Waiter | None, /) -> bool:
         """Record that it does no more; if it has to wait for its slot, return True and release ``waiter`` then."""
@@ -194,6 +194,7 @@ class CoreServices(Core):
         from whywait.observe.explain import in_words
 
         with self.lock:
+            self.check_whole()
             why = self.kernel.why(monotonic_ns(), execution.task, execution.attempts or ())
         if why.running_ns is not None:
             why = replace(why, placement=execution.engine.placement(execution))
@@ -204,6 +205,7 @@ class CoreServices(Core):
     def find(self, ref: Ref | str) -> Execution:
         """Return a living task by its ref or id."""
         with self.lock:
+            self.check_whole()
             task = self._find_named(ref) if isinstance(ref, str) else self._find_numbered(ref)
             execution: Execution = task.job
             return execution
@@ -298,11 +300,13 @@ class CoreServices(Core):
     def snapshot(self, scope: KernelScope, most: Most | None = None) -> Snapshot:
         """Return a picture of one scope and what is below it, bounded if ``most`` is given."""
         with self.lock:
+            self.check_whole()
             return self.kernel.snapshot(monotonic_ns(), scope, most)
 
     def stats(self) -> dict[str, Any]:
         """Return counters: active, queued (READY), not ready, submitted, by outcome, drops, waits, starvation."""
         with self.lock:
+            self.check_whole()
             kernel = self.kernel
             alive = sum(len(scope.tasks) for scope in kernel.scopes.values())
             queued = sum(map(len, kernel.lanes_in_use()))
@@ -348,6 +352,7 @@ class CoreServices(Core):
         from whywait.observe.report import kernel_account, make_report
 
         with self.lock:
+            self.check_whole()
             raw, skipped = self.raw_events(0)
             last_ns = next((event[1] for event in reversed(raw) if event[4] is not None), None)  # of a task
             totals = kernel_account(self.kernel, monotonic_ns(), self.began_ns, last_ns)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from whywait.runtime.mending import Mending
 from whywait.support.lazy import asyncio
+from whywait.support.locks import LeftBehind
 from whywait.support.waiters import Awaited, refuse_on_loop
 
 
-class Watching(Mending):
+class Watching:
     """The lock of a kernel, and the watchers that hear when a condition holds under it."""
 
     def __init__(self) -> None:
-        """Begin without watchers."""
-        super().__init__()
+        """Begin with a free lock and without watchers."""
+        self.lock = threading.RLock()
         self._watchers: list[tuple[Callable[[], bool], Callable[[], None]]] = []
+
+    def let_go(self) -> None:
+        """Be of no use in a fork of this process: none of the threads is there, and locks may be held for ever."""
+        self.lock = LeftBehind()  # type: ignore[assignment] # it only refuses
 
     def watch(self, condition: Callable[[], bool], tell: Callable[[], None]) -> None:
         """Call ``tell`` once, under the lock, as soon as ``condition`` holds."""
@@ -29,7 +33,7 @@ class Watching(Mending):
     def unwatch(self, tell: Callable[[], None]) -> None:
         """Do not call ``tell`` any more."""
         with self.lock:
-            self._watchers = list(filter(lambda watcher: watcher[1] is not tell, self._watchers))
+            self._watchers = [watcher for watcher in self._watchers if watcher[1] is not tell]
 
     def wait_until(self, condition: Callable[[], bool], timeout_s: float | None, what: str, instead: str) -> bool:
         """Block until a condition, asked under the lock, holds; return whether that was in time.
@@ -64,8 +68,8 @@ class Watching(Mending):
             self.unwatch(tell)
         return bool(done)
 
-    def _tell_watchers(self) -> None:
-        """Tell those whose condition holds now, under the lock; doing it twice does no harm."""
+    def tell_watchers(self) -> None:
+        """Tell those whose condition holds now, under the lock."""
         waiting = []
         for condition, tell in self._watchers:
             if condition():

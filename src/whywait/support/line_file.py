@@ -20,10 +20,10 @@ import re
 from collections import deque
 from io import FileIO
 from pathlib import Path
+from threading import RLock
 from typing import Final
 
 from whywait.support.later import Later
-from whywait.support.locks import SafeLock
 from whywait.support.logger import Log, log
 
 FLUSH_S: Final = 0.5
@@ -46,7 +46,7 @@ class LineFile:
         self._log = log.child("files")
         self._file = _open(os.fspath(path))
         self._lines: deque[str] = deque()
-        self._lock = SafeLock()
+        self._lock = RLock()
         self._later = Later(self._write_and_tell, "whywait-file")
         self._is_told = False
 

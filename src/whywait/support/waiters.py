@@ -28,12 +28,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from itertools import repeat, starmap
 from operator import call
+from threading import RLock
 from time import monotonic
 from typing import Any
 
 from whywait.errors import WhywaitError
 from whywait.support.lazy import asyncio
-from whywait.support.locks import SafeLock
 from whywait.support.notebooks import callers_loop
 
 
@@ -80,7 +80,7 @@ class Waiters:
 
     def __init__(self) -> None:
         """Start without waiters."""
-        self.lock = SafeLock()
+        self.lock = RLock()
         self._bells: deque[Callable[[], object]] = deque()  # of threads
         self._awaited: list[Awaited] = []  # those of coroutines
 

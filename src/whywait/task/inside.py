@@ -31,7 +31,7 @@ def parts_of(task: RunningTask) -> Parts:
 
 def parts_if_any(task: RunningTask) -> Parts | None:
     """Return the parts that have to end before the task does; None: there are none."""
-    inside = getattr(task, "inside", None)
+    inside = task.inside
     return None if inside is None else inside.parts
 
 
@@ -53,9 +53,9 @@ async def finish_parts_async(task: EndingTask, outcome: Ended) -> Ended:
 
 def end_parts(task: RunningTask) -> None:
     """Let go of the parts of a task that has ended; what came too late for its engine to wait for is asked to end."""
-    parts = parts_if_any(task)
-    if parts is not None:
-        task.inside.parts = None
+    inside = task.inside
+    if inside is not None and inside.parts is not None:
+        parts, inside.parts = inside.parts, None
         parts.close()
 
 

@@ -38,7 +38,7 @@ class RunningTask(Protocol):
 
     attention: bool  # an abort or a pause is asked for, or the task has parts
     signal: AbortSignal | None
-    inside: Inside  # set with the first stream, handler or worker only
+    inside: Inside | None  # set with the first stream, handler or worker
 
     @property
     def core(self) -> Services:
@@ -155,7 +155,7 @@ def ask_end(task: RunningTask, reason: str) -> None:
 
 def inside_of(task: RunningTask) -> Inside:
     """Return what a task has made use of; under the lock."""
-    inside = getattr(task, "inside", None)
+    inside = task.inside
     if inside is None:
         inside = task.inside = Inside()
     return inside
@@ -163,12 +163,12 @@ def inside_of(task: RunningTask) -> Inside:
 
 def has_open_stream(task: RunningTask, name: object) -> bool:
     """Return whether a producer of a task has opened a stream of this name."""
-    inside = getattr(task, "inside", None)
+    inside = task.inside
     stream = inside.streams.get(name) if inside is not None and isinstance(name, str) else None
     return stream is not None and stream.is_open
 
 
 def stream_counts(task: RunningTask) -> dict[str, int]:
     """Return how many chunks each stream of a task has had so far."""
-    inside = getattr(task, "inside", None)
+    inside = task.inside
     return {} if inside is None else {name: stream.count for name, stream in list(inside.streams.items())}

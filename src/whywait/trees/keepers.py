@@ -16,10 +16,10 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from threading import RLock
 from typing import Any, Final, Protocol
 
 from whywait.support.forks import own
-from whywait.support.locks import SafeLock
 from whywait.trees import cgroups
 from whywait.trees.system import send_signal, started_at
 from whywait.trees.wire import ADOPT, CALL, HANDSHAKE, LOST, PART_SIZE, RETIRE, has_message, packed
@@ -172,7 +172,7 @@ class Keepers:
 
     def __init__(self) -> None:
         """Begin without a process."""
-        self._lock = SafeLock()  # guards all that follows, and what is said to keepers but for the lines to guards
+        self._lock = RLock()  # guards all that follows, and what is said to keepers but for the lines to guards
         self.keeper: KeeperProcess | None = None
         self._retired: list[KeeperProcess] = []
         self._idle: list[Line] = []  # to guards of the keeper that have nothing to guard; the last was used last
@@ -244,7 +244,7 @@ class Keepers:
             if keeper is not None:
                 keeper.let_go()
         self._drop_idle()
-        self._lock = SafeLock()
+        self._lock = RLock()
         self.keeper, self._retired, self._trees, self._is_dismissed = None, [], set(), False
         own(self)
 

@@ -21,11 +21,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from threading import RLock
 from time import thread_time
 from typing import Final, Protocol
 
 from whywait.support.forks import own
-from whywait.support.locks import SafeLock
 from whywait.support.logger import log
 from whywait.support.threads import lasting_thread
 from whywait.trees.system import descendants, stat_of
@@ -67,7 +67,7 @@ class Watch:
         self.how = "sampled"  # or "cgroup": what measures the memory
         self.cpu_s = 0.0  # of the processes that live, and of those that they have reaped
         self.is_active = False
-        self._lock = SafeLock()
+        self._lock = RLock()
         self._begun = 0  # so many times: a measure of before counts no more
         self._told = 0
         self._plain = self._count = 0  # the plain sum, and the processes, when shared pages were asked for last
@@ -147,7 +147,7 @@ class Meter:
 
     def __init__(self) -> None:
         """Begin without a thread."""
-        self._lock = SafeLock()
+        self._lock = RLock()
         self._watches: list[Watch] = []
         self._thread: threading.Thread | None = None
         self._bell = _Bell()

@@ -13,12 +13,12 @@ import select
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from threading import RLock
 from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
 from whywait.support.forks import own
-from whywait.support.locks import SafeLock
 from whywait.support.usage import Usage
 from whywait.trees.keepers import keepers
 from whywait.trees.meter import Watch, meter
@@ -86,7 +86,7 @@ class ProcessTree:
         self._watch = Watch(self)
         self._is_closed = False
         self._refused: tuple[int, str] | None = None
-        self._lock = SafeLock()
+        self._lock = RLock()
         with ExitStack() as opened:
             placed = dict(files or ())
             for number in {0, 1, 2} - placed.keys():

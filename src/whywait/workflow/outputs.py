@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from contextvars import ContextVar
 from pathlib import Path
+from threading import RLock
 from typing import IO, Final
 
 from whywait.errors import ConfigError, WhywaitError
-from whywait.support.locks import SafeLock
 from whywait.support.units import printable
 
 log = logging.getLogger("whywait.files")
@@ -48,7 +48,7 @@ class Sink:
         self._lost = lost
         self._is_lost = False
         self._tail = bytearray()
-        self._lock = SafeLock()
+        self._lock = RLock()
         self._file: IO[bytes] | None = None
         self.is_external = False  # another process writes into the file
 

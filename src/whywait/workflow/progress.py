@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from threading import RLock
 from typing import Final
 
 from whywait.kernel.events import Event, Kind
 from whywait.kernel.state import Cause, Outcome
 from whywait.observe.fold import ENDS, Attempt, Fold
-from whywait.support.locks import SafeLock
 from whywait.workflow.model import TaskSpec
 
 Listener = Callable[[str, "TaskProgress"], object]  # what happened, and to which task
@@ -43,7 +43,7 @@ class Progress:
         self.began_ns = 0
         self.ended = 0
         self._fold: Fold[Attempt] = Fold(Attempt)
-        self._lock = SafeLock()
+        self._lock = RLock()
         self._listeners: list[Listener] = []
         self._busy_ns = 0
         self._ran: dict[str, tuple[int, int]] = {}  # name of the table -> how many have run, for how long in all

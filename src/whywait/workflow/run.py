@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import copy_context
 from pathlib import Path
+from threading import RLock
 from time import monotonic_ns, sleep
 from typing import Any, Final
 
@@ -24,7 +25,6 @@ from whywait.runtime.execution import Execution
 from whywait.runtime.handle import Handle, execution_of, handle_of
 from whywait.runtime.scope import Scope, open_of
 from whywait.runtime.submission import Call, prepare
-from whywait.support.locks import SafeLock
 from whywait.workflow.bodies import make_body
 from whywait.workflow.format import AWAY
 from whywait.workflow.learned import with_learned
@@ -74,7 +74,7 @@ class Run:
         self._periodics: list[tuple[PeriodicSpec, Callable[..., Any], Sink]] = []
         self._scopes: dict[str | None, Scope] = {}
         self._left = 0
-        self._lock = SafeLock()
+        self._lock = RLock()
         self._over = threading.Event()
         self._disposing: threading.Thread | None = None
 

@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
+from threading import RLock
 from time import monotonic
 from typing import Any, ClassVar, Final, NoReturn
 
@@ -33,7 +34,6 @@ from whywait.kernel.reasons import Placement
 from whywait.kernel.state import Cause, Outcome
 from whywait.support.devices import environment_of
 from whywait.support.known import Known
-from whywait.support.locks import SafeLock
 from whywait.support.usage import exit_facts, signal_name
 from whywait.task.running import signal_of
 from whywait.trees.tree import AGAIN_S, ALONE_S, SHORTAGES, ProcessTree, StartFailed, dismiss_keeper
@@ -159,7 +159,7 @@ class _Running:
         self.tree = tree
         self.tails = {fd: _Tail(command.limit) for fd in outputs}
         self._on_output = command.on_output
-        self._lock = SafeLock()
+        self._lock = RLock()
         self._is_terminated = False
         self._is_stopped = False
 
@@ -238,7 +238,7 @@ class CommandEngine(ThreadEngine):
         super().__init__()
         self._running: dict[EngineTask, _Running] = {}
         self._starting: deque[None] = deque()  # one for each that is tried for the first time
-        self._scarcity = SafeLock()  # held while a command is tried again
+        self._scarcity = RLock()  # held while a command is tried again
         self._waiting: dict[EngineTask, str] = {}  # those that the system cannot start now, and what it said
         self._doomed: set[int] = set()  # numbers of the attempts that are to be killed, as soon as they run
 

@@ -17,6 +17,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable
+from threading import RLock
 from typing import Any, NoReturn
 
 from whywait.engines.process.child_state import Globals, Lazies
@@ -41,7 +42,6 @@ from whywait.engines.process.frames import (
     Reader,
     write_frame,
 )
-from whywait.support.locks import SafeLock
 from whywait.task.running import in_thread
 
 log = logging.getLogger("concurrent.futures")  # where users of executors look for what an initializer raises
@@ -52,7 +52,7 @@ class Link(ChildServices):
 
     def __init__(self, tasks: int, results: int, control: int) -> None:
         super().__init__()
-        self._writing = SafeLock()
+        self._writing = RLock()
         self._reader = Reader(tasks)
         self._results = results
         self._control = control
@@ -186,7 +186,7 @@ class Link(ChildServices):
     def _let_go(self) -> None:
         """In a process that a body forked: keep nothing by which the parent could mistake it for the child."""
         self._forked = True
-        self.lock = SafeLock()
+        self.lock = RLock()
         for fd in self._fds:
             os.close(fd)
 

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from functools import partial
+from threading import RLock
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +26,6 @@ from whywait.kernel.ids import generated_id, label_of
 from whywait.kernel.model import Ref
 from whywait.kernel.state import Cause, TaskState
 from whywait.support.lazy import asyncio
-from whywait.support.locks import SafeLock
 from whywait.support.logger import log
 from whywait.support.raised import cut_traceback, traceback_of
 from whywait.task.inside import parts_if_any, parts_of
@@ -57,13 +57,12 @@ class ChildTask:
         "told",
     )
 
-    inside: Inside
-
     def __init__(self, core: ChildServices, number: int, label: bytes, *, is_hired: bool) -> None:
         self.core = core
         self.told = label
         self.is_hired = is_hired  # it is a worker of a task that runs elsewhere
         self.signal: AbortSignal | None = None
+        self.inside: Inside | None = None
         self.number = number
         self.attention = False
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -158,7 +157,7 @@ class ChildServices(ABC):
     """What a task in a child process asks its surroundings for; at most one task runs at a time."""
 
     def __init__(self) -> None:
-        self.lock = SafeLock()
+        self.lock = RLock()
         self.log = log
         self.execution: ChildTask | None = None  # the task that runs
         self._early: Wish | None = None  # came before its task

@@ -104,10 +104,6 @@ class ProcessEngine(Engine):
                     execution, failed(execution, f"no thread could send it to a worker process: {error}", error)
                 )
 
-    def look_again(self, count: int) -> None:  # noqa: ARG002 - it looks for all
-        """Have the pump look for tasks."""
-        self._pump.look_again()
-
     def abort(self, execution: EngineTask) -> None:
         """Pass the signal on to the process."""
         if not any(process.tell(execution) for process in list(self._crew.processes)):

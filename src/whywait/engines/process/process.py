@@ -19,6 +19,7 @@ import sys
 import termios
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 
 from whywait.engines.process.frames import (
@@ -42,7 +43,6 @@ from whywait.engines.process.wishes import NOTHING, Wish, wish_line, wish_of
 from whywait.kernel.devices import Assigned
 from whywait.support.devices import environment_of
 from whywait.support.forks import own
-from whywait.support.locks import SafeLock
 from whywait.support.polling import has_input
 from whywait.support.usage import Facts, Usage, exit_facts, signal_name
 from whywait.task.running import RunningTask
@@ -76,7 +76,7 @@ class ChildProcess:
     def __init__(self, devices: Assigned = (), setup: bytes = b"", fds: Sequence[int] = ()) -> None:
         """Start it; ``setup`` is sent before its first task, ``fds`` are what that needs from FIRST_GIVEN_FD on."""
         self.devices = devices  # the units that it is bound to, for life
-        self._lock = SafeLock()  # guards what tell and kill touch
+        self._lock = RLock()  # guards what tell and kill touch
         self.execution: Any = None  # the task that it runs
         self._told: Wish = NOTHING
         self.number = 0  # of the task

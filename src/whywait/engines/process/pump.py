@@ -31,10 +31,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from io import FileIO
+from threading import RLock
 from time import monotonic
 from typing import Any, Final, Protocol
 
-from whywait.support.locks import SafeLock
 from whywait.support.logger import log
 
 NAP_S: Final = 5.0  # the leader looks around that often; so a post that an exception cut short is not lost
@@ -104,7 +104,7 @@ class Pump:
         self.is_urgent = False  # what is in ``later`` shall not wait
         self._is_swift = False  # the last wait was short
         self._posted: deque[Any] = deque()
-        self._lock = SafeLock()  # decides which thread leads
+        self._lock = RLock()  # decides which thread leads
         self._lead: _Lead | None = None
         self._understudy: threading.Thread | None = None
         self._watched: dict[int, Served] = {}  # belongs to the leader
@@ -122,18 +122,13 @@ class Pump:
         self._call_leader()
 
     def post_all(self, items: list[Any]) -> None:
-        """Have ``begin`` called with each of these soon; they are taken over in one step that no interrupt divides."""
-        items[:] = filter(self._posted.append, items)  # `append` returns None: nothing is left
+        """Have ``begin`` called with each of these soon."""
+        self._posted.extend(items)
         self._call_leader()
 
     def watch(self, served: Served) -> None:
         """Have ``serve`` called with this whenever it is readable."""
         self.post(_Watch(served))
-
-    def look_again(self) -> None:
-        """Have the leader look for what was posted, even if a call before was cut short."""
-        self._start()
-        self._wake()
 
     def _call_leader(self) -> None:
         if self._is_asleep:

@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from threading import RLock
 from time import monotonic, sleep
 from types import FrameType
 from typing import Any, Final, NamedTuple
@@ -28,7 +29,6 @@ from whywait.engines.process.frames import KIND_ERROR, KIND_VALUE, RESULT_NOT_PI
 from whywait.engines.process.pickling import dumps
 from whywait.engines.ray.switchboard import KIND_PLACED, KIND_SMALL
 from whywait.kernel.devices import Assigned
-from whywait.support.locks import SafeLock
 from whywait.task.running import in_thread
 
 # Kind, payload (a small result, a pickled one or the description of an error), how many messages the body sent up.
@@ -121,7 +121,7 @@ class RayServices(ChildServices):
         self._board: Any = None
         self._worker = ray.get_runtime_context().get_worker_id()
         self._beat = threading.Event()
-        self._sending = SafeLock()
+        self._sending = RLock()
         self._listener: threading.Thread | None = None
         self._busy_s = 0.0  # when a body was last placed
         os.register_at_fork(after_in_child=self._let_go)
@@ -262,7 +262,7 @@ class RayServices(ChildServices):
     def _let_go(self) -> None:
         """In a process that a body forked: none of the threads is there."""
         self._forked = True
-        self.lock = SafeLock()
+        self.lock = RLock()
 
 
 def _deaf_to_interrupts(services: RayServices) -> None:

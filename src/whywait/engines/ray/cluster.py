@@ -20,11 +20,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from threading import RLock
 from typing import Any, Final, Protocol
 
 from whywait.engines.ray.switchboard import Message, Switchboard
 from whywait.errors import ConfigError
-from whywait.support.locks import SafeLock
 from whywait.support.logger import log
 
 try:
@@ -77,7 +77,7 @@ class Cluster:
 
     def __init__(self, address: str | None, options: dict[str, Any]) -> None:
         self._followers: dict[int, Follower] = {}  # by the token of their authority
-        self._lock = SafeLock()
+        self._lock = RLock()
         self._is_closed = threading.Event()
         self.is_ours = not ray.is_initialized()
         if self.is_ours:
@@ -235,7 +235,7 @@ def total(nodes: tuple[Node, ...]) -> dict[str, int]:
 
 
 _shared: Cluster | None = None
-_shared_lock = SafeLock()
+_shared_lock = RLock()
 
 
 def join(token: int, follower: Follower, address: str | None, options: dict[str, Any]) -> Cluster:

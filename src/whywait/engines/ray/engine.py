@@ -21,6 +21,7 @@ import pickle
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from threading import RLock
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -36,7 +37,6 @@ from whywait.engines.ray.switchboard import KIND_PLACED
 from whywait.kernel.events import Kind
 from whywait.kernel.reasons import Placement
 from whywait.kernel.state import Cause
-from whywait.support.locks import SafeLock
 
 if TYPE_CHECKING:
     from whywait.engines.ray.child import Status
@@ -80,7 +80,7 @@ class RayEngine(Engine):
         self._packer: Packer
         self._results: Results
         self._limits: FollowedLimits | None = None
-        self._following = SafeLock()
+        self._following = RLock()
 
     def attach(self, runtime: Runtime) -> None:
         """Connect to the cluster; limits that the authority was not given follow it if all tasks run there."""
@@ -106,16 +106,6 @@ class RayEngine(Engine):
         if not self._will_send:
             self._will_send = True
             self._pump.post(self._send)
-
-    def start_all(self, executions: list[EngineTask]) -> None:
-        """Have the pump send the tasks; they are taken over in one step that no interrupt divides."""
-        executions[:] = filter(self._waiting.append, executions)  # `append` returns None: nothing is left
-        self._pump.post(self._send)
-
-    def look_again(self, count: int) -> None:  # noqa: ARG002 - it looks for all
-        """Have the pump look for tasks."""
-        self._pump.look_again()
-        self._pump.post(self._send)
 
     def abort(self, execution: EngineTask) -> None:
         """Pass the signal on; a task that Ray has not placed yet is withdrawn."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from threading import RLock
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from whywait.engines.base import EngineTask
 from whywait.engines.process.wishes import NOTHING, wish_line, wish_of
-from whywait.support.locks import SafeLock
 
 if TYPE_CHECKING:
     from whywait.engines.ray.child import Status
@@ -27,7 +27,7 @@ class RayTask:
         self.status: Any = None  # the reference of its status, which says how it has ended
         self.sent_s = monotonic()
         self.place: tuple[str, str, str, int] | None = None  # worker, node, machine, process id; None: not known to run
-        self.lock = SafeLock()
+        self.lock = RLock()
         self.outlets: dict[str, Any] = {}  # streams that it was promised room in
         self.received = 0  # messages
         self.ended: Status | None = None  # its status, while messages are still to come

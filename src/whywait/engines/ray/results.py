@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import weakref
 from contextlib import suppress
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 
 import ray
@@ -18,7 +19,6 @@ from whywait.engines.ray.switchboard import KIND_SMALL
 from whywait.errors import TaskFailed
 from whywait.kernel.state import Cause, Outcome
 from whywait.support.elsewhere import Elsewhere
-from whywait.support.locks import SafeLock
 from whywait.support.logger import Log, log
 from whywait.support.units import format_size
 
@@ -37,7 +37,7 @@ class InStore(Elsewhere):
 
     def __init__(self, label: str, ref: Any) -> None:  # noqa: ANN401 - a reference of Ray
         self._label = label
-        self._lock = SafeLock()
+        self._lock = RLock()
         self.ref = ref  # None: the cluster is gone
         self._lost_with = "the cluster"
         self._is_here = False

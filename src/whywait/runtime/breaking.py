@@ -1,0 +1,134 @@
+"""Breaking: an authority whose command was broken off in the midst fails as a whole (A2).
+
+A command changes the kernel step by step. In the compiled core nothing comes between the steps but a lack of memory; in
+the interpreted one a signal handler that raises, or a full stack, may. Then nobody knows which steps were made, so
+nothing is repaired and nothing goes on:
+
+1. ``Core.midst`` is set under the lock before a command changes anything, and reset when it has changed everything. A
+   command that finds it set is refused: another one was broken off, and its thread is at step 2.
+2. The thread of the broken command starts a thread with an empty stack that gets no signals. It calls :func:`fail`.
+3. Each task that has not ended ends as ERROR with the cause ``authority_broken``: its handle raises
+   :class:`~whywait.errors.AuthorityBroken`. Each body that runs is asked to end, and killed after its grace where its
+   engine can do that, as if its scope were disposed of.
+4. ``Core.survivors`` has the bodies that still run; each leaves it with its report. Disposing of the authority
+   waits for them and names those that do not end (O5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from time import monotonic_ns, sleep
+from typing import TYPE_CHECKING, Final
+
+from whywait.errors import AuthorityBroken
+from whywait.kernel.events import Kind, outcome_details
+from whywait.kernel.state import Cause, Outcome
+from whywait.support.raised import loggable, shown_error
+from whywait.support.threads import PAUSES_S
+from whywait.task.running import signal_of
+
+if TYPE_CHECKING:
+    from whywait.runtime.core import Core
+    from whywait.runtime.execution import Execution
+
+_HINT: Final = "; a compiled core is not interrupted there: see whywait --version"
+
+
+def broken_error(core: Core) -> AuthorityBroken:
+    """Return the error that every call to a broken authority raises."""
+    return AuthorityBroken(f"the authority is broken: {core.broken or 'a command was broken off'}")
+
+
+def fail(core: Core, error: BaseException) -> None:
+    """Let an authority fail whose command was broken off by an error; meant for a thread of its own."""
+    for pause_s in PAUSES_S:
+        try:
+            sleep(pause_s)
+            _fail(core, error)
+        except MemoryError:  # it may come back
+            continue
+        return
+
+
+def _fail(core: Core, error: BaseException) -> None:
+    with core.lock:
+        if core.broken is not None:
+            return
+        living = _living(core)
+        survivors = {each: None for each in living if each.started_seq or each.task.active}
+        reason = f"{shown_error(error)} broke a command off"
+        hint = _HINT if _is_of_interpreter(error) else ""
+        core.midst, core.survivors = True, survivors
+        core.broken = reason + hint  # from here on nothing is done twice
+    _each(core, living, _end)
+    with core.lock:
+        core.release_all()
+    _each(core, survivors, _abort)
+    for engine in {each.engine for each in survivors}:
+        engine.withdraw()
+    _each(core, living, _tell)
+    told = "the authority is broken, and all of its tasks end: %s"
+    core.log.critical(told, core.broken, exc_info=loggable(error))
+    for fn in core.when_broken:
+        fn()
+    core.deliver_events()
+
+
+def _is_of_interpreter(error: BaseException) -> bool:
+    from whywait import compiled
+
+    return not compiled and not isinstance(error, MemoryError)
+
+
+def _living(core: Core) -> list[Execution]:
+    """Return the executions that have not ended; that of the broken command may be in no scope any more."""
+    kernel = core.kernel
+    tasks = [*kernel.living(), *kernel.running.values(), *kernel.settled]
+    found = dict.fromkeys([task.job for task in tasks])
+    if core.reported is not None:
+        found[core.reported] = None
+    return [each for each in found if not each.done]
+
+
+def _each(core: Core, executions: Iterable[Execution], act: Callable[[Core, Execution], None]) -> None:
+    """Act on each execution; what goes wrong with one is logged and keeps no other from its end."""
+    for each in executions:
+        try:
+            act(core, each)
+        except Exception as error:
+            core.log.exception("a task of a broken authority could not be ended", exc_info=loggable(error))
+
+
+def _end(core: Core, execution: Execution) -> None:
+    """Record the end of a task."""
+    task = execution.task
+    task.outcome, task.cause = Outcome.ERROR, Cause.AUTHORITY_BROKEN
+    execution.error = None
+    execution.done = True
+    details = outcome_details(Outcome.ERROR, Cause.AUTHORITY_BROKEN)
+    core.kernel.tell(monotonic_ns(), Kind.TASK_FINISHED, task, task.started_seq or None, details)
+
+
+def _abort(core: Core, execution: Execution) -> None:
+    """Ask a body to end, and have it killed after its grace if it does not."""
+    signal = signal_of(execution)
+    with core.lock:
+        signal.follow(pause=0, reason=Cause.AUTHORITY_BROKEN)
+        execution.attention = True
+    signal.notify()
+    engine = execution.engine
+    engine.abort(execution)
+    if engine.can_kill or core.settings.inject:
+        core.call_later(core.grace_of(execution), lambda: _kill(core, execution))
+
+
+def _kill(core: Core, execution: Execution) -> None:
+    if execution in core.survivors:
+        execution.engine.kill(execution)
+
+
+def _tell(core: Core, execution: Execution) -> None:
+    if execution in core.survivors:
+        execution.release_waiters()  # the body still runs: what it uses is not let go
+    else:
+        core.tell(execution)
