@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from operator import attrgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, overload
@@ -12,9 +12,10 @@ from whywait.engines.base import Engine
 from whywait.engines.registry import EngineName
 from whywait.errors import ConfigError, DisposeIncomplete, UnknownScope
 from whywait.kernel.durations import Seconds, in_seconds
-from whywait.kernel.limits import Budget, Limits, OnError, Overflow, Priority, Retry, WhenBlocked, WhenBusy
+from whywait.kernel.limits import Budget, Limits, OnError, Overflow, Retry, WhenBlocked, WhenBusy
 from whywait.kernel.model import Submission, Task
 from whywait.kernel.state import OPEN_SCOPE_STATES, ScopeState
+from whywait.runtime import submission
 from whywait.runtime.blocking import Blocking
 from whywait.runtime.chunks import map_calls
 from whywait.runtime.core import ScopeRecord
@@ -26,7 +27,7 @@ from whywait.runtime.leftovers import remedy
 from whywait.runtime.periodic import Periodic, PeriodicOptions, add_periodic
 from whywait.runtime.services import CoreServices
 from whywait.runtime.settings import UNSET
-from whywait.runtime.submission import Call, TaskOptions, await_handles, changed, prepare
+from whywait.runtime.submission import CO_COROUTINE, EMPTY, Call, TaskOptions, changed, prepare
 from whywait.support.lazy import asyncio
 from whywait.support.waiters import refuse_on_loop
 
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
     from whywait.kernel.snapshot import Snapshot
 
 T = TypeVar("T")
-
-CO_COROUTINE: Final = 0x80  # of the flags of a function's code, as `inspect` has it, which takes long to load
-EMPTY: Final = Context()  # for all submissions with no variable set: an object less for the collector with each task
 
 
 _LEAVING: Final = ("leaving a block", "async with")  # what would block, and what to use instead
@@ -255,42 +253,25 @@ class Submitter:
 
     _open: OpenScope
 
-    @overload
-    def submit(
-        self,
-        fn: Callable[..., Coroutine[Any, Any, T]],
-        /,
-        *args: Any,  # noqa: ANN401 - the function's own
-        **options: Unpack[TaskOptions],
-    ) -> Handle[T]: ...
+    if TYPE_CHECKING:
 
-    @overload
-    def submit(self, fn: Callable[..., T], /, *args: Any, **options: Unpack[TaskOptions]) -> Handle[T]: ...  # noqa: ANN401 - as above
+        @overload
+        def submit(
+            self,
+            fn: Callable[..., Coroutine[Any, Any, T]],
+            /,
+            *args: Any,  # noqa: ANN401 - the function's own
+            **options: Unpack[TaskOptions],
+        ) -> Handle[T]: ...
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Unpack[TaskOptions]) -> Handle[Any]:
-        """Submit a task; a refusal raises and leaves nothing behind.
+        @overload
+        def submit(self, fn: Callable[..., T], /, *args: Any, **options: Unpack[TaskOptions]) -> Handle[T]: ...  # noqa: ANN401 - as above
 
-        The keywords are those of :class:`TaskOptions`; the function's own go into ``kwargs``.
-        Handles among ``args`` and ``kwargs`` are dependencies and are replaced by their results.
-        """
-        scope = self._open
-        core = scope.core
-        try:
-            plain = not fn.__code__.co_flags & CO_COROUTINE
-        except AttributeError:
-            plain = False
-        engine = (scope.record.plain_engine if plain else None) or scope.engine_for(fn, options)
-        execution = Execution().of(core, fn, args, copy_context() or EMPTY, engine)
-        if options:  # by position, and without a star: the fast way of a call
-            asked = prepare(core, scope.record, execution, options)
-            kernel_scope, name, priority, demand, after, after_ended, policy, slot = asked
-            core.admit(execution, kernel_scope, name, priority, demand, after, after_ended, policy, slot)
-        elif args:
-            after = await_handles(core, scope.record, execution)
-            core.admit(execution, scope.kernel_scope, None, Priority.NORMAL, (), after)
-        else:
-            core.admit(execution, scope.kernel_scope)
-        return handle_of(execution)
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Unpack[TaskOptions]) -> Handle[Any]:
+            """Submit a task; see :func:`whywait.runtime.submission.submit`."""
+
+    else:
+        submit = submission.submit  # of the compiled core: a method that calls it would take longer than all it does
 
     def submit_many(self, calls: Iterable[Call | Callable[..., Any]]) -> list[Handle[Any]]:
         """Submit a batch, all or nothing: all are taken in before any starts, so priority decides which go first.

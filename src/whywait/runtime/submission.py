@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypedDict
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from whywait.engines.base import Engine
 from whywait.engines.registry import EngineName
@@ -22,6 +23,9 @@ from whywait.runtime.services import CoreServices
 from whywait.runtime.settings import UNSET, Size, Unset, as_retry, optional_ns, size
 from whywait.support.learned import as_learned
 from whywait.support.nested import PLAIN, nest_of
+
+if TYPE_CHECKING:
+    from whywait.runtime.scope import Submitter
 
 
 class BodyOptions(TypedDict, total=False):
@@ -60,6 +64,8 @@ class Call(NamedTuple):
     scope: Any = None  # a Scope, or the key of one
 
 
+CO_COROUTINE: Final = 0x80  # of the flags of a function's code, as `inspect` has it, which takes long to load
+EMPTY: Final = Context()  # for all submissions with no variable set: an object less for the collector with each task
 _OPTIONS: Final = TaskOptions.__annotations__.keys()
 _OF_POLICY: Final = frozenset(("timeout", "retry", "max_wait"))
 _OF_ONE_TASK: Final = frozenset(("id", "kwargs", "after_ended", "cancel_with_awaiter"))  # and `after`
@@ -80,6 +86,32 @@ _NO_OPTIONS: Final = Terms(Priority.NORMAL, (), None, None, slot=True)
 
 # scope, name, priority, demand, after, after_ended, policy, slot: a Submission but for its job
 Asked = tuple[KernelScope, str | None, int, Demand, Sequence[Task | str], Sequence[Task | str], Policy | None, bool]
+
+
+def submit(self: Submitter, fn: Callable[..., Any], /, *args: Any, **options: Any) -> Handle[Any]:  # noqa: ANN401 - the function's own; see TaskOptions
+    """Submit a task; a refusal raises and leaves nothing behind.
+
+    The keywords are those of :class:`TaskOptions`; the function's own go into ``kwargs``.
+    Handles among ``args`` and ``kwargs`` are dependencies and are replaced by their results.
+    """
+    scope = self._open
+    core, record = scope.core, scope.record
+    try:
+        plain = not fn.__code__.co_flags & CO_COROUTINE
+    except AttributeError:
+        plain = False
+    engine = (record.plain_engine if plain else None) or scope.engine_for(fn, options)
+    execution = Execution().of(core, fn, args, copy_context() or EMPTY, engine)
+    if options:
+        asked = prepare(core, record, execution, options)  # type: ignore[arg-type] # checked there
+        kernel_scope, name, priority, demand, after, after_ended, policy, slot = asked
+        core.admit(execution, kernel_scope, name, priority, demand, after, after_ended, policy, slot)
+    elif args:
+        after = await_handles(core, record, execution)
+        core.admit(execution, record.kernel_scope, None, Priority.NORMAL, (), after)
+    else:
+        core.admit(execution, record.kernel_scope)
+    return handle_of(execution)
 
 
 def prepare(
