@@ -6,7 +6,8 @@ nothing is repaired and nothing goes on:
 
 1. ``Core.midst`` is set under the lock before a command changes anything, and reset when it has changed everything. A
    command that finds it set is refused: another one was broken off, and its thread is at step 2.
-2. The thread of the broken command starts a thread with an empty stack that gets no signals. It calls :func:`fail`.
+2. The thread of the broken command sets ``Core.broken``, from which on everything is refused, and starts a thread with
+   an empty stack that gets no signals. That one calls :func:`fail`.
 3. Each task that has not ended ends as ERROR with the cause ``authority_broken``: its handle raises
    :class:`~whywait.errors.AuthorityBroken`. Each body that runs is asked to end, and killed after its grace where its
    engine can do that, as if its scope were disposed of.
@@ -18,8 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from time import monotonic_ns, sleep
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
+import whywait
 from whywait.errors import AuthorityBroken
 from whywait.kernel.events import Kind, outcome_details
 from whywait.kernel.state import Cause, Outcome
@@ -34,9 +36,26 @@ if TYPE_CHECKING:
 _HINT: Final = "; a compiled core is not interrupted there: see whywait --version"
 
 
-def broken_error(core: Core) -> AuthorityBroken:
+class Breakable(Protocol):
+    """An authority's core, as far as it may be broken."""
+
+    @property
+    def broken(self) -> BaseException | None:
+        """What has broken a command off."""
+
+
+def broken_error(core: Breakable) -> AuthorityBroken:
     """Return the error that every call to a broken authority raises."""
-    return AuthorityBroken(f"the authority is broken: {core.broken or 'a command was broken off'}")
+    return AuthorityBroken(f"the authority is broken: {reason(core)}")
+
+
+def reason(core: Breakable) -> str:
+    """Return why an authority is broken."""
+    error = core.broken
+    if error is None:
+        return "a command was broken off"
+    is_interrupt = not whywait.compiled and not isinstance(error, MemoryError)
+    return f"{shown_error(error)} broke a command off{_HINT if is_interrupt else ''}"
 
 
 def fail(core: Core, error: BaseException) -> None:
@@ -52,32 +71,29 @@ def fail(core: Core, error: BaseException) -> None:
 
 def _fail(core: Core, error: BaseException) -> None:
     with core.lock:
-        if core.broken is not None:
+        core.midst = True
+        core.broken = core.broken or error
+        if core.is_failing:
             return
         living = _living(core)
-        survivors = {each: None for each in living if each.started_seq or each.task.active}
-        reason = f"{shown_error(error)} broke a command off"
-        hint = _HINT if _is_of_interpreter(error) else ""
-        core.midst, core.survivors = True, survivors
-        core.broken = reason + hint  # from here on nothing is done twice
+        running = [each for each in living if each.task.active]
+        core.survivors = dict.fromkeys(running)
+        core.is_failing = True  # from here on nothing is done twice
     _each(core, living, _end)
     with core.lock:
-        core.release_all()
-    _each(core, survivors, _abort)
-    for engine in {each.engine for each in survivors}:
+        core.release_waits()
+    _each(core, running, _abort)
+    for engine in {each.engine for each in running}:
         engine.withdraw()
     _each(core, living, _tell)
     told = "the authority is broken, and all of its tasks end: %s"
-    core.log.critical(told, core.broken, exc_info=loggable(error))
+    core.log.critical(told, reason(core), exc_info=loggable(error))
     for fn in core.when_broken:
         fn()
     core.deliver_events()
-
-
-def _is_of_interpreter(error: BaseException) -> bool:
-    from whywait import compiled
-
-    return not compiled and not isinstance(error, MemoryError)
+    with core.lock:
+        core.has_failed = True
+        core.tell_watchers()
 
 
 def _living(core: Core) -> list[Execution]:

@@ -139,7 +139,8 @@ class Core(Watching):
         self.clock = Clock(self._tick, log)
         self.midst = False  # a command is in the midst of its changes, or was broken off there
         self.reported: Execution | None = None  # the execution whose end the command in the midst records
-        self.broken: str | None = None  # why the authority is broken
+        self.broken: BaseException | None = None  # what has broken a command off
+        self.is_failing = self.has_failed = False  # the tasks of a broken authority end, or all have been told
         self.survivors: dict[Execution, None] = {}  # of a broken authority, those whose bodies still run
         self.when_broken: list[Callable[[], object]] = []  # called once, when the authority has broken
         self._slots = kernel.root.slot_gate
@@ -190,6 +191,7 @@ class Core(Watching):
             except BaseException:  # noqa: BLE001, S110 - it was not held; or another one, and the first is raised
                 pass
             if stage:
+                self.broken = error
                 try:
                     start_new_thread(breaking.fail, (self, error))
                 except BaseException:  # noqa: BLE001 - there is no thread to be had
@@ -250,6 +252,7 @@ class Core(Watching):
             except BaseException:  # noqa: BLE001, S110 - as above
                 pass
             if stage:
+                self.broken = error
                 try:
                     start_new_thread(breaking.fail, (self, error))
                 except BaseException:  # noqa: BLE001 - there is no thread to be had
@@ -337,6 +340,7 @@ class Core(Watching):
             except BaseException:  # noqa: BLE001, S110 - as above
                 pass
             if stage:
+                self.broken = error
                 try:
                     start_new_thread(breaking.fail, (self, error))
                 except BaseException:  # noqa: BLE001 - as above
@@ -532,12 +536,13 @@ class Core(Watching):
 
     def fail(self, error: BaseException) -> None:
         """Let the authority fail as a whole, in a thread with an empty stack that gets no signals."""
+        self.midst, self.broken = True, error
         try:
             start_new_thread(breaking.fail, (self, error))
         except (RuntimeError, MemoryError):  # there is no thread to be had
             breaking.fail(self, error)
 
-    def release_all(self) -> None:
+    def release_waits(self) -> None:
         """Let everything go on that waits for the kernel of a broken authority; under the lock."""
         for tells in self.pause_waiters.values():
             for tell in tells:

@@ -24,6 +24,7 @@ from whywait.kernel.limits import MEASURED, Retry
 from whywait.kernel.model import Ref, Task
 from whywait.kernel.state import STATE_WORDS, Cause, Outcome
 from whywait.runtime.blocking import Blocking
+from whywait.runtime.breaking import broken_error
 from whywait.runtime.lazy import Lazy
 from whywait.support.elsewhere import Elsewhere, Fetchable, fetched
 from whywait.support.known import short_name
@@ -83,8 +84,8 @@ class Owner(Runtime, Protocol):
         """How long a running task may take to its next checkpoint when it is paused."""
 
     @property
-    def broken(self) -> str | None:
-        """Why the authority is broken, if it is."""
+    def broken(self) -> BaseException | None:
+        """What has broken the authority, if it is broken."""
 
 
 class Execution(Task):
@@ -324,7 +325,7 @@ class Execution(Task):
         """Return the error that a handle raises for a task without a result."""
         self.mark_seen()
         if self.task.cause == Cause.AUTHORITY_BROKEN:
-            return AuthorityBroken(f"task {self.label} has not ended: the authority is broken: {self.core.broken}")
+            return AuthorityBroken(f"task {self.label} has not ended: {broken_error(self.core)}")
         if self.error is not None:
             return self.error
         task, policy = self.task, self.task.policy

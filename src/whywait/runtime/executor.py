@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, ParamSpec, TypeVar, Unpack
 
 from whywait.engines.base import Engine
 from whywait.engines.pool import InitializedPoolEngine, PoolEngine
-from whywait.errors import ConfigError, ScopeClosed
+from whywait.errors import AuthorityBroken, ConfigError, ScopeClosed
 from whywait.kernel.limits import Priority
 from whywait.observe.explain import Why
 from whywait.runtime.authority import DEFAULT_SCOPE, Authority, core_of
@@ -306,11 +306,12 @@ class _Pool:
     def finish(self) -> None:
         """Wait until all that was submitted has ended, then end the authority and its threads."""
         leaving = Leaving(self.core, self.core.kernel.root, "the end of an executor")
-        while not self.core.command(self._dispose_if_empty):
-            for condition in leaving.until(self._is_empty, gives_up=False):
-                self.core.block_until(condition, LOOK_S)
-        self.authority.dispose()
+        with contextlib.suppress(AuthorityBroken):  # each future has said so
+            while not self.core.command(self._dispose_if_empty):
+                for condition in leaving.until(self._is_empty, gives_up=False):
+                    self.core.block_until(condition, LOOK_S)
         _living.discard(self)
+        self.authority.dispose()
 
     def _finish_elsewhere(self) -> None:
         """Finish in a thread of its own; no lock is waited for here, since a finaliser may come this way."""
@@ -332,7 +333,7 @@ class _Pool:
                 cancel(now, task)
 
     def _is_empty(self) -> bool:
-        return not any(scope.tasks for scope in self.core.kernel.root.subtree())
+        return self.core.broken is not None or not any(scope.tasks for scope in self.core.kernel.root.subtree())
 
     def _dispose_if_empty(self, now: int) -> bool:
         """Let no submission come between the look and the end."""

@@ -244,7 +244,7 @@ class OpenScope:
 
     def _is_gone(self) -> bool:
         if self.core.broken is not None:
-            return not self._bodies()
+            return self.core.has_failed and not self._bodies()
         return self.kernel_scope.state == ScopeState.DISPOSED
 
 
