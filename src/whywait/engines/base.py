@@ -142,8 +142,8 @@ class Runtime(Services, Protocol):
     def tell(self, execution: Any, /) -> None:  # noqa: ANN401 - an EngineTask
         """Tell the waiters and callbacks of an execution that its task has ended."""
 
-    def fail(self, error: BaseException, /) -> None:
-        """Let the authority fail as a whole (A2): the engine cannot say any more what becomes of its tasks."""
+    def fail(self, error: BaseException, execution: Any, /) -> None:  # noqa: ANN401 - an EngineTask, or None
+        """Let the authority fail as a whole (A2): a thread of the engine has ended, and with it this task's body."""
 
     def loop_closed(self, engine: Engine, /) -> None:
         """End the pending tasks of an engine whose event loop has ended."""
@@ -198,8 +198,9 @@ class Engine(ABC):
     def kill(self, execution: EngineTask) -> None:
         """End the body by force."""
 
-    def withdraw(self) -> None:
-        """Report those tasks whose bodies have not begun, if only a thread that may be gone would begin them."""
+    def withdraw(self, executions: list[EngineTask]) -> list[EngineTask]:  # noqa: ARG002 - for those that can tell
+        """Return those of these tasks, which are asked to end, whose bodies have not begun and never will."""
+        return []
 
     def pause(self, execution: EngineTask) -> None:
         """Let the body know that it should park at its next checkpoint; its signal is set already."""

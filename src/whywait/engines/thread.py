@@ -99,11 +99,13 @@ class ThreadEngine(Engine):
             for thread_id in tuple(each.ident for each in threads if each.ident is not None):
                 raise_in_thread(thread_id, TaskAborted)
 
-    def withdraw(self) -> None:
-        """Report what is in the queue: of the threads to which it was promised, one may have ended by an exception."""
+    def withdraw(self, executions: list[EngineTask]) -> list[EngineTask]:
+        """Empty the queue; return those of these tasks that no thread runs: one that a thread takes now is not run."""
         with contextlib.suppress(Empty):
-            while (execution := self._queue.get_nowait()) is not None:
-                self.runtime.report(execution, NEVER_RAN)
+            while self._queue.get_nowait() is not None:
+                pass
+        taken = [each.execution for each in list(self._threads)]
+        return [execution for execution in executions if execution not in taken]
 
     def close(self) -> None:
         """Let the idle threads end; a busy one ends after its task."""
@@ -231,7 +233,7 @@ class ThreadEngine(Engine):
         try:
             self.work(runner)
         except BaseException as error:  # no memory: what was promised to this thread would never be done
-            self.runtime.fail(error)
+            self.runtime.fail(error, runner.execution)
             raise
         finally:
             self._threads.discard(runner)

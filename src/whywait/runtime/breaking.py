@@ -26,10 +26,11 @@ from whywait.errors import AuthorityBroken
 from whywait.kernel.events import Kind, outcome_details
 from whywait.kernel.state import Cause, Outcome
 from whywait.support.raised import loggable, shown_error
-from whywait.support.threads import PAUSES_S
+from whywait.support.threads import NO_MEMORY, PAUSES_S
 from whywait.task.running import signal_of
 
 if TYPE_CHECKING:
+    from whywait.kernel.base import Decision
     from whywait.runtime.core import Core
     from whywait.runtime.execution import Execution
 
@@ -58,52 +59,49 @@ def reason(core: Breakable) -> str:
     return f"{shown_error(error)} broke a command off{_HINT if is_interrupt else ''}"
 
 
-def fail(core: Core, error: BaseException) -> None:
-    """Let an authority fail whose command was broken off by an error; meant for a thread of its own."""
+def fail(core: Core, error: BaseException, decision: Decision | None = None, reported: Execution | None = None) -> None:
+    """Let an authority fail whose command was broken off by an error; meant for a thread of its own.
+
+    ``decision`` is what the command had decided so far, ``reported`` the execution whose end it was to record.
+    """
+    if reported is not None:
+        core.gone.add(reported)
     for pause_s in PAUSES_S:
         try:
             sleep(pause_s)
-            _fail(core, error)
-        except MemoryError:  # it may come back
+            decided = [] if decision is None else [task.job for task in (*decision, *decision.settled)]
+            _fail(core, error, decided if reported is None else [*decided, reported])
+        except NO_MEMORY:  # it may come back
             continue
         return
 
 
-def _fail(core: Core, error: BaseException) -> None:
+def _fail(core: Core, error: BaseException, decided: list[Execution]) -> None:
     with core.lock:
         core.midst = True
         core.broken = core.broken or error
-        if core.is_failing:
-            return
-        living = _living(core)
-        running = [each for each in living if each.task.active]
-        core.survivors = dict.fromkeys(running)
-        core.is_failing = True  # from here on nothing is done twice
+        is_first, core.is_failing = not core.is_failing, True
+        tasks = (*core.kernel.living(), *core.kernel.running.values(), *core.kernel.settled)
+        living = [each for each in dict.fromkeys((*(task.job for task in tasks), *decided)) if not each.done]
+        running = [each for each in living if each.task.active and each not in core.gone]
+        core.survivors.update(dict.fromkeys(running))
     _each(core, living, _end)
     with core.lock:
         core.release_waits()
     _each(core, running, _abort)
     for engine in {each.engine for each in running}:
-        engine.withdraw()
-    _each(core, living, _tell)
-    told = "the authority is broken, and all of its tasks end: %s"
-    core.log.critical(told, reason(core), exc_info=loggable(error))
-    for fn in core.when_broken:
-        fn()
+        never_begun = engine.withdraw([each for each in running if each.engine is engine])
+        _each(core, never_begun, _forget)
+    _each(core, (*living, *decided), _tell)
+    if is_first:
+        told = "the authority is broken, and all of its tasks end: %s"
+        core.log.critical(told, reason(core), exc_info=loggable(error))
+        for fn in core.when_broken:
+            fn()
     core.deliver_events()
     with core.lock:
         core.has_failed = True
         core.tell_watchers()
-
-
-def _living(core: Core) -> list[Execution]:
-    """Return the executions that have not ended; that of the broken command may be in no scope any more."""
-    kernel = core.kernel
-    tasks = [*kernel.living(), *kernel.running.values(), *kernel.settled]
-    found = dict.fromkeys([task.job for task in tasks])
-    if core.reported is not None:
-        found[core.reported] = None
-    return [each for each in found if not each.done]
 
 
 def _each(core: Core, executions: Iterable[Execution], act: Callable[[Core, Execution], None]) -> None:
@@ -136,6 +134,11 @@ def _abort(core: Core, execution: Execution) -> None:
     engine.abort(execution)
     if engine.can_kill or core.settings.inject:
         core.call_later(core.grace_of(execution), lambda: _kill(core, execution))
+
+
+def _forget(core: Core, execution: Execution) -> None:
+    """Wait no more for a body that will never begin."""
+    core.take_late_report(execution)
 
 
 def _kill(core: Core, execution: Execution) -> None:

@@ -138,10 +138,10 @@ class Core(Watching):
         self.journal = Journal(settings.events, kernel.emit_to, log)
         self.clock = Clock(self._tick, log)
         self.midst = False  # a command is in the midst of its changes, or was broken off there
-        self.reported: Execution | None = None  # the execution whose end the command in the midst records
         self.broken: BaseException | None = None  # what has broken a command off
         self.is_failing = self.has_failed = False  # the tasks of a broken authority end, or all have been told
         self.survivors: dict[Execution, None] = {}  # of a broken authority, those whose bodies still run
+        self.gone: set[Execution] = set()  # of a broken authority, those whose bodies have ended since
         self.when_broken: list[Callable[[], object]] = []  # called once, when the authority has broken
         self._slots = kernel.root.slot_gate
         self._timers, self._expiries = kernel.timers, kernel.expiries
@@ -161,13 +161,13 @@ class Core(Watching):
 
         A refusal is raised and has changed nothing. Any other exception breaks the authority (A2).
         """
-        lock, stage = self.lock, 0  # 1: changes have begun
+        lock, stage, decision = self.lock, 0, Decision()  # 1: changes have begun
         if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
             self._refuse_inside()
         try:
             if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
                 wait_for(lock)
-            if self.midst:
+            if self.midst or self.broken is not None:
                 self.check_whole()
             stage, self.midst = 1, True
             now = monotonic_ns()
@@ -176,7 +176,7 @@ class Core(Watching):
             except REFUSALS:
                 self.midst, stage = False, 0
                 raise
-            decision = self.kernel.dispatch(now)
+            self.kernel.dispatch(now, decision)
             ended = self._settle(decision)
             self.midst = False
             lock.release()
@@ -193,9 +193,9 @@ class Core(Watching):
             if stage:
                 self.broken = error
                 try:
-                    start_new_thread(breaking.fail, (self, error))
+                    start_new_thread(breaking.fail, (self, error, decision))
                 except BaseException:  # noqa: BLE001 - there is no thread to be had
-                    breaking.fail(self, error)
+                    breaking.fail(self, error, decision)
             else:
                 self.deliver_events()
             raise
@@ -221,7 +221,7 @@ class Core(Watching):
         try:
             if not lock.acquire(False):  # noqa: FBT003 - as above
                 wait_for(lock)
-            if self.midst:
+            if self.midst or self.broken is not None:
                 self.check_whole()
             stage, self.midst = 1, True
             now = monotonic_ns()
@@ -231,7 +231,8 @@ class Core(Watching):
                 self.midst, stage = False, 0
                 raise
             if self._slots.free > 0 or not slot or self.kernel.settled or self._is_sooner():
-                decision = self.kernel.dispatch(now)
+                decision = Decision()
+                self.kernel.dispatch(now, decision)
                 if decision.settled or decision.requests or self._is_sooner():
                     ended = self._settle(decision)
             self.midst = False
@@ -254,9 +255,9 @@ class Core(Watching):
             if stage:
                 self.broken = error
                 try:
-                    start_new_thread(breaking.fail, (self, error))
-                except BaseException:  # noqa: BLE001 - there is no thread to be had
-                    breaking.fail(self, error)
+                    start_new_thread(breaking.fail, (self, error, decision))
+                except BaseException:  # noqa: BLE001 - as above
+                    breaking.fail(self, error, decision)
             else:
                 self.deliver_events()
             raise
@@ -272,25 +273,24 @@ class Core(Watching):
 
         With ``later``, an execution that succeeded is put there, and the engine calls :meth:`tell` when it has gone on.
         """
-        lock, stage = self.lock, 0  # as above
+        lock, stage, decision = self.lock, 0, Decision()  # as above
         go_on = ended = None
         task = execution if execution.outcome is None else execution.task  # it has an outcome: this is a retry
         how, cause, retryable = outcome
         try:
             if not lock.acquire(False):  # noqa: FBT003 - as above
                 wait_for(lock)
-            if self.midst:
+            if self.midst or self.broken is not None:
                 lock.release()
-                self._gone(execution)
+                self.take_late_report(execution)
                 return None
             stage, self.midst = 1, True
-            self.reported = execution
             now = monotonic_ns()
             streams = execution.opened_streams() if execution.callbacks is not None else ()  # each has one
             try:
                 retried = self.kernel.ended(now, task, how, cause, retryable, execution.facts, streams)
             except InvalidTransition:
-                self.midst, self.reported, stage = False, None, 0
+                self.midst, stage = False, 0
                 raise
             if retried is None:
                 if outcome is not SUCCEEDED:
@@ -298,7 +298,7 @@ class Core(Watching):
                 execution.done = True
             else:
                 execution.retried(retried)
-            decision = self.kernel.dispatch(now)
+            self.kernel.dispatch(now, decision)
             if (
                 decision.settled
                 or decision.requests
@@ -307,7 +307,7 @@ class Core(Watching):
                 or self._is_sooner()
             ):
                 ended = self._settle(decision)
-            self.midst, self.reported = False, None
+            self.midst = False
             lock.release()
             if decision:
                 if (
@@ -342,9 +342,9 @@ class Core(Watching):
             if stage:
                 self.broken = error
                 try:
-                    start_new_thread(breaking.fail, (self, error))
+                    start_new_thread(breaking.fail, (self, error, decision, execution))
                 except BaseException:  # noqa: BLE001 - as above
-                    breaking.fail(self, error)
+                    breaking.fail(self, error, decision, execution)
             raise
         return go_on
 
@@ -527,20 +527,17 @@ class Core(Watching):
 
     def check_whole(self) -> None:
         """Raise AuthorityBroken if the authority is broken; under the lock."""
-        if self.midst:
+        if self.midst or self.broken is not None:
             raise breaking.broken_error(self)
 
     def _refuse_inside(self) -> None:
         """Raise: this very thread holds the lock, so a finaliser has interrupted a command."""
         raise WhywaitError("called from inside the scheduler (a finaliser?): call it from another thread")
 
-    def fail(self, error: BaseException) -> None:
-        """Let the authority fail as a whole, in a thread with an empty stack that gets no signals."""
-        self.midst, self.broken = True, error
-        try:
-            start_new_thread(breaking.fail, (self, error))
-        except (RuntimeError, MemoryError):  # there is no thread to be had
-            breaking.fail(self, error)
+    def fail(self, error: BaseException, execution: Execution | None) -> None:
+        """Let the authority fail as a whole, since a thread of an engine has ended by an error, and a body with it."""
+        self.broken = error
+        breaking.fail(self, error, None, execution)
 
     def release_waits(self) -> None:
         """Let everything go on that waits for the kernel of a broken authority; under the lock."""
@@ -554,9 +551,10 @@ class Core(Watching):
             execution.returning = ()
         self.tell_watchers()
 
-    def _gone(self, execution: Execution) -> None:
+    def take_late_report(self, execution: Execution) -> None:
         """Take the report of a body that has ended after its authority broke."""
         with self.lock:
+            self.gone.add(execution)
             self.survivors.pop(execution, None)
             self.tell_watchers()
         end_parts(execution)
