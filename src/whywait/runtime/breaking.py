@@ -17,14 +17,15 @@ nothing is repaired and nothing goes on:
 
 from __future__ import annotations
 
+from _thread import start_new_thread
 from collections.abc import Callable, Iterable
 from time import monotonic_ns, sleep
 from typing import TYPE_CHECKING, Final, Protocol
 
-import whywait
 from whywait.errors import AuthorityBroken
 from whywait.kernel.events import Kind, outcome_details
 from whywait.kernel.state import Cause, Outcome
+from whywait.support.core import compiled
 from whywait.support.raised import loggable, shown_error
 from whywait.support.threads import NO_MEMORY, PAUSES_S
 from whywait.task.running import signal_of
@@ -55,12 +56,22 @@ def reason(core: Breakable) -> str:
     error = core.broken
     if error is None:
         return "a command was broken off"
-    is_interrupt = not whywait.compiled and not isinstance(error, MemoryError)
+    is_interrupt = not compiled and not isinstance(error, MemoryError)
     return f"{shown_error(error)} broke a command off{_HINT if is_interrupt else ''}"
 
 
+def begin(core: Core, error: BaseException, decision: Decision | None = None, reported: Execution | None = None) -> None:
+    """Let an authority fail whose command was broken off, in a thread of its own if there is memory for it to begin."""
+    try:
+        is_begun = error.__class__ not in NO_MEMORY and start_new_thread(fail, (core, error, decision, reported))
+    except (RuntimeError, MemoryError):  # the system gives no thread
+        is_begun = False
+    if not is_begun:
+        fail(core, error, decision, reported)
+
+
 def fail(core: Core, error: BaseException, decision: Decision | None = None, reported: Execution | None = None) -> None:
-    """Let an authority fail whose command was broken off by an error; meant for a thread of its own.
+    """Let an authority fail whose command was broken off by an error.
 
     ``decision`` is what the command had decided so far, ``reported`` the execution whose end it was to record.
     """

@@ -193,9 +193,9 @@ class Core(Watching):
             if stage:
                 self.broken = error
                 try:
+                    breaking.begin(self, error, decision)
+                except RecursionError:  # a thread has an empty stack; starting one takes no more than taking a lock
                     start_new_thread(breaking.fail, (self, error, decision))
-                except BaseException:  # noqa: BLE001 - there is no thread to be had
-                    breaking.fail(self, error, decision)
             else:
                 self.deliver_events()
             raise
@@ -255,9 +255,9 @@ class Core(Watching):
             if stage:
                 self.broken = error
                 try:
+                    breaking.begin(self, error, decision)
+                except RecursionError:  # a thread has an empty stack; starting one takes no more than taking a lock
                     start_new_thread(breaking.fail, (self, error, decision))
-                except BaseException:  # noqa: BLE001 - as above
-                    breaking.fail(self, error, decision)
             else:
                 self.deliver_events()
             raise
@@ -342,9 +342,9 @@ class Core(Watching):
             if stage:
                 self.broken = error
                 try:
+                    breaking.begin(self, error, decision, execution)
+                except RecursionError:  # a thread has an empty stack; starting one takes no more than taking a lock
                     start_new_thread(breaking.fail, (self, error, decision, execution))
-                except BaseException:  # noqa: BLE001 - as above
-                    breaking.fail(self, error, decision, execution)
             raise
         return go_on
 
@@ -528,6 +528,8 @@ class Core(Watching):
     def check_whole(self) -> None:
         """Raise AuthorityBroken if the authority is broken; under the lock."""
         if self.midst or self.broken is not None:
+            if not self.is_failing and self.broken is not None:  # there was no memory to begin with that
+                breaking.fail(self, self.broken)
             raise breaking.broken_error(self)
 
     def _refuse_inside(self) -> None:
