@@ -1,8 +1,8 @@
-# The types of accounts.py for the compiled core; times are in nanoseconds and stay objects.
+# The types of accounts.py for the compiled core; times are in nanoseconds and stay objects, causes too: they are members of an enum.
 
 cdef class Segment:
     cdef public object since
-    cdef public str mode
+    cdef public object mode
     cdef public bint higher
     cdef public object slot
     cdef public object slot_higher
