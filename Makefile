@@ -121,7 +121,7 @@ docs: $(STAMP) ## write the generated pages of docs/ and build the site into sit
 	@echo "open site/index.html"
 
 clean: ## remove the environment, caches and builds
-	rm -rf $(VENV) $(BENCH_VENV) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache src/whywait/core.*.txt
+	rm -rf $(VENV) $(BENCH_VENV) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache __pycache__ src/whywait/core.*.txt
 	find src -name '*.so' -delete
 	find src tests tools bench examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
