@@ -19,6 +19,8 @@ INTRO: Final = """\
 Everything here that `whywait` has is imported from there (`from whywait import Authority`). The rest is imported from
 its module, which is named in small print. The package is typed;
 [examples/typed](../examples/typed/pipeline.py) passes mypy and pyright, both strict.
+
+`whywait.compiled` is a bool: whether the core is [compiled](settings.md#the-compiled-core) in this process.
 """
 # Sections; each entry is a class, a function, or a module of which all classes are shown.
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {

@@ -16,7 +16,7 @@ INTRO: Final = """\
 
 `whywait` (or `python -m whywait`) needs the extra `cli`; `serve`, `demo` and `run --devtools` need `devtools` as well.
 What goes wrong is told on stderr in one line, with exit code 2 for bad input; `--debug` adds the
-traceback, `--version` prints the version.
+traceback, `--version` prints the version, and which [core](settings.md#the-compiled-core) runs.
 """
 
 

@@ -52,6 +52,14 @@ if [ ! -e "$tree/.complete" ]; then
     touch "$tree/.complete"
 fi
 
+if [ ! -e "$tree/.compiler" ]; then # which compiles the core, see hatch_build.py
+    inside bash -euo pipefail -c '
+        apt-get -o Acquire::Check-Valid-Until=false update -qq # a mirror may lag
+        apt-get install --yes -qq gcc libc6-dev python3.14-dev python3.15-dev
+    ' >"$tree.compiler.log" 2>&1 || { tail -n 5 "$tree.compiler.log" >&2; exit 1; }
+    touch "$tree/.compiler"
+fi
+
 if [ "${version%t}" != "$version" ] && [ ! -x "$tree$python" ]; then
     echo "building free-threaded Python ${version%t} in $tree"
     inside bash -euo pipefail -c '

@@ -2,6 +2,8 @@
 
 from importlib import import_module
 
+from whywait.support.core import compiled
+
 TYPE_CHECKING = False  # as `typing` has it, which takes longer to load than all else that `whywait add` needs
 
 if TYPE_CHECKING:
@@ -191,6 +193,7 @@ __all__ = [
     "WorkflowError",
     "WorkflowResult",
     "as_completed",
+    "compiled",
     "current",
     "gather",
     "gather_async",

@@ -20,9 +20,10 @@ class Done(NamedTuple):
 
 
 def clean_environment(*without):
-    """Return the environment without what would change the program: it buffers and compiles as it does for users."""
+    """Return the environment without what would change the program, but for the core, which is that of the tests."""
     dropped = {"PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", *without}
-    return {key: value for key, value in os.environ.items() if not key.startswith("WHYWAIT_") and key not in dropped}
+    dropped |= {key for key in os.environ if key.startswith("WHYWAIT_") and key != "WHYWAIT_CORE"}
+    return {key: value for key, value in os.environ.items() if key not in dropped}
 
 
 def whywait(*args, stdin="", env=None, cwd=None, program=("-m", "whywait")):

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from patience import PATIENCE_S
+from program import clean_environment
 from whywait.errors import ConfigError, QueueFull, TaskDropped
 from whywait.kernel.durations import LONGEST_S
 from whywait.kernel.order import Aging, Strict
@@ -76,7 +77,7 @@ def settle(environment=None, **arguments):
 @pytest.fixture(autouse=True)
 def clean(monkeypatch):
     """Keep the variables of whoever runs the tests out of them."""
-    for name in [name for name in os.environ if name.startswith("WHYWAIT_")]:
+    for name in [name for name in os.environ if name.startswith("WHYWAIT_") and name != "WHYWAIT_CORE"]:
         monkeypatch.delenv(name)
 
 
@@ -314,7 +315,7 @@ PROGRAM = """
 class TestSameResults:
     def run_under(self, scheduler, **more):
         """Return what the program prints under a scheduler."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("WHYWAIT_")}
+        environment = clean_environment()
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(PROGRAM)],
             env=environment | more | ({"WHYWAIT_SCHEDULER": scheduler} if scheduler else {}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any, Final
@@ -10,6 +11,7 @@ import typer
 
 from whywait.cli import ask, bench, check, demo, graph, history, run, schema, serve, simulate, top
 from whywait.cli.machine import VERBS
+from whywait.support.core import why_interpreted
 from whywait.support.version import __version__
 
 # Each verb: its function, its help, and the line of it in the list of all, which has to fit.
@@ -50,7 +52,8 @@ def make_app() -> typer.Typer:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"whywait {__version__}")
+        core = f"interpreted core: {why_interpreted}" if why_interpreted else "compiled core"
+        typer.echo(f"whywait {__version__} (Python {platform.python_version()}, {core})")
         raise typer.Exit
 
 

@@ -29,7 +29,7 @@ from whywait.trees.system import mark_of
 
 LOOK_S: Final = 0.02
 PATIENCE_S: Final = 60.0  # with a service that begins or ends at this moment; many jobs take it some seconds
-KEPT_VARIABLES: Final = ("HOME", "PATH", "LANG", "TZ", "CUDA_VISIBLE_DEVICES")
+KEPT_VARIABLES: Final = ("HOME", "PATH", "LANG", "TZ", "CUDA_VISIBLE_DEVICES", "WHYWAIT_CORE")
 KEPT_PREFIXES: Final = ("LC_", "XDG_")
 
 

@@ -9,6 +9,7 @@ import sys
 from whywait.cli.machine.demands import resources_of, say
 from whywait.errors import ConfigError, MachineError, WhywaitError
 from whywait.machine.home import VARIABLE, Home
+from whywait.support.core import VARIABLE as CORE_VARIABLE
 from whywait.support.digits import number_in
 
 TYPE_CHECKING = False  # see the package itself
@@ -130,7 +131,7 @@ def _serve(home: Home, options: argparse.Namespace, given: list[str], settled: S
     from whywait.machine.service import Service
     from whywait.machine.starting import Taken, tell_starter
 
-    for name in [each for each in os.environ if each.startswith("WHYWAIT_") and each != VARIABLE]:
+    for name in [each for each in os.environ if each.startswith("WHYWAIT_") and each not in {VARIABLE, CORE_VARIABLE}]:
         del os.environ[name]  # a service belongs to no terminal, task or job
 
     def ready() -> None:
