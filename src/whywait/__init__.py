@@ -62,8 +62,6 @@ if TYPE_CHECKING:
     from whywait.workflow.result import WorkflowResult
     from whywait.workflow.workflow import Workflow
 
-compiled = False  # whether the core is compiled
-
 # Each public name and its module, which is loaded when the name is first asked for: no program needs all of them.
 _PLACES = {
     "Aging": "whywait.kernel.order",
