@@ -153,7 +153,7 @@ def _retry(k: Base, now: int, task: Task, retry: Retry, led_by: int) -> Task:
     scope, periodic = task.scope, task.periodic
     new = task.another()
     waiting.take_in(k, now, new, _grown_lane(k, now, task, retry) if retry.grow else task.lane, task.policy)
-    task.retried_as = new  # from here on a repair completes the retry
+    task.retried_as = new
     new.name = task.name
     if task.called is not None:
         new.called = task.called

@@ -41,11 +41,6 @@ class Gate:
         self.free = 0 if kind == "scope_state" else self._all
         self.use_ns = 0  # amount times time of all that was held and has come back
 
-    def reset(self) -> None:
-        """Have all of the limit free, and no lane waiting."""
-        self.free = self._all
-        self.benches.clear()
-
     def resize(self, limit: int, in_use: int) -> None:
         """Have another limit; what is in use stays so, even if it is more than the limit."""
         self.free = limit - in_use

@@ -1,6 +1,6 @@
 """What must hold of a kernel after every command, as code: each invariant is a function with its sentence.
 
-The tests call :func:`check` after each step, and so does a repair. A violation is an AssertionError that says which
+The tests call :func:`check` after each step. A violation is an AssertionError that says which
 sentence does not hold and for what.
 """
 

@@ -151,17 +151,3 @@ class Levels:
                 lane = level.first(no_slot_held=True)  # what does not fit is found out when it comes to the top
                 if lane is not None:
                     self.offer(now, level, lane)
-
-    def clear(self) -> None:
-        """Forget all places; the levels are empty."""
-        self.heap.clear()
-        self.beside.clear()
-        self._steps.clear()
-        self.opening.clear()
-        self.alone = None
-        for level in self:
-            level.heap.clear()
-            level.opening.clear()
-            level.place = None
-            level.step_at = NEVER
-            level.entered_ns = 0

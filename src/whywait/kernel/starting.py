@@ -39,9 +39,8 @@ _BY_ENTRY: Final = attrgetter("entry")
 def dispatch(k: Base, now: int, decision: Decision | None = None) -> Decision:
     """Decide what starts now; return all that the owner has to carry out since the last time.
 
-    First tasks start by order and gates, then those that have waited too long are dropped, then once more. It is put
-    into ``decision``, if that is given, as soon as it is decided, so that nothing is lost of a dispatch that an
-    interrupt breaks off.
+    First tasks start by order and gates, then those that have waited too long are dropped, then once more. It is added
+    to ``decision``, if that is given.
     """
     if decision is None:
         decision = Decision()
@@ -69,7 +68,7 @@ def dispatch(k: Base, now: int, decision: Decision | None = None) -> Decision:
 
 
 def hand_over(k: Base, decision: Decision) -> None:
-    """Put into a decision what is to be carried out besides starts. Doing it twice does no harm."""
+    """Put into a decision what is to be carried out besides starts."""
     if k.requests:
         decision.requests = [*decision.requests, *k.requests]
         k.requests = []
@@ -153,7 +152,7 @@ def leave_bench(k: Base, now: int, lane: Lane) -> None:
 
 
 def activate(k: Base, now: int, task: Task) -> None:
-    """Take the slot and the budget of a task; record its start, unless that is done."""
+    """Take the slot and the budget of a task; record its start."""
     lane = task.lane
     for gate, need in lane.takes:
         gate.free -= need
@@ -165,8 +164,6 @@ def activate(k: Base, now: int, task: Task) -> None:
     k.running[task.number] = task
     if not lane.plain:
         _take_more(k, lane, task)
-    if task.started_seq:
-        return  # a repair rebuilds what it holds
     if not task.scope.activated:
         _first_activation(k, now, task.scope)
     if not task.plain:

@@ -8,7 +8,7 @@ function, argument or result is recorded, only what scheduling needs to know.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from whywait.errors import ConfigError, WhywaitError
-from whywait.kernel.base import Decision
 from whywait.kernel.events import Event, Kind, RawEvent, read_outcome
 from whywait.kernel.ids import LONGEST_ID, function_shown
 from whywait.kernel.kernel import COMMANDS, Kernel
@@ -74,11 +73,6 @@ class RecordingKernel(Kernel):
     def close(self) -> None:
         """Write no more."""
         self._file.close()
-
-    def repair(self, now: int, decision: Decision, ending: Task | None = None, submitted: Sequence[Task] = ()) -> None:
-        """Do as usual; what follows a command that was broken off half-way cannot be replayed, so the record ends."""
-        self._file.give_up(OSError("a command was broken off by an interrupt"))
-        super().repair(now, decision, ending, submitted)
 
     def _recorded(self, name: str, command: Callable[..., Any]) -> Callable[..., Any]:
         def record_and_do(now: int, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any command
