@@ -119,7 +119,7 @@ class _Moment:
 
 def _closed(k: Base, lane: Lane) -> Iterator[Gate]:
     """Yield what stops the tasks of a lane now, in the order in which gates are asked."""
-    yield from (gate for gate, need in lane.needs if gate.closed(need, k.no_slot_held))
+    yield from (gate for gate, need in lane.needs if gate.closed(need, k.no_slot_held()))
     if lane.takes_slot and k.slots.free <= 0:
         yield k.slots
 

@@ -166,9 +166,8 @@ class Base:
             self.emit((seq, now, kind, scope.key, None, name, cause, details))
         return seq
 
-    @property
     def no_slot_held(self) -> bool:
-        """Whether no task holds a slot; then soft gates yield, as far as nothing of them is in use (B2)."""
+        """Return whether no task holds a slot; then soft gates yield, as far as nothing of them is in use (B2)."""
         return len(self.running) == self.slotless
 
     def lanes_in_use(self) -> Iterator[Lane]:

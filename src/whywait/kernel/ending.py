@@ -51,7 +51,7 @@ def end_running(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed
     if not isinstance(outcome, Outcome):  # it comes from a record, or from an engine that writes it as text
         outcome = Outcome(outcome)
     led_by = task.started_seq
-    if task.state != _RUNNING:
+    if task.state is not _RUNNING:
         if not task.active:
             raise InvalidTransition(f"task {task.label} is {task.state}: it has no body that could end")
         if task.abort is not None:
@@ -99,7 +99,7 @@ def end_running(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed
     finish(k, now, task, outcome)
     if task.successors is not None or not task.plain:
         _tell_dependents(k, now, task, seq)
-    if scope.state == _DISPOSING_SCOPE:
+    if scope.state is _DISPOSING_SCOPE:
         _finish_disposal(k, now, scope, seq)
     if scope.aborting and outcome is Outcome.ERROR and task.periodic is None:
         for each in scope.aborting:
@@ -116,14 +116,14 @@ def _give_more_back(k: Base, now: int, lane: Lane, task: Task) -> None:
         lending.take_again(k, now, task)  # it is given back with the rest
     for ask in lane.asks:
         for door in ask.devices.give_back(task, now - task.since):
-            k.levels.opened(now, door, k.no_slot_held)
+            k.levels.opened(now, door, k.no_slot_held())
     if task.overdraft:
         gate = task.scope.pool.resources[MEASURED]
         gate.free += task.overdraft
         gate.use_ns += task.overdraft * (now - task.overdrawn_since)
         task.overdraft = 0
         if gate.benches:
-            k.levels.opened(now, gate, k.no_slot_held)
+            k.levels.opened(now, gate, k.no_slot_held())
 
 
 def ask_abort(k: Base, now: int, task: Task, outcome: Outcome, cause: str, led_by: int | None = None) -> int:
@@ -221,7 +221,7 @@ def _limit_of(pool: Pool, name: str, demand: Demand) -> int | None:
 
 def cancel(k: Base, now: int, task: Task, cause: str = Cause.CANCELLED) -> None:
     """End a pending task at once, ask a running one to abort; idempotent."""
-    if task.state == _READY or task.pending:
+    if task.state is _READY or task.pending:
         end_with_dependents(k, now, task, _ABORTED, cause)
     elif task.active and not task.ends_for_good:
         abort(k, now, task, Outcome.ABORTED, cause)
@@ -241,7 +241,7 @@ def end_pending(
 
     ``lane_is_cleared``: the caller will take all tasks out of the lane in one step.
     """
-    if task.plain and task.state == _READY:
+    if task.plain and task.state is _READY:
         waiting.leave(k, now, task, lane_is_cleared)
     else:
         waiting.stop_waiting(k, now, task)
@@ -349,7 +349,7 @@ def _end_iteration(k: Base, now: int, task: Task, periodic: Periodic) -> None:
     allowed = periodic.next_allowed() if periodic.enabled else None
     if allowed is not None:
         allowed.unmet = 0
-        if allowed.state == TaskState.PAUSED:
+        if allowed.state is TaskState.PAUSED:
             allowed.held_by = None  # it turns READY when it is resumed
         else:
             k.freed.append(allowed)
@@ -361,7 +361,7 @@ def switch_off(k: Base, now: int, periodic: Periodic, reason: str) -> None:
     details = (("reason", reason),)
     seq = k.tell_of(now, Kind.PERIODIC_DISABLED, periodic.scope, periodic.name, None, details)
     for task in list(periodic.waiting):
-        if task.state != _DISPOSED:
+        if task.state is not _DISPOSED:
             end_with_dependents(k, now, task, Outcome.REJECTED, Cause.PERIODIC_OFF, seq)
 
 
@@ -383,10 +383,10 @@ def dispose(k: Base, now: int, scope: Scope) -> None:
     """
     if scope.state in (ScopeState.DISPOSING, ScopeState.DISPOSED):
         return
-    doomed = [each for each in scope.subtree() if each.state != ScopeState.DISPOSING]
+    doomed = [each for each in scope.subtree() if each.state is not _DISPOSING_SCOPE]
     seq = None
     for each in doomed:
-        k.suspended -= each.state == ScopeState.SUSPENDED
+        k.suspended -= each.state is ScopeState.SUSPENDED
         each.state = scope_step(each.state, "dispose", ScopeState.DISPOSING, each.key)
         seq = k.tell_of(now, Kind.SCOPE_DISPOSING, each, cause=seq)
         for periodic in each.periodics.values():
@@ -421,7 +421,7 @@ def _end_tasks(k: Base, now: int, scope: Scope, running: Sequence[Task], led_by:
     for task in list(scope.tasks.values()):
         if task.successors is not None or not task.plain:
             others.append(task)
-        if task.state == _READY or task.pending:
+        if task.state is _READY or task.pending:
             end_pending(k, now, task, _ABORTED, cause, None, led_by, True)  # noqa: FBT003 - the hot path
     for lane in list(scope.lanes.values()):
         waiting.clear(k, now, lane)
@@ -430,7 +430,7 @@ def _end_tasks(k: Base, now: int, scope: Scope, running: Sequence[Task], led_by:
 
 def _finish_disposal(k: Base, now: int, scope: Scope, led_by: int | None) -> None:
     """Complete the disposal of a scope, and then of its parents, once nothing of it is left."""
-    while scope.state == ScopeState.DISPOSING and not scope.tasks and not scope.children:
+    while scope.state is _DISPOSING_SCOPE and not scope.tasks and not scope.children:
         scope.state = scope_step(scope.state, "all ended", ScopeState.DISPOSED, scope.key)
         k.scopes.pop(scope.key, None)
         scope.ids.clear()

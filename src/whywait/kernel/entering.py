@@ -108,7 +108,7 @@ def submit(
             _refused(k, now, scope, name, error)
             raise
         if lane is None or not slot:
-            lane = lane_of(k, now, scope, (rank_of(priority, slot=slot), demand))
+            lane = lane_of(k, now, scope, (rank_of(priority, slot), demand))
     task = job if isinstance(job, Task) else task_for(job)
     take_in(k, now, task, lane, policy)
     if name is not None or scope.limited:
@@ -141,7 +141,7 @@ def submit_many(k: Base, now: int, requests: Sequence[Submission], *, kept: bool
         task = job if isinstance(job, Task) else task_for(job)
         if kept:
             scope.pool.add_missing(demand)
-        lane = lane_of(k, now, scope, (rank_of(priority, slot=slot), demand))
+        lane = lane_of(k, now, scope, (rank_of(priority, slot), demand))
         take_in(k, now, task, lane, policy if lane.feasible else replace(policy or scope.policy, max_wait_ns=None))
         register(task, name, counts=not dependencies.is_doomed)
         tasks.append(task)
@@ -199,7 +199,7 @@ def _place(k: Base, now: int, task: Task, found: Dependencies) -> None:
 def tell_submitted(k: Base, now: int, task: Task, cause: int | None = None) -> int:
     """Tell that a task was taken in; return the seq of the event."""
     lane = task.lane
-    details: Details = lane.queued_details if task.state == TaskState.QUEUED else lane.details
+    details: Details = lane.queued_details if task.state is TaskState.QUEUED else lane.details
     if task.after:
         details += (("after", graph.numbers(task.after)),)
     if task.after_ended:

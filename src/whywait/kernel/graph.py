@@ -85,7 +85,7 @@ def unmet(task: Task) -> Iterator[Task]:
 
 def down_from(task: Task) -> Iterator[Task]:
     """Yield the first task that a task awaits, the first that that one awaits, and so on, while they are QUEUED."""
-    while task.state == TaskState.QUEUED and task.held_by is None:
+    while task.state is TaskState.QUEUED and task.held_by is None:
         following = next(unmet(task), None)
         if following is None:
             return
@@ -144,7 +144,7 @@ def unlink(task: Task) -> None:
 
 
 def _living(tasks: list[Task] | None) -> list[Task] | None:
-    return [task for task in tasks or () if task.state != TaskState.DISPOSED] or None
+    return [task for task in tasks or () if task.state is not TaskState.DISPOSED] or None
 
 
 def _with(tasks: list[Task] | None, task: Task) -> list[Task]:

@@ -116,7 +116,7 @@ def every_lane_is_in_one_place(k: Base) -> None:
         if lane.parked_at is None:
             _equal([], parked_at, "an open lane is on no bench")
             _equal([lane.queued], heaped, "an open lane stands once in its level's heap")
-            assert heaped[0] <= lane.head_entry, "a key in the heap is never too large"
+            assert heaped[0] <= lane.head_entry(), "a key in the heap is never too large"
             assert lane.level.place is not None, "a level with an open lane has a place among the levels"
         else:
             _equal([lane.parked_at], parked_at, "a parked lane is on one bench")
@@ -196,7 +196,7 @@ def nothing_startable_is_left(k: Base, now: int) -> None:
     lanes = sorted(k.lanes_in_use(), key=in_order)
     for lane in lanes:
         gate = lane.parked_at
-        is_open = gate is not None and not gate.closed(lane.need(gate), k.no_slot_held)
+        is_open = gate is not None and not gate.closed(lane.need(gate), k.no_slot_held())
         assert not is_open, f"{lane.head} is parked at the open {gate}"
         assert lane.takes_slot or gate is not None, f"{lane.head} takes no slot and is parked nowhere"
     for task in k.wanting.values():

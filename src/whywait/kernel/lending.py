@@ -82,11 +82,11 @@ def _lend(k: Base, now: int, task: Task) -> None:
         gate.free += need
         gate.use_ns += need * (now - task.since)
         _open(k, now, gate)
-    if k.no_slot_held:
+    if k.no_slot_held():
         for gate in k.soft:
             _open(k, now, gate)
 
 
 def _open(k: Base, now: int, gate: Gate) -> None:
     if gate.benches:
-        k.levels.opened(now, gate, k.no_slot_held)
+        k.levels.opened(now, gate, k.no_slot_held())

@@ -116,7 +116,7 @@ def _set_tick(k: Base, now: int, periodic: Periodic, *, consumed: bool) -> None:
 def _trigger(k: Base, now: int, periodic: Periodic, *, missed: int) -> None:
     """Make a task of a tick, or drop the tick with an event that says why."""
     scope = periodic.scope
-    suspended = any(each.state == ScopeState.SUSPENDED for each in scope.chain)
+    suspended = any(each.state is ScopeState.SUSPENDED for each in scope.chain)
     code = Cause.SCOPE_STATE if suspended else periodic.refusal()
     key = (periodic.priority, periodic.demand)
     victims: Sequence[Task] = ()
@@ -142,7 +142,7 @@ def _trigger(k: Base, now: int, periodic: Periodic, *, missed: int) -> None:
     seq = k.tell_of(now, Kind.PERIODIC_TICK, scope, periodic.name, None, (("missed", missed),))
     entering.displace(k, now, victims)
     task = task_for(periodic.job) if periodic.make_task is None else periodic.make_task()
-    rank = rank_of(periodic.priority, slot=periodic.slot)
+    rank = rank_of(periodic.priority, periodic.slot)
     lane = waiting.lane_of(k, now, scope, (rank, periodic.demand))
     waiting.take_in(k, now, task, lane, periodic.policy)
     entering.register(task, None)

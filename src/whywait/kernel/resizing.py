@@ -28,7 +28,7 @@ def resize(k: Base, now: int, name: str, limit: int, *, soft: bool = False) -> N
     gate.resize(limit, gate.in_use)
     _note_feasible(k, now)
     k.trigger = k.tell_of(now, Kind.LIMIT_CHANGED, k.root, name, None, (("limit", limit),))
-    k.levels.opened(now, gate, k.no_slot_held)
+    k.levels.opened(now, gate, k.no_slot_held())
 
 
 def set_units(k: Base, now: int, kind: str, units: Mapping[str, int]) -> None:
@@ -43,7 +43,7 @@ def set_units(k: Base, now: int, kind: str, units: Mapping[str, int]) -> None:
     details: Details = (("units", tuple((unit.name, unit.size) for unit in devices.units if unit.is_present)),)
     k.trigger = k.tell_of(now, Kind.LIMIT_CHANGED, k.root, kind, None, details)
     for door in devices.doors.values():
-        k.levels.opened(now, door, k.no_slot_held)
+        k.levels.opened(now, door, k.no_slot_held())
 
 
 def check_limit(k: Base, name: str, limit: int) -> None:

@@ -18,20 +18,20 @@ def pause(k: Base, now: int, task: Task) -> None:
     if task.pause_wished or not (task.pending or task.active) or task.abort is not None:
         return
     task.pause_wished = True
-    if state == TaskState.RUNNING:
+    if state is TaskState.RUNNING:
         task.pause_timer = k.timers.add(now + k.pause_timeout_ns, PAUSE, task)
         task.plain = False
         k.requests.append(("pause", task))
         k.tell(now, Kind.TASK_PAUSE_ASKED, task, None)
     elif task.active:  # it is stopped, and its engine has to know that it is not to go on
         k.requests.append(("pause", task))
-    elif state != TaskState.PAUSED:
+    elif state is not TaskState.PAUSED:
         _rest(k, now, task)
 
 
 def parked(k: Base, now: int, task: Task) -> None:
     """Record that a body has parked at a checkpoint."""
-    if task.state != TaskState.RUNNING:
+    if task.state is not TaskState.RUNNING:
         return  # an abort or a stop came first
     if task.pause_timer is None:
         k.requests.append(("resume", task))  # the pause was withdrawn meanwhile
@@ -71,9 +71,9 @@ def stopped(k: Base, now: int, task: Task, is_stopped: bool) -> None:  # noqa: F
     if not is_stopped:
         if not task.pause_wished:
             _go_on(k, now, task)
-    elif task.state == TaskState.RUNNING:
+    elif task.state is TaskState.RUNNING:
         _park(k, now, task)
-    elif task.state != TaskState.PAUSED:
+    elif task.state is not TaskState.PAUSED:
         _rest(k, now, task)
 
 
@@ -91,7 +91,7 @@ def _hold_timeout(k: Base, now: int, task: Task) -> None:
 def _rest(k: Base, now: int, task: Task) -> None:
     """Let a pending task be PAUSED."""
     state = task.state
-    if state == TaskState.READY:
+    if state is TaskState.READY:
         waiting.leave(k, now, task)
         waiting.cancel_wait_timer(task, k.expiries)
     else:
@@ -146,7 +146,7 @@ def note(k: Base, now: int, task: Task, kind: str, details: Details) -> None:
 
     Of a scope that is DISPOSED nothing is told any more: a thread that a body has left behind may come too late.
     """
-    if task.scope.state != ScopeState.DISPOSED:
+    if task.scope.state is not ScopeState.DISPOSED:
         k.tell(now, kind, task, task.started_seq or None, details)
 
 

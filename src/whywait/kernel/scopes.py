@@ -82,5 +82,5 @@ def resume(k: Base, now: int, scope: Scope) -> None:
     scope.state = scope_step(scope.state, "resume", ScopeState.RUNNING, scope.key)
     k.suspended -= 1
     scope.note_state()
-    k.levels.opened(now, scope.state_gate, k.no_slot_held)
+    k.levels.opened(now, scope.state_gate, k.no_slot_held())
     k.trigger = k.tell_of(now, Kind.SCOPE_RESUMED, scope)

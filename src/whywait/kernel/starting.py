@@ -84,7 +84,7 @@ def closed_gate(k: Base, lane: Lane) -> Gate | None:
     """Return the first closed gate of a lane, in the order in which gates are asked; its slots are not asked."""
     for gate, need in lane.needs:
         # The first half spares a call for a gate that has enough.
-        if gate.free < need and gate.closed(need, k.no_slot_held):
+        if gate.free < need and gate.closed(need, k.no_slot_held()):
             return gate
     return None
 
@@ -103,13 +103,13 @@ def _fill(k: Base, now: int, started: list[Task]) -> None:  # noqa: C901, PLR091
         if slots.free > 0 and holds_back is None:
             lane = levels.alone
             if lane is None:
-                lane = levels.first(now, k.no_slot_held, levels.heap)
+                lane = levels.first(now, k.no_slot_held(), levels.heap)
             elif not lane.front:
                 lane = None
             if beside:
-                lane = levels.earlier(now, lane, levels.first(now, k.no_slot_held, beside))
+                lane = levels.earlier(now, lane, levels.first(now, k.no_slot_held(), beside))
         elif beside:
-            lane = levels.first(now, k.no_slot_held, beside)
+            lane = levels.first(now, k.no_slot_held(), beside)
         else:
             break
         if lane is None:
@@ -120,7 +120,7 @@ def _fill(k: Base, now: int, started: list[Task]) -> None:  # noqa: C901, PLR091
                 leave_bench(k, now, lane)
             task: Task = lane.shift()
             charge(k, now, task, lane)
-            if counts_holders and (task.segment.higher or task.segment.starved):  # type: ignore[union-attr] # it was READY
+            if counts_holders:
                 forget_entry(task, lane.level)
             task.state = _RUNNING  # from READY: it was in a lane
             task.since = now
@@ -168,13 +168,8 @@ def activate(k: Base, now: int, task: Task) -> None:
         _first_activation(k, now, task.scope)
     if not task.plain:
         _begin_run(k, now, task)
-    waits, stats = task.waited, k.stats
-    if isinstance(waits, tuple):  # the common case
-        cause, ns = waits
-        stats.wait_ns[cause] += ns
-        stats.recent_waits_ns.append(ns)
-    else:
-        stats.count_waits(waits)
+    waits = task.waited
+    k.stats.count_waits(waits)
     told: Started | Waits | None = waits or None  # it waits no more: nothing is added to it
     if (lane.asks or k.counts_holders) and (task.devices or (waits and task.starved_ns)):
         told = Started(waits or None, task.devices, task.starved_ns)
@@ -204,7 +199,7 @@ def _begin_run(k: Base, now: int, task: Task) -> None:
 def _first_activation(k: Base, now: int, scope: Scope) -> None:
     """First activation: ATTACHED to RUNNING, for the scope and its parents."""
     for each in scope.chain:
-        if each.state == ScopeState.ATTACHED:
+        if each.state is ScopeState.ATTACHED:
             each.state = scope_step(each.state, "first activation", ScopeState.RUNNING, each.key)
             k.tell_of(now, Kind.SCOPE_RUNNING, each, cause=k.trigger)
     scope.activated = True
@@ -229,7 +224,7 @@ def _park(k: Base, now: int, lane: Lane, gate: Gate) -> None:
 def _open(k: Base, now: int, lane: Lane) -> None:
     """Let a lane that waits at no gate any more stand among the open ones of its level."""
     next_epoch(k, now, lane, None)
-    lane.queued = entry = lane.head_entry
+    lane.queued = entry = lane.head_entry()
     heappush(lane.level.heap, (entry, lane))
     k.levels.offer(now, lane.level, lane)
 
@@ -270,7 +265,7 @@ def _let_pass(k: Base, now: int) -> None:
     lane = k.blocker
     if lane is not None:
         gate = lane.epoch.gate
-        is_open = gate is None or not gate.closed(lane.need(gate), k.no_slot_held)
+        is_open = gate is None or not gate.closed(lane.need(gate), k.no_slot_held())
         if not lane.front or lane.parked_at is not None or is_open:
             forget_blocker(k, now)
     ceiling = k.levels.ceiling
@@ -306,7 +301,7 @@ def _expire(k: Base, now: int) -> None:
         due.append(timer.target)
     due.sort(key=_BY_ENTRY)
     for task in due:
-        if task.state == TaskState.READY:
+        if task.state is TaskState.READY:
             ending.end_with_dependents(k, now, task, Outcome.REJECTED, Cause.MAX_WAIT)
 
 

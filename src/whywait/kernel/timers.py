@@ -78,16 +78,19 @@ class Timers:
     def next_at(self) -> int | None:
         """Return when the next live timer is due."""
         heap = self.heap
-        while heap and not heap[0][2].live:
+        while heap:
+            timer: Timer = heap[0][2]
+            if timer.live:
+                return timer.at
             heappop(heap)
             self._dead -= 1
-        return heap[0][0] if heap else None
+        return None
 
     def pop_due(self, now: int) -> Timer | None:
         """Remove and return the next live timer that is due at ``now``."""
         at = self.next_at()
         if at is None or at > now:
             return None
-        timer = heappop(self.heap)[2]
+        timer: Timer = heappop(self.heap)[2]
         timer.live = False
         return timer

@@ -21,6 +21,7 @@ _SWEEP_EMPTY_LANES: Final = 256  # more than there are priorities: those of one 
 # Globals are found faster than attributes of a class, before Python 3.12.
 _QUEUED: Final = TaskState.QUEUED
 _READY: Final = TaskState.READY
+_PAUSED: Final = TaskState.PAUSED
 _DEPENDENCY: Final = Wait.DEPENDENCY
 _TURNED_READY: Final = Kind.TASK_READY
 _BY_ID: Final = attrgetter("id", "number")
@@ -103,7 +104,7 @@ def wake(k: Base, now: int, tasks: list[Task], cause: int | None) -> None:
     if len(tasks) > 1:
         tasks.sort(key=_BY_ID if k.order.ties == "id" else _BY_NUMBER)
     for task in tasks:
-        if task.state == _QUEUED:  # a paused one follows when it is resumed
+        if task.state is _QUEUED:  # a paused one follows when it is resumed
             charge_queued(now, task)
             leave_queue(task)
             become_ready(k, now, task)
@@ -133,10 +134,10 @@ def limit_wait(k: Base, now: int, task: Task) -> None:
 
 def stop_waiting(k: Base, now: int, task: Task) -> None:
     """Take a pending task out of wherever it waits and charge the wait."""
-    if task.state == _READY:
+    if task.state is _READY:
         leave(k, now, task)
         cancel_wait_timer(task, k.expiries)
-    elif task.state == TaskState.PAUSED:
+    elif task.state is _PAUSED:
         task.add_wait(Wait.PAUSED, now - task.since)
         cancel_wait_timer(task, k.timers)
     else:
@@ -157,7 +158,7 @@ def leave(k: Base, now: int, task: Task, lane_is_cleared: bool = False) -> None:
         off_bench(lane, gate)
         if lane.front:
             on_bench(lane, gate)
-            k.levels.opened(now, gate, k.no_slot_held)  # a new bench has missed that the gate opened
+            k.levels.opened(now, gate, k.no_slot_held())  # a new bench has missed that the gate opened
         else:
             reset_epoch(k, now, lane)
     if not lane.front:
@@ -246,7 +247,7 @@ def ready_wait_of(k: Base, now: int, task: Task) -> dict[str, int]:
 def starved_ns(k: Base, now: int, task: Task) -> int:
     """Return for how long this attempt has been READY while a higher priority held a slot."""
     segment = task.segment
-    if task.state != _READY or segment is None:
+    if task.state is not _READY or segment is None:
         return task.starved_ns
     level = task.lane.level
     k.levels.update(level)
@@ -255,11 +256,11 @@ def starved_ns(k: Base, now: int, task: Task) -> int:
 
 def waits_for(k: Base, task: Task) -> str | None:
     """Return the wait cause that is charged to a task now; None if it does not wait."""
-    if task.state == _READY:
+    if task.state is _READY:
         return lane_waits_for(k, task.lane)
     if not task.pending:
         return None
-    return Wait.PAUSED if task.state == TaskState.PAUSED else task.held_by or Wait.DEPENDENCY
+    return Wait.PAUSED if task.state is _PAUSED else task.held_by or Wait.DEPENDENCY
 
 
 def lane_waits_for(k: Base, lane: Lane) -> str:
@@ -333,18 +334,18 @@ def lane_emptied(k: Base, now: int, lane: Lane) -> None:
 def on_bench(lane: Lane, gate: Gate) -> None:
     """Let a lane wait at a gate."""
     rank = lane.level.rank
-    bench = gate.benches.get(rank)
+    bench: Bench | None = gate.benches.get(rank)
     if bench is None:
         bench = gate.benches[rank] = Bench()
-    bench.add(lane, lane.need(gate), lane.head_entry)
+    lane.bench_key = bench.add(lane, lane.need(gate), lane.head_entry())
     lane.parked_at = gate
 
 
 def off_bench(lane: Lane, gate: Gate) -> None:
     """Let a lane wait at no gate any more; what it is charged to is the caller's business."""
     level = lane.level
-    bench = gate.benches[level.rank]
-    bench.remove(lane)
+    bench: Bench = gate.benches[level.rank]
+    bench.remove(lane.bench_key)
     lane.parked_at = None
     if not bench:
         del gate.benches[level.rank]

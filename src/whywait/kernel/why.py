@@ -172,7 +172,7 @@ def _held(task: Task) -> Demand:
 
 def _closed_gates(k: Base, now: int, lane: Lane) -> tuple[Reason, ...]:
     """Return every closed gate: the budget's and the scopes' in the order in which they are asked, then slots."""
-    no_slot_held = k.no_slot_held
+    no_slot_held = k.no_slot_held()
     reasons = [
         _gate_reason(k, now, gate, need)
         for gate, need in lane.needs
