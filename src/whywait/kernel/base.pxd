@@ -7,6 +7,8 @@ from whywait.kernel.starvation cimport Starvation
 from whywait.kernel.stats cimport Stats
 from whywait.kernel.timers cimport Timers
 
+cdef tuple _BITS
+
 @cython.final
 cdef class Decision(list):
     cdef dict __dict__
@@ -14,6 +16,7 @@ cdef class Decision(list):
 cdef class Base:
     cdef public object order, overdraft, pause_timeout_ns, starvation_timeout_ns, jitter, emit, trigger, holding
     cdef public bint greedy, counts_holders
+    cdef public int highest
     cdef public long long seq, entries, suspended, slotless, empty_lanes, periodics_added
     cdef public Scope root
     cdef public dict scopes, running, wanting, streams, resources, devices, changed
@@ -28,5 +31,8 @@ cdef class Base:
     cpdef long long tell(self, long long now, object kind, Task task, object cause, object details=*) except -1
     @cython.final
     cpdef long long tell_of(self, long long now, object kind, Scope scope, object name=*, object cause=*, object details=*) except -1
+    @cython.final
+    @cython.locals(before="long long", holders=list)
+    cpdef count_holder(self, int priority, int more)
     @cython.final
     cpdef bint no_slot_held(self) noexcept

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from whywait.kernel.events import Details, RawEvent, Started, Streams, Waits
 from whywait.kernel.gates import Gate
@@ -15,6 +15,9 @@ from whywait.kernel.starvation import Starvation
 from whywait.kernel.state import ScopeState
 from whywait.kernel.stats import Stats
 from whywait.kernel.timers import Timers
+
+
+_BITS: Final = tuple([1 << priority for priority in range(HIGHEST + 1)])  # too many for a machine's integer
 
 
 class Skip(NamedTuple):
@@ -53,6 +56,7 @@ class Base:
         "expiries",
         "freed",
         "greedy",
+        "highest",
         "holders",
         "holding",
         "jitter",
@@ -129,6 +133,7 @@ class Base:
         self.counts_holders = False  # there is more than one level, so that a task can be starved
         self.holders = [0] * (HIGHEST + 1)  # slot holders by priority
         self.holding = 0  # a bit for each priority that holds a slot
+        self.highest = -1  # the highest of them, -1: none
         self.levels = Levels(order)
         self.lanes: list[Lane] = []  # those with tasks, and some without, in the order in which they were made
         self.empty_lanes = 0
@@ -165,6 +170,15 @@ class Base:
         if self.emit is not None:
             self.emit((seq, now, kind, scope.key, None, name, cause, details))
         return seq
+
+    def count_holder(self, priority: int, more: int) -> None:
+        """Count one more holder of a slot by its priority, or one less."""
+        holders = self.holders
+        before = holders[priority]
+        holders[priority] = now = before + more
+        if not before or not now:
+            self.holding ^= _BITS[priority]
+            self.highest = self.holding.bit_length() - 1
 
     def no_slot_held(self) -> bool:
         """Return whether no task holds a slot; then soft gates yield, as far as nothing of them is in use (B2)."""

@@ -10,7 +10,7 @@ from whywait.errors import InvalidTransition
 from whywait.kernel import graph, lending, waiting
 from whywait.kernel.base import Base
 from whywait.kernel.events import SUCCESS_DETAILS, Details, Kind, Streams, outcome_details
-from whywait.kernel.limits import MEASURED, Demand, Retry
+from whywait.kernel.limits import MEASURED, MOST, Demand, Retry
 from whywait.kernel.model import Lane, Scope, Task
 from whywait.kernel.periodic import Periodic
 from whywait.kernel.pool import Pool
@@ -73,12 +73,9 @@ def end_running(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed
     if k.soft and len(running) == k.slotless:
         for gate in k.soft:
             if gate.benches:
-                k.levels.opened(now, gate, no_slot_held=True)
+                k.levels.opened(now, gate, True)  # noqa: FBT003 - the hot path
     if k.counts_holders and lane.takes_slot:
-        priority, holders = lane.level.priority, k.holders
-        holders[priority] -= 1
-        if not holders[priority]:
-            k.holding ^= 1 << priority
+        k.count_holder(lane.level.priority, -1)
     task.state = _DISPOSED  # from any state that holds a slot, as the table says
     task.since = now
     if outcome is _SUCCESS:
@@ -203,7 +200,7 @@ def _grown_lane(k: Base, now: int, task: Task, retry: Retry) -> Lane:
 
 def _grown(amount: int, factor: float, limit: int | None) -> int:
     """Return a demand that has grown, up to a limit if there is one; never less than it was."""
-    more = math.ceil(amount * factor)
+    more = min(math.ceil(amount * factor), MOST)
     return more if limit is None else max(amount, min(more, limit))
 
 

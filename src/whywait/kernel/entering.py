@@ -28,7 +28,7 @@ from whywait.kernel.base import Base
 from whywait.kernel.devices import in_bytes
 from whywait.kernel.events import Details, Kind
 from whywait.kernel.ids import GENERATED_ID_PREFIX, LONGEST_ID
-from whywait.kernel.limits import HIGHEST, LOWEST, Demand, Policy, Priority
+from whywait.kernel.limits import HIGHEST, LOWEST, Demand, Policy, Priority, check_amount
 from whywait.kernel.model import Scope, Submission, Task, name_splits, rank_of, task_for
 from whywait.kernel.pool import Pool
 from whywait.kernel.state import BARRED_SCOPE_STATES, OPEN_SCOPE_STATES, STATE_WORDS, Cause, Outcome, TaskState
@@ -344,6 +344,7 @@ def check_demand(pool: Pool, demand: Demand, what: str) -> None:
                 f"{what} demands {lack}: it could never start", check="demand feasible", cause=Cause.INFEASIBLE
             )
     for name, amount in demand:
+        check_amount(f"demand {name}", amount)
         gate = pool.resources.get(name)
         if not pool.knows(name):
             known = ", ".join((*pool.resources, *pool.devices)) or "none"

@@ -156,6 +156,7 @@ def the_ceiling_follows_the_holders(k: Base) -> None:
         holders[task.priority] += task.holds_slot
     _equal(holders, k.holders, "slot holders are counted by priority")
     _equal(sum(1 << priority for priority, count in enumerate(holders) if count), k.holding, "holding priorities")
+    _equal(k.holding.bit_length() - 1, k.highest, "the highest of them")
 
 
 def levels_know_when_their_tasks_entered(k: Base) -> None:

@@ -32,7 +32,7 @@ from whywait.kernel import (
 from whywait.kernel.base import Base
 from whywait.kernel.events import RawEvent
 from whywait.kernel.ids import GENERATED_ID_PREFIX, is_generated, number_of
-from whywait.kernel.limits import Backfill, Budget, Limits, Overdraft, Policy, one_of
+from whywait.kernel.limits import Backfill, Budget, Limits, Overdraft, Policy, check_ns, one_of
 from whywait.kernel.model import Scope, Task, name_splits
 from whywait.kernel.order import Aging, Order
 from whywait.kernel.state import Cause, Outcome
@@ -76,6 +76,7 @@ class Kernel(Base):
         """Make an empty kernel; ``jitter`` gives numbers from -1 to 1, ``emit`` takes each event."""
         one_of("backfill", backfill, Backfill)
         one_of("overdraft", overdraft, Overdraft)
+        check_ns("pause_timeout_ns", pause_timeout_ns)
         super().__init__(
             limits,
             budget,

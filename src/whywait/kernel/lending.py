@@ -49,7 +49,7 @@ def return_slots(k: Base, now: int) -> None:
     for task in list(k.wanting.values()):
         if k.slots.free <= 0:
             return
-        if not any(gate.closed(need, no_slot_held=False) for gate, need in task.lane.slots):
+        if not any(gate.closed(need, False) for gate, need in task.lane.slots):
             take_again(k, now, task)
             k.tell(now, Kind.TASK_REGAINED, task, k.trigger)
             want_no_more(k, task)
@@ -68,10 +68,7 @@ def count_lender(k: Base, task: Task, more: int) -> None:
     """Count one more active task that holds no slot, or one less."""
     k.slotless += more
     if k.counts_holders:
-        priority = task.priority
-        k.holders[priority] -= more
-        bit = 1 << priority
-        k.holding = k.holding | bit if k.holders[priority] else k.holding & ~bit
+        k.count_holder(task.priority, -more)
 
 
 def _lend(k: Base, now: int, task: Task) -> None:

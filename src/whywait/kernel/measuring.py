@@ -5,7 +5,7 @@ from __future__ import annotations
 from whywait.kernel import ending
 from whywait.kernel.base import Base
 from whywait.kernel.events import Kind
-from whywait.kernel.limits import MEASURED
+from whywait.kernel.limits import MEASURED, MOST
 from whywait.kernel.model import Task
 from whywait.kernel.running import overdraw
 from whywait.kernel.state import Cause, Outcome
@@ -22,7 +22,7 @@ def measured(k: Base, now: int, task: Task, ram: int) -> None:
     asked = next((amount for name, amount in task.demand if name == MEASURED), 0)
     gate = task.scope.pool.resources.get(MEASURED)
     if gate is not None and k.overdraft != "warn":
-        overdraw(k, now, task, gate, max(0, ram - asked))
+        overdraw(k, now, task, gate, max(0, min(ram, MOST) - asked))
     if ram <= asked or not asked or task.is_overdrawn:
         return
     task.is_overdrawn = True

@@ -56,6 +56,7 @@ def check_limit(k: Base, name: str, limit: int) -> None:
             raise ConfigError(f"{name} is the memory of each {kind}: say it with the units")
     if limit < 0 or (name in RESERVED_NAMES and not is_slots):
         raise ConfigError(f"limit {name} {limit!r} is not allowed: use an int of 0 or more")
+    limits.check_amount(f"limit {name}", limit)
 
 
 def check_units(k: Base, kind: str, units: Mapping[str, int]) -> None:

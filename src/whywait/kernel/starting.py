@@ -54,7 +54,7 @@ def dispatch(k: Base, now: int, decision: Decision | None = None) -> Decision:
             _fill(k, now, decision)
     if k.counts_holders:
         ceiling = k.levels.ceiling
-        top = k.holding.bit_length() - 1
+        top = k.highest
         if top != ceiling.top:
             rises = top > ceiling.top
             ceiling.change(now, top, ceiling.held)
@@ -157,10 +157,7 @@ def activate(k: Base, now: int, task: Task) -> None:
     for gate, need in lane.takes:
         gate.free -= need
     if k.counts_holders and lane.takes_slot:
-        priority, holders = lane.level.priority, k.holders
-        holders[priority] += 1
-        if holders[priority] == 1:
-            k.holding |= 1 << priority
+        k.count_holder(lane.level.priority, 1)
     k.running[task.number] = task
     if not lane.plain:
         _take_more(k, lane, task)
@@ -257,7 +254,7 @@ def _hold_back(k: Base, now: int, lane: Lane) -> None:
     k.changed[lane] = None
     ceiling = k.levels.ceiling
     if not ceiling.held:
-        ceiling.change(now, ceiling.top, held=True)
+        ceiling.change(now, ceiling.top, True)  # noqa: FBT003 - the hot path
 
 
 def _let_pass(k: Base, now: int) -> None:
@@ -270,7 +267,7 @@ def _let_pass(k: Base, now: int) -> None:
             forget_blocker(k, now)
     ceiling = k.levels.ceiling
     if ceiling.held:
-        ceiling.change(now, ceiling.top, held=False)
+        ceiling.change(now, ceiling.top, False)  # noqa: FBT003 - the hot path
         if lane is not None:
             k.changed[lane] = None
 

@@ -305,10 +305,10 @@ def count_holders(k: Base, now: int) -> None:
     k.counts_holders = True
     k.holders = [0] * (HIGHEST + 1)
     for task in k.running.values():
-        k.holders[task.priority] += task.holds_slot
-    k.holding = sum(1 << priority for priority, count in enumerate(k.holders) if count)
+        if task.holds_slot:
+            k.count_holder(task.priority, 1)
     ceiling = k.levels.ceiling
-    ceiling.change(now, k.holding.bit_length() - 1, ceiling.held)
+    ceiling.change(now, k.highest, ceiling.held)
 
 
 def lane_emptied(k: Base, now: int, lane: Lane) -> None:

@@ -105,8 +105,8 @@ class RecordingKernel(Kernel):
         if value is None or isinstance(value, str | int | float):
             return value
         if isinstance(value, Task):
-            number = getattr(value, "number", None)  # one that is submitted just now has none, and is named by no one
-            return None if number is None else {"task": number}
+            number = getattr(value, "number", 0)  # one that is submitted just now has none, and is named by no one
+            return {"task": number} if number else None
         if isinstance(value, Scope | Periodic):
             return {type(value).__name__.lower(): self._numbers[value]}
         if isinstance(value, Submission):
