@@ -27,12 +27,9 @@ cdef class Base:
     cdef public Timers timers, expiries
     cdef public Stats stats
     cdef public Starvation starvation
-    @cython.final
-    cpdef long long tell(self, long long now, object kind, Task task, object cause, object details=*) except -1
-    @cython.final
-    cpdef long long tell_of(self, long long now, object kind, Scope scope, object name=*, object cause=*, object details=*) except -1
-    @cython.final
-    @cython.locals(before="long long", holders=list)
-    cpdef count_holder(self, int priority, int more)
-    @cython.final
-    cpdef bint no_slot_held(self) noexcept
+
+cpdef long long tell(Base k, long long now, object kind, Task task, object cause, object details=*) except -1
+cpdef long long tell_of(Base k, long long now, object kind, Scope scope, object name=*, object cause=*, object details=*) except -1
+@cython.locals(before="long long", holders=list)
+cpdef count_holder(Base k, int priority, int more)
+cpdef bint no_slot_held(Base k) noexcept

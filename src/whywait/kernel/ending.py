@@ -8,7 +8,7 @@ from typing import Final
 
 from whywait.errors import InvalidTransition
 from whywait.kernel import graph, lending, waiting
-from whywait.kernel.base import Base
+from whywait.kernel.base import Base, count_holder, no_slot_held, tell, tell_of
 from whywait.kernel.events import SUCCESS_DETAILS, Details, Kind, Streams, outcome_details
 from whywait.kernel.limits import MEASURED, MOST, Demand, Retry
 from whywait.kernel.model import Lane, Scope, Task
@@ -33,7 +33,7 @@ _REJECTED: Final = Outcome.REJECTED
 # A running task
 
 
-def end_running(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed
+def end_running(  # noqa: C901, PLR0912 - in one piece for speed
     k: Base,
     now: int,
     task: Task,
@@ -75,16 +75,16 @@ def end_running(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed
             if gate.benches:
                 k.levels.opened(now, gate, True)  # noqa: FBT003 - the hot path
     if k.counts_holders and lane.takes_slot:
-        k.count_holder(lane.level.priority, -1)
+        count_holder(k, lane.level.priority, -1)
     task.state = _DISPOSED  # from any state that holds a slot, as the table says
     task.since = now
     if outcome is _SUCCESS:
-        k.trigger = seq = k.tell(now, _FINISHED, task, led_by, (*SUCCESS_DETAILS, *facts) if facts else None)
+        k.trigger = seq = tell(k, now, _FINISHED, task, led_by, (*SUCCESS_DETAILS, *facts) if facts else None)
     else:
         task.cause = cause
         kind = Kind.TASK_CANCELLED if outcome is Outcome.ABORTED else _FINISHED
         details = outcome_details(outcome, cause)
-        k.trigger = seq = k.tell(now, kind, task, led_by, (*details, *facts) if facts else details)
+        k.trigger = seq = tell(k, now, kind, task, led_by, (*details, *facts) if facts else details)
         retry = task.policy.retry
         if outcome is Outcome.ERROR and retryable and retry is not None and task.attempt <= retry.times:
             new = _retry(k, now, task, retry, seq)
@@ -113,14 +113,14 @@ def _give_more_back(k: Base, now: int, lane: Lane, task: Task) -> None:
         lending.take_again(k, now, task)  # it is given back with the rest
     for ask in lane.asks:
         for door in ask.devices.give_back(task, now - task.since):
-            k.levels.opened(now, door, k.no_slot_held())
+            k.levels.opened(now, door, no_slot_held(k))
     if task.overdraft:
         gate = task.scope.pool.resources[MEASURED]
         gate.free += task.overdraft
         gate.use_ns += task.overdraft * (now - task.overdrawn_since)
         task.overdraft = 0
         if gate.benches:
-            k.levels.opened(now, gate, k.no_slot_held())
+            k.levels.opened(now, gate, no_slot_held(k))
 
 
 def ask_abort(k: Base, now: int, task: Task, outcome: Outcome, cause: str, led_by: int | None = None) -> int:
@@ -133,7 +133,7 @@ def ask_abort(k: Base, now: int, task: Task, outcome: Outcome, cause: str, led_b
         forget_run_timers(k, task)
         k.requests.append(("abort", task))
         lending.want_no_more(k, task)
-    seq = k.tell(now, Kind.TASK_ABORT_ASKED, task, led_by, (("cause", cause),))
+    seq = tell(k, now, Kind.TASK_ABORT_ASKED, task, led_by, (("cause", cause),))
     task.abort = (outcome, cause, seq)
     task.abort_since = now
     return seq
@@ -184,16 +184,19 @@ def _retry(k: Base, now: int, task: Task, retry: Retry, led_by: int) -> Task:
         details = (*details, ("demand", new.demand))
     if new.function is not None:
         details = (*details, ("function", new.function))
-    k.trigger = k.tell(now, Kind.TASK_RETRIED, new, led_by, details)
+    k.trigger = tell(k, now, Kind.TASK_RETRIED, new, led_by, details)
     return new
 
 
 def _grown_lane(k: Base, now: int, task: Task, retry: Retry) -> Lane:
     """Return the lane for the next attempt at a task, which asks for more of what its retry makes grow (U3)."""
     grow = dict(retry.grow)
+    pool = task.scope.pool
     demand = tuple(
-        (name, _grown(amount, grow[name], _limit_of(task.scope.pool, name, task.demand)) if name in grow else amount)
-        for name, amount in task.demand
+        [
+            (name, _grown(amount, grow[name], _limit_of(pool, name, task.demand)) if name in grow else amount)
+            for name, amount in task.demand
+        ]
     )
     return waiting.lane_of(k, now, task.scope, (task.lane.level.rank, demand))
 
@@ -260,7 +263,7 @@ def end_pending(
         if k.counts_holders and task.starved_ns:
             details = (*details, ("starved_ns", task.starved_ns))
     kind = Kind.TASK_DROPPED if outcome is _REJECTED else _CANCELLED
-    seq = k.tell(now, kind, task, led_by, details)
+    seq = tell(k, now, kind, task, led_by, details)
     k.settled.append(task)
     finish(k, now, task, outcome)
     return seq
@@ -290,7 +293,7 @@ def finish(k: Base, now: int, task: Task, outcome: Outcome) -> None:
     k.stats.by_outcome[outcome] += 1
     if k.streams:
         for name, chunks in k.streams.pop(task.number, ()):
-            k.tell(now, Kind.STREAM_CLOSED, task, task.started_seq or None, (("stream", name), ("chunks", chunks)))
+            tell(k, now, Kind.STREAM_CLOSED, task, task.started_seq or None, (("stream", name), ("chunks", chunks)))
     if outcome is _REJECTED:
         k.stats.count_drop(task.cause or "")
     if not task.plain and task.periodic is not None:
@@ -306,7 +309,7 @@ def take_down(k: Base, now: int, ended: list[Task], root: str, led_by: int | Non
         task.successors = None
     for task in doomed:
         end_pending(k, now, task, Outcome.ABORTED, Cause.DEPENDENCY, root, led_by)
-    _wake_after_end(k, now, (*ended, *doomed), led_by)
+    _wake_after_end(k, now, [*ended, *doomed], led_by)
 
 
 def _wake_after_end(k: Base, now: int, ended: Iterable[Task], led_by: int | None) -> None:
@@ -356,7 +359,7 @@ def switch_off(k: Base, now: int, periodic: Periodic, reason: str) -> None:
     """Let a periodic have no more ticks, and drop the triggers that have not started."""
     stop_ticks(k, periodic)
     details = (("reason", reason),)
-    seq = k.tell_of(now, Kind.PERIODIC_DISABLED, periodic.scope, periodic.name, None, details)
+    seq = tell_of(k, now, Kind.PERIODIC_DISABLED, periodic.scope, periodic.name, None, details)
     for task in list(periodic.waiting):
         if task.state is not _DISPOSED:
             end_with_dependents(k, now, task, Outcome.REJECTED, Cause.PERIODIC_OFF, seq)
@@ -385,7 +388,7 @@ def dispose(k: Base, now: int, scope: Scope) -> None:
     for each in doomed:
         k.suspended -= each.state is ScopeState.SUSPENDED
         each.state = scope_step(each.state, "dispose", ScopeState.DISPOSING, each.key)
-        seq = k.tell_of(now, Kind.SCOPE_DISPOSING, each, cause=seq)
+        seq = tell_of(k, now, Kind.SCOPE_DISPOSING, each, cause=seq)
         for periodic in each.periodics.values():
             stop_ticks(k, periodic)
     scope.note_state()
@@ -398,13 +401,15 @@ def end_inside(k: Base, now: int, doomed: list[Scope], seq: int | None) -> None:
     running: dict[Scope, list[Task]] = {}
     for task in k.running.values():
         running.setdefault(task.scope, []).append(task)
-    ended = [task for each in children_first for task in _end_tasks(k, now, each, running.get(each, ()), seq)]
+    ended: list[Task] = []
+    for each in children_first:
+        ended += _end_tasks(k, now, each, running.get(each, ()), seq)
     outside = graph.descendants(ended)
     for task, root in outside:
         end_pending(k, now, task, Outcome.ABORTED, Cause.DEPENDENCY, root.label, seq)
     for task in ended:
         task.successors = None
-    _wake_after_end(k, now, (*ended, *(task for task, _ in outside)), seq)
+    _wake_after_end(k, now, [*ended, *[task for task, _ in outside]], seq)
     for each in children_first:
         _finish_disposal(k, now, each, seq)
 
@@ -432,7 +437,7 @@ def _finish_disposal(k: Base, now: int, scope: Scope, led_by: int | None) -> Non
         k.scopes.pop(scope.key, None)
         scope.ids.clear()
         scope.by_priority.clear()
-        k.tell_of(now, Kind.SCOPE_DISPOSED, scope, cause=led_by)
+        tell_of(k, now, Kind.SCOPE_DISPOSED, scope, cause=led_by)
         if scope.parent is None:
             return
         scope.parent.children.pop(scope.key, None)

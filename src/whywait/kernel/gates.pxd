@@ -5,11 +5,7 @@ cdef class Gate:
     cdef public bint soft, is_budget, is_slots
     cdef public dict benches
     cdef public long long free
-    @cython.final
     cpdef resize(self, long long limit, long long in_use)
-    @cython.final
     cpdef bint closed(self, long long need, bint no_slot_held) except -1
-    @cython.final
     cpdef bint can_never_pass(self, long long need) except -1
-    @cython.final
     cpdef room(self, bint no_slot_held)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
-from whywait.kernel.base import Base
+from whywait.kernel.base import Base, no_slot_held
 from whywait.kernel.devices import WHOLE
 from whywait.kernel.gates import SHUT
 from whywait.kernel.model import Lane, Scope, Task
@@ -197,7 +197,7 @@ def nothing_startable_is_left(k: Base, now: int) -> None:
     lanes = sorted(k.lanes_in_use(), key=in_order)
     for lane in lanes:
         gate = lane.parked_at
-        is_open = gate is not None and not gate.closed(lane.need(gate), k.no_slot_held())
+        is_open = gate is not None and not gate.closed(lane.need(gate), no_slot_held(k))
         assert not is_open, f"{lane.head} is parked at the open {gate}"
         assert lane.takes_slot or gate is not None, f"{lane.head} takes no slot and is parked nowhere"
     for task in k.wanting.values():

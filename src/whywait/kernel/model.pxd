@@ -11,7 +11,7 @@ cdef object _QUEUED, _READY, _RUNNING, _PAUSED, _SUSPENDED
 
 cdef class Task(Item):
     cdef public long long number, unmet, started_seq
-    cdef public object name, policy, job, called, state, outcome, cause, waited
+    cdef public object name, policy, called, state, outcome, cause, waited
     cdef public Scope scope
     cdef public Lane lane
     cdef public Segment segment
@@ -19,9 +19,13 @@ cdef class Task(Item):
     cdef public list after, successors
     cdef public bint plain
     cdef dict __dict__
-    @cython.final
-    cpdef add_wait(self, object cause, long long ns)
 
+@cython.final
+cdef class PlainTask(Task):
+    cdef public object job
+
+cpdef add_wait(Task task, object cause, long long ns)
+@cython.locals(task=PlainTask)
 cpdef Task task_for(object job)
 
 @cython.final

@@ -53,8 +53,8 @@ class Task(Item):
     """One execution: one number, one priority, one outcome. A retry is another Task.
 
     The owner of a kernel may bring tasks of a class of its own, with what it has to know of a task beside ``job``.
-    The attributes in ``__slots__`` are set when the task is taken in, but for ``job`` and ``called``, which its owner
-    sets; the rest have class-level defaults and cost memory only where they are set (guarded by
+    The attributes in ``__slots__`` are set when the task is taken in, but for ``called``, which its owner sets; ``job``
+    is an attribute or a property of a class below; the rest have class-level defaults and cost memory only where they are set (guarded by
     ``test_pending_task_memory``). The hot path asks ``plain`` before it looks at one of these.
     """
 
@@ -64,7 +64,6 @@ class Task(Item):
         "called",
         "cause",
         "epoch",
-        "job",
         "lane",
         "name",
         "number",
@@ -211,25 +210,32 @@ class Task(Item):
         """How the task has waited so far, up to ``since``: wait cause -> ns."""
         return dict(spelled_out(self.waited)) if self.waited else {}
 
-    def add_wait(self, cause: str, ns: int) -> None:
-        """Add waiting time under a cause."""
-        if not ns:
-            return
-        if self.waited is None:
-            self.waited = (cause, ns)
-            return
-        waits = self.waits
-        waits[cause] = waits.get(cause, 0) + ns
-        self.waited = waits
-
     def __repr__(self) -> str:
         """Show id, scope and state."""
         return f"<Task {printable(self.scope.key)}/{self.label} {self.outcome or self.state}>"
 
 
+class PlainTask(Task):
+    """A task of which the kernel's owner has no class of its own, or a later attempt at one."""
+
+    __slots__ = ("job",)
+
+
+def add_wait(task: Task, cause: str, ns: int) -> None:
+    """Add waiting time of a task under a cause."""
+    if not ns:
+        return
+    if task.waited is None:
+        task.waited = (cause, ns)
+        return
+    waits = task.waits
+    waits[cause] = waits.get(cause, 0) + ns
+    task.waited = waits
+
+
 def task_for(job: Any) -> Task:  # noqa: ANN401 - opaque
     """Return a task that no kernel has taken in yet."""
-    task = Task()
+    task = PlainTask()
     task.job = job
     task.called = None
     return task

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Final
 
 from whywait.kernel import ending, lending
-from whywait.kernel.base import Base, Decision
+from whywait.kernel.base import Base, Decision, count_holder, no_slot_held, tell, tell_of
 from whywait.kernel.events import Details, Kind, Started, Waits
 from whywait.kernel.gates import Gate
 from whywait.kernel.model import Lane, Level, Scope, Task
@@ -84,7 +84,7 @@ def closed_gate(k: Base, lane: Lane) -> Gate | None:
     """Return the first closed gate of a lane, in the order in which gates are asked; its slots are not asked."""
     for gate, need in lane.needs:
         # The first half spares a call for a gate that has enough.
-        if gate.free < need and gate.closed(need, k.no_slot_held()):
+        if gate.free < need and gate.closed(need, no_slot_held(k)):
             return gate
     return None
 
@@ -94,7 +94,7 @@ def would_hold_back(k: Base, lane: Lane, gate: Gate) -> bool:
     return not k.greedy and gate.is_budget and lane.takes_slot and lane.feasible
 
 
-def _fill(k: Base, now: int, started: list[Task]) -> None:  # noqa: C901, PLR0912 - in one piece for speed
+def _fill(k: Base, now: int, started: Decision) -> None:  # noqa: C901, PLR0912 - in one piece for speed
     """Start tasks in order until the slots are taken, or the rest is held back, and none goes beside any more."""
     slots, levels = k.slots, k.levels
     beside, counts_holders = levels.beside, k.counts_holders
@@ -103,13 +103,13 @@ def _fill(k: Base, now: int, started: list[Task]) -> None:  # noqa: C901, PLR091
         if slots.free > 0 and holds_back is None:
             lane = levels.alone
             if lane is None:
-                lane = levels.first(now, k.no_slot_held(), levels.heap)
+                lane = levels.first(now, no_slot_held(k), levels.heap)
             elif not lane.front:
                 lane = None
             if beside:
-                lane = levels.earlier(now, lane, levels.first(now, k.no_slot_held(), beside))
+                lane = levels.earlier(now, lane, levels.first(now, no_slot_held(k), beside))
         elif beside:
-            lane = levels.first(now, k.no_slot_held(), beside)
+            lane = levels.first(now, no_slot_held(k), beside)
         else:
             break
         if lane is None:
@@ -157,7 +157,7 @@ def activate(k: Base, now: int, task: Task) -> None:
     for gate, need in lane.takes:
         gate.free -= need
     if k.counts_holders and lane.takes_slot:
-        k.count_holder(lane.level.priority, 1)
+        count_holder(k, lane.level.priority, 1)
     k.running[task.number] = task
     if not lane.plain:
         _take_more(k, lane, task)
@@ -170,7 +170,7 @@ def activate(k: Base, now: int, task: Task) -> None:
     told: Started | Waits | None = waits or None  # it waits no more: nothing is added to it
     if (lane.asks or k.counts_holders) and (task.devices or (waits and task.starved_ns)):
         told = Started(waits or None, task.devices, task.starved_ns)
-    task.started_seq = k.tell(now, _STARTED, task, k.trigger, told)
+    task.started_seq = tell(k, now, _STARTED, task, k.trigger, told)
 
 
 def _take_more(k: Base, lane: Lane, task: Task) -> None:
@@ -198,7 +198,7 @@ def _first_activation(k: Base, now: int, scope: Scope) -> None:
     for each in scope.chain:
         if each.state is ScopeState.ATTACHED:
             each.state = scope_step(each.state, "first activation", ScopeState.RUNNING, each.key)
-            k.tell_of(now, Kind.SCOPE_RUNNING, each, cause=k.trigger)
+            tell_of(k, now, Kind.SCOPE_RUNNING, each, cause=k.trigger)
     scope.activated = True
 
 
@@ -262,7 +262,7 @@ def _let_pass(k: Base, now: int) -> None:
     lane = k.blocker
     if lane is not None:
         gate = lane.epoch.gate
-        is_open = gate is None or not gate.closed(lane.need(gate), k.no_slot_held())
+        is_open = gate is None or not gate.closed(lane.need(gate), no_slot_held(k))
         if not lane.front or lane.parked_at is not None or is_open:
             forget_blocker(k, now)
     ceiling = k.levels.ceiling
@@ -286,7 +286,7 @@ def _tell_lanes(k: Base, now: int) -> None:
             details = (*details, ("of", gate.scope_key))
         if holds_back:
             details = (*details, ("holds_back", True))
-        k.tell_of(now, Kind.LANE_WAITS, lane.scope, None, k.trigger, details)
+        tell_of(k, now, Kind.LANE_WAITS, lane.scope, None, k.trigger, details)
     k.changed.clear()
 
 

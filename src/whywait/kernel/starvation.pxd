@@ -24,7 +24,7 @@ cdef class Starvation:
     cpdef task_returned(self, long long now, Task task)
     @cython.locals(lane=Lane, level=Level, task=Task)
     cpdef object signals(self, long long now, object lanes)
-    cdef long long _since_entry(self, long long now, Task task) except? -1
+    cdef object _since_entry(self, long long now, Task task)
     @cython.locals(top=int, level=Level)
     cpdef ceiling_rose(self, long long now)
     @cython.locals(total="long long")

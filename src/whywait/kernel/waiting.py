@@ -7,13 +7,13 @@ from operator import attrgetter
 from typing import Final
 
 from whywait.kernel.accounts import Epoch, ready_wait
-from whywait.kernel.base import Base
+from whywait.kernel.base import Base, count_holder, no_slot_held, tell
 from whywait.kernel.benches import Bench
 from whywait.kernel.devices import asks_of
 from whywait.kernel.events import Kind
 from whywait.kernel.gates import Gate
 from whywait.kernel.limits import HIGHEST, Policy
-from whywait.kernel.model import Lane, LaneKey, Level, Scope, Task
+from whywait.kernel.model import Lane, LaneKey, Level, Scope, Task, add_wait
 from whywait.kernel.state import TaskState, Wait
 from whywait.kernel.timers import MAX_WAIT, Timers
 
@@ -108,7 +108,7 @@ def wake(k: Base, now: int, tasks: list[Task], cause: int | None) -> None:
             charge_queued(now, task)
             leave_queue(task)
             become_ready(k, now, task)
-            k.trigger = k.tell(now, _TURNED_READY, task, cause)
+            k.trigger = tell(k, now, _TURNED_READY, task, cause)
 
 
 def leave_queue(task: Task) -> None:
@@ -138,7 +138,7 @@ def stop_waiting(k: Base, now: int, task: Task) -> None:
         leave(k, now, task)
         cancel_wait_timer(task, k.expiries)
     elif task.state is _PAUSED:
-        task.add_wait(Wait.PAUSED, now - task.since)
+        add_wait(task, Wait.PAUSED, now - task.since)
         cancel_wait_timer(task, k.timers)
     else:
         charge_queued(now, task)
@@ -158,7 +158,7 @@ def leave(k: Base, now: int, task: Task, lane_is_cleared: bool = False) -> None:
         off_bench(lane, gate)
         if lane.front:
             on_bench(lane, gate)
-            k.levels.opened(now, gate, k.no_slot_held())  # a new bench has missed that the gate opened
+            k.levels.opened(now, gate, no_slot_held(k))  # a new bench has missed that the gate opened
         else:
             reset_epoch(k, now, lane)
     if not lane.front:
@@ -200,7 +200,7 @@ def charge(k: Base, now: int, task: Task, lane: Lane) -> None:
         if task.waited is None:
             task.waited = (cause, waited)
         else:
-            task.add_wait(cause, waited)
+            add_wait(task, cause, waited)
         if segment.higher:
             k.starvation.note(task, task.starved_ns + waited)
     else:
@@ -213,7 +213,7 @@ def charge(k: Base, now: int, task: Task, lane: Lane) -> None:
         else:
             starved += task.starved_ns
             for cause, ns in waits.items():
-                task.add_wait(cause, ns)
+                add_wait(task, cause, ns)
         if starved:
             k.starvation.note(task, starved)
     if waited >= levels.step_ns:
@@ -230,7 +230,7 @@ def forget_entry(task: Task, level: Level) -> None:
 def charge_queued(now: int, task: Task) -> None:
     """Charge the stay in QUEUED that ends now."""
     if now != task.since:
-        task.add_wait(_DEPENDENCY if task.plain else task.held_by or _DEPENDENCY, now - task.since)
+        add_wait(task, _DEPENDENCY if task.plain else task.held_by or _DEPENDENCY, now - task.since)
 
 
 def ready_wait_of(k: Base, now: int, task: Task) -> dict[str, int]:
@@ -292,7 +292,7 @@ def lane_of(k: Base, now: int, scope: Scope, key: LaneKey) -> Lane:
         k.levels.update(level)
         resources, devices = scope.pool.resources, scope.pool.devices
         of_scope = scope.gates if level.takes_slot else scope.state_gates
-        needs = of_scope + tuple((resources[name], amount) for name, amount in demand if name in resources)
+        needs = of_scope + tuple([(resources[name], amount) for name, amount in demand if name in resources])
         asks = asks_of(devices.values(), demand) if devices else ()
         lane = scope.lanes[key] = Lane(scope, level, demand, needs, asks, k.slots, now)
         k.lanes.append(lane)
@@ -306,7 +306,7 @@ def count_holders(k: Base, now: int) -> None:
     k.holders = [0] * (HIGHEST + 1)
     for task in k.running.values():
         if task.holds_slot:
-            k.count_holder(task.priority, 1)
+            count_holder(k, task.priority, 1)
     ceiling = k.levels.ceiling
     ceiling.change(now, k.highest, ceiling.held)
 

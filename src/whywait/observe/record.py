@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from whywait.errors import ConfigError, WhywaitError
+from whywait.kernel.base import Base, Decision
 from whywait.kernel.events import Event, Kind, RawEvent, read_outcome
 from whywait.kernel.ids import LONGEST_ID, function_shown
 from whywait.kernel.kernel import COMMANDS, Kernel
@@ -371,12 +372,12 @@ def _is_command(line: Any) -> bool:  # noqa: ANN401 - JSON
 def _signature(name: str) -> Signature:
     if name not in COMMANDS:
         raise ConfigError(f"{shown(name)} is not a command: is the record of a later version?")
-    return Signature(getattr(Kernel, name), {**_MORE, **_OF_A_NOTE} if name == "note" else _MORE)
+    return Signature(getattr(Kernel, name), {**_MORE, **_OF_A_NOTE} if name == "note" else _MORE, _TYPES)
 
 
 @cache
 def _of_periodic() -> Signature:
-    return Signature(Periodic.__init__, _MORE)
+    return Signature(Periodic.__init__, _MORE, _TYPES)
 
 
 def _is_id(value: Any) -> bool:  # noqa: ANN401 - of any kind
@@ -387,6 +388,7 @@ def _is_noted(kind: str) -> bool:
     return kind.startswith(("HANDLER_", "WORKER_", "STREAM_")) or kind == Kind.TASK_PLACED
 
 
+_TYPES: Final = {each.__name__: each for each in (Base, Decision, Scope, Submission, Task)}
 _ID: Final = (_is_id, f"at most {LONGEST_ID} characters")
 _MORE: Final[Checks] = {
     "name": _ID,
