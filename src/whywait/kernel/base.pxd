@@ -15,7 +15,7 @@ cdef class Decision(list):
 
 cdef class Base:
     cdef public object order, overdraft, pause_timeout_ns, starvation_timeout_ns, jitter, emit, trigger, holding
-    cdef public bint greedy, counts_holders
+    cdef public bint greedy, counts_holders, is_recorded
     cdef public int highest
     cdef public long long seq, entries, suspended, slotless, empty_lanes, periodics_added
     cdef public Scope root

@@ -59,6 +59,7 @@ class Base:
         "highest",
         "holders",
         "holding",
+        "is_recorded",
         "jitter",
         "lanes",
         "levels",
@@ -109,6 +110,7 @@ class Base:
         self.starvation_timeout_ns = starvation_timeout_ns
         self.jitter = jitter
         self.emit = emit
+        self.is_recorded = False  # commands are given by the kernel's methods, which write them down, and not past them
         self.seq = 0  # of the latest event
         self.trigger: int | None = None  # seq of the latest event that may let something start
         self.entries = 0  # the rank of the task that became READY last

@@ -84,7 +84,6 @@ class Task(Item):
     scope: Scope
     lane: Lane  # where it waits while READY; it never changes, so priority and demand are the lane's
     policy: Policy
-    job: Any  # opaque: belongs to whatever submitted the task
     called: str | None  # the name of its function, as its owner told it
     state: str
     since: int  # when the present state was entered; READY: ready_since
@@ -100,6 +99,7 @@ class Task(Item):
     started_seq: int  # seq of the TASK_STARTED event
     plain: bool  # no timer, timeout, periodic, task that awaits any end, in a plain lane: the hot path asks only this
 
+    job: Any = None  # opaque: belongs to whatever submitted the task
     devices: Assigned = ()  # the units that it got when it started
     root: str | None = None  # label of the task whose end ended this one
     attempt: int = 1

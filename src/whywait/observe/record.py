@@ -63,6 +63,7 @@ class RecordingKernel(Kernel):
         super().__init__(jitter=recorded_jitter, **settings)
         self._numbers[self.root] = 0
         self._write({MAGIC: VERSION, **_header(settings)})
+        self.is_recorded = True
         for name in COMMANDS:
             setattr(self, name, self._recorded(name, getattr(self, name)))
 

@@ -99,8 +99,7 @@ class VirtualEngine:
             if deadline is not None and deadline < now:
                 now = deadline
             if now > MOST_NS:
-                if times or now < BEYOND_NS:
-                    raise problem(self._workload.source, "tasks", "the run takes more than 73 years: use shorter times")
+                self._check_end(now)
                 break
             tally.ms = in_ms(now)
             while times and times[0] == now:
@@ -120,6 +119,11 @@ class VirtualEngine:
             if due:
                 self._carry_out(now, dispatch(now))
         tally.close()
+
+    def _check_end(self, now: int) -> None:
+        """Refuse a run that is not over by the last moment that can be counted."""
+        if self._times or now < BEYOND_NS:
+            raise problem(self._workload.source, "tasks", "the run takes more than 73 years: use shorter times")
 
     def _next_on_agenda(self) -> int:
         """Return when the file has something to do next, and see to it that the clock stops there."""
