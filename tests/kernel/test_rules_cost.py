@@ -9,6 +9,7 @@ from collections import deque
 
 import pytest
 
+from cores import interpreted
 from kernel_driver import MS, SECOND, Driver, kernel, policy
 from whywait.kernel import starting
 from whywait.kernel.kernel import Kernel
@@ -130,6 +131,7 @@ class CountingAging(Aging):
         return super().effective(base, waited_ns)
 
 
+@interpreted
 def test_choosing_the_next_task_asks_one_task_of_each_level(monkeypatch):
     """C1, P7: 10,000 pending in five levels; one start works out five effective priorities and tries one lane."""
     one = full_kernel(MANY, order=CountingAging())
@@ -144,6 +146,7 @@ def test_choosing_the_next_task_asks_one_task_of_each_level(monkeypatch):
     assert len(tried) <= 100
 
 
+@interpreted
 def test_starting_the_next_task_costs_the_same_however_many_wait():
     """C1, P7: the same number of steps with 100 and with 10,000 pending."""
     few, many = cost(end_and_start)
@@ -151,6 +154,7 @@ def test_starting_the_next_task_costs_the_same_however_many_wait():
     assert few < 200
 
 
+@interpreted
 def test_lanes_that_do_not_fit_are_looked_at_once_and_then_left_alone(monkeypatch):
     """C1: 10,000 lanes wait for cpu; a start that changes nothing for them looks at none of them."""
     one = kernel(None, cpu=4)
@@ -173,7 +177,7 @@ def test_lanes_that_do_not_fit_are_looked_at_once_and_then_left_alone(monkeypatc
     tried.clear()
     one.ended(2, hog, "success")
     assert sum(dict(task.demand)["cpu"] for task in one.dispatch(2).started) == 4
-    assert len(tried) <= 8
+    assert 0 < len(tried) <= 8
 
 
 @pytest.mark.parametrize(
@@ -189,6 +193,7 @@ def test_lanes_that_do_not_fit_are_looked_at_once_and_then_left_alone(monkeypatc
     ],
     ids=["submit", "submit in a new lane", "submit after two", "look up", "cancel", "pause", "next deadline"],
 )
+@interpreted
 def test_commands_cost_the_same_however_many_are_pending(act):
     """C1: lookup, submit, and taking a task out of the middle."""
     few, many = cost(act)
@@ -196,6 +201,7 @@ def test_commands_cost_the_same_however_many_are_pending(act):
     assert few < 200
 
 
+@interpreted
 def test_a_submission_costs_by_its_dependencies():
     """C1: ten times as many dependencies, about ten times the steps, of 10,000 pending."""
     one = full_kernel(MANY)
@@ -206,6 +212,7 @@ def test_a_submission_costs_by_its_dependencies():
 
 
 @pytest.mark.parametrize("outcome", ["success", "error"])
+@interpreted
 def test_an_end_costs_by_whom_it_touches(outcome):
     """C1, G2, G3: waking, and taking down, goes by the dependents and not by who else is pending."""
 
@@ -221,6 +228,7 @@ def test_an_end_costs_by_whom_it_touches(outcome):
     assert steps(500, FEW) < 11 * steps(50, FEW)
 
 
+@interpreted
 def test_disposing_costs_by_what_is_inside():
     """C1, O4: ten tasks inside, whoever else is pending."""
 
@@ -234,6 +242,7 @@ def test_disposing_costs_by_what_is_inside():
     assert steps(MANY) <= steps(FEW) + 10
 
 
+@interpreted
 def test_no_timer_walks_the_queue():
     """C1, V2: at most one timer for each level, and looking at the time touches nobody who is not due."""
     few, many = (full_kernel(pending, starvation_timeout_ns=SECOND * MS) for pending in (FEW, MANY))

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from cores import interpreted
 from kernel_driver import Driver, kernel, policy
 from whywait.errors import ConfigError, DuplicateTask, UnknownDependency
 from whywait.kernel import graph
@@ -98,6 +99,7 @@ def test_the_last_dependency_makes_a_task_ready():
     assert driver.story("ready") == ["5 ready left", "5 ready right", "25 ready bottom"]
 
 
+@interpreted
 def test_success_looks_at_direct_successors_only(monkeypatch):
     """G2, C1: among a thousand QUEUED tasks three are counted down."""
     driver = Driver(kernel(1), check=False)

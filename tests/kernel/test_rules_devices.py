@@ -6,12 +6,8 @@ import json
 
 import pytest
 
-from commands import drive
 from kernel_driver import MS, Driver, kernel, policy
-from strategies import Seeded
 from whywait.errors import ConfigError, Infeasible
-from whywait.kernel import invariants
-from whywait.kernel.base import Decision
 from whywait.kernel.events import Event
 from whywait.kernel.limits import Budget, make_demand
 from whywait.kernel.snapshot import UnitView
@@ -485,18 +481,3 @@ def test_many_lanes_wait_for_one_device_each_with_another_share():
     driver.until(10)
     # In the order of submission, as long as the next one fits: 1 + 2 + ... + 13 = 91; then 9 is left, and none fits.
     assert list(started(driver)) == [f"s{share}" for share in range(1, 14)]
-
-
-@pytest.mark.parametrize("first", range(0, 40, 20))
-def test_a_repair_leaves_every_task_on_its_units(first):
-    """N3: what was assigned stays assigned, also where a unit is gone meanwhile."""
-    checked = 0
-    for seed in range(first, first + 20):
-        pair = drive(Seeded(seed), 60, devices=True)
-        before = {number: task.devices for number, task in pair.kernel.running.items()}
-        checked += sum(map(bool, before.values()))
-        pair.kernel.repair(pair.now, Decision())
-        invariants.check(pair.kernel, pair.now, rested=True)
-        after = {number: task.devices for number, task in pair.kernel.running.items()}
-        assert before == {number: after[number] for number in before}
-    assert checked > 5

@@ -3,9 +3,6 @@
 import pytest
 
 from kernel_driver import MS, Driver, kernel
-from whywait.kernel import invariants
-from whywait.kernel.base import Decision
-from whywait.kernel.gates import Gate
 
 
 def lending(slots=1, **settings):
@@ -117,38 +114,3 @@ def test_what_ends_while_it_wants_its_slot_is_let_go_on(ends):
     assert ("go_on", "outer") in requests_of(driver)
     assert driver.kernel.slots.free == 0
     assert not driver.kernel.wanting
-
-
-@pytest.mark.parametrize("step", range(1, 12))
-@pytest.mark.parametrize("moment", ["lends", "wants", "regains"])
-def test_a_command_that_is_broken_off_loses_no_slot(monkeypatch, moment, step):
-    """S7, P6: wherever a command on lent slots ends half-way, the repair leaves each slot held once or free."""
-    driver = lending(slots=1)
-    k = driver.kernel
-    outer = driver.submit("outer", lasts=None)
-    driver.at(1)
-    inner, _ = driver.submit("inner", lasts=None), driver.submit("next", lasts=None, priority=20)
-    if moment != "lends":
-        driver.block(outer, inner)
-        driver.at(2)
-    if moment == "regains":
-        driver.end(inner)
-    left = [step]
-
-    def set_or_break(gate, name, value):
-        left[0] -= 1
-        if not left[0]:
-            raise KeyboardInterrupt
-        object.__setattr__(gate, name, value)
-
-    decision = Decision()
-    with monkeypatch.context() as patch:
-        patch.setattr(Gate, "__setattr__", set_or_break, raising=False)
-        try:
-            k.blocked(driver.now_ns, outer, inner if moment == "lends" else None)
-            k.dispatch(driver.now_ns, decision)
-        except KeyboardInterrupt:
-            left[0] = 0
-    k.repair(driver.now_ns, decision)
-    invariants.check(k, driver.now_ns, rested=True)
-    assert sum(task.holds_slot for task in k.running.values()) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cores import interpreted
 from kernel_driver import Driver, end_of, kernel, policy
 from whywait.errors import InvalidTransition, ScopeClosed, ScopeExists
 from whywait.kernel import ending
@@ -306,6 +307,7 @@ def test_a_body_that_fails_in_a_disposing_scope_is_not_retried():
     assert scope.state == "DISPOSED"
 
 
+@interpreted
 def test_dispose_looks_at_the_tasks_of_the_scope_only(monkeypatch):
     """O4, C1: twenty tasks inside end; of five thousand outside none is touched."""
     driver = Driver(kernel(1), check=False)

@@ -12,7 +12,6 @@ import pytest
 
 from program import whywait
 from whywait import Aging, Authority, Call, ConfigError, Infeasible, Retry, Simulation, Strict, WhywaitError
-from whywait.kernel.base import Decision
 from whywait.kernel.events import Event
 from whywait.kernel.kernel import COMMANDS, Kernel
 from whywait.kernel.limits import Budget, Limits, Policy
@@ -200,30 +199,10 @@ def test_an_authority_that_does_not_record_has_the_plain_kernel():
 
 
 def test_every_command_of_the_kernel_is_recorded():
-    """V3: whatever takes the time, but for questions and for the repair, which cannot be replayed."""
+    """V3: whatever takes the time but for questions."""
     public = {name for name in vars(Kernel) if not name.startswith("_")}
     timed = {name for name in public if {"now", "_now"} & inspect.signature(getattr(Kernel, name)).parameters.keys()}
-    assert timed - {"why", "snapshot", "repair"} == set(COMMANDS)
-
-
-def test_the_record_ends_where_a_command_was_broken_off(tmp_path, caplog):
-    """V3: what follows cannot be replayed, so it is not pretended; the run goes on."""
-    path = tmp_path / "x"
-    header = {"limits": Limits(1), "budget": Budget(), "order": Strict(), "policy": Policy()}
-    kernel = RecordingKernel(
-        path, **header, backfill="greedy", overdraft="count", pause_timeout_ns=1, starvation_timeout_ns=1
-    )
-    raw = []
-    kernel.emit_to(raw.append)
-    kernel.submit(1, kernel.root, "a")
-    kernel.dispatch(1)
-    kernel.repair(2, Decision())
-    kernel.submit(3, kernel.root, "b")
-    kernel.close()
-    replayed = Record(path).replay()
-    assert [event.name for event in replayed] == ["a", "a"]
-    assert len(raw) > 2
-    assert "the record is no longer written" in caplog.text
+    assert timed - {"why", "snapshot"} == set(COMMANDS)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device here that is always full")

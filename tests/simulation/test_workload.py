@@ -139,8 +139,27 @@ def test_parents_come_before_their_scopes():
     assert list(Workload({"config": {"scopes": scopes}, "tasks": []}).scopes) == ["a", "b", "c"]
 
 
-def test_absurd_numbers_are_fine():
-    Workload({"config": {"ram": 10**40}, "tasks": [task(at_ms=10**30, duration_ms=10**30, ram=10**40)]})
+def test_what_can_be_counted_is_fine():
+    Simulation({"config": {"ram": 10**18}, "tasks": [task(at_ms=10**12, duration_ms=10**12, ram=10**18)]}).run()
+
+
+@pytest.mark.parametrize(
+    ("config", "fields", "told"),
+    [
+        ({}, {"at_ms": 2 * 10**12, "duration_ms": 10**12}, "the run takes more than 73 years"),
+        ({}, {"at_ms": 10**30}, "the run takes more than 73 years"),
+        ({}, {"duration_ms": 10**30}, "the run takes more than 73 years"),
+        ({"slots": 1}, {"timeout_ms": 10**30}, "timeout_ns .* is not allowed: use at most"),
+        ({"slots": 1}, {"max_wait_ms": 2**63}, "max_wait_ns .* is not allowed: use at most"),
+        ({}, {"ram": 10**18 + 1}, "demand ram .* is not allowed: use at most 10\\^18"),
+        ({"ram": 2**63}, {}, "ram .* is not allowed: use at most 10\\^18"),
+        ({"slots": 2**63}, {}, "slots .* is not allowed: use at most 10\\^18"),
+    ],
+)
+def test_what_cannot_be_counted_is_refused(config, fields, told):
+    """C0: before a number of the machine would be too small for it."""
+    with pytest.raises(ConfigError, match=told):
+        Simulation({"config": config, "tasks": [task(**fields)]}).run()
 
 
 @pytest.mark.parametrize("digits", [101, 309, 4000])

@@ -45,9 +45,9 @@ class Segment:
     def totals(self, at: int) -> tuple[int, int, int]:
         """Return the totals of slot, slot_higher and held_back time at a moment within this segment."""
         more = at - self.since
-        if self.mode == _SLOT:
+        if self.mode is _SLOT:
             return self.slot + more, self.slot_higher, self.held_back
-        if self.mode == _SLOT_HIGHER:
+        if self.mode is _SLOT_HIGHER:
             return self.slot, self.slot_higher + more, self.held_back
         return self.slot, self.slot_higher, self.held_back + more
 
@@ -95,14 +95,14 @@ class Ceiling:
         if held_ns:
             starved += _above(self._held_ns, held_ns, at)
         higher = self.top > priority
-        mode = wait_mode(higher=higher, held=self.held)
+        mode = wait_mode(higher, self.held)
         return Segment(self.since, mode, higher, (free_ns - slot_higher, slot_higher, held_ns), starved)
 
     def segment_after(self, before: Segment, priority: int) -> Segment:
         """Return the stretch of time that a level is in; the one before if nothing has changed for the level since."""
         new = self.segment(priority)
         at = self.since
-        same = new.mode == before.mode and new.higher == before.higher and new.starved == before.starved_at(at)
+        same = new.mode is before.mode and new.higher == before.higher and new.starved == before.starved_at(at)
         return before if same and new.totals(at) == before.totals(at) else new
 
 
@@ -111,11 +111,11 @@ def _above(spent_ns: list[int], whole_ns: int, at: int) -> int:
     return sum(spent_ns[at:]) if at > HIGHEST // 2 else whole_ns - sum(spent_ns[:at])
 
 
-def wait_mode(*, higher: bool, held: bool) -> str:
+def wait_mode(higher: bool, held: bool) -> str:  # noqa: FBT001 - the hot path
     """Return what lanes of a level wait for that dispatch has not got to."""
     if held:
-        return Wait.HELD_BACK
-    return Wait.SLOT_HIGHER if higher else Wait.SLOT
+        return _HELD_BACK
+    return _SLOT_HIGHER if higher else _SLOT
 
 
 class Epoch:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from whywait.kernel.base import Base
+from whywait.kernel.base import Base, no_slot_held
 from whywait.kernel.devices import Ask, Devices, Door
 from whywait.kernel.gates import Gate
 from whywait.kernel.limits import MEASURED
@@ -119,7 +119,7 @@ class _Moment:
 
 def _closed(k: Base, lane: Lane) -> Iterator[Gate]:
     """Yield what stops the tasks of a lane now, in the order in which gates are asked."""
-    yield from (gate for gate, need in lane.needs if gate.closed(need, k.no_slot_held))
+    yield from (gate for gate, need in lane.needs if gate.closed(need, no_slot_held(k)))
     if lane.takes_slot and k.slots.free <= 0:
         yield k.slots
 

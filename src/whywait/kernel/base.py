@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Final, NamedTuple
 
 from whywait.kernel.events import Details, RawEvent, Started, Streams, Waits
 from whywait.kernel.gates import Gate
@@ -16,6 +17,8 @@ from whywait.kernel.state import ScopeState
 from whywait.kernel.stats import Stats
 from whywait.kernel.timers import Timers
 
+_BITS: Final = tuple([1 << priority for priority in range(HIGHEST + 1)])  # too many for a machine's integer
+
 
 class Skip(NamedTuple):
     """The first of a streak of ticks that a periodic drops."""
@@ -26,7 +29,7 @@ class Skip(NamedTuple):
     running_ns: int | None  # for how long the oldest iteration runs; None: none does
 
 
-class Decision(list[Task]):
+class Decision(list):  # type: ignore[type-arg] # of tasks
     """What the owner of a kernel has to carry out: the tasks that start now, in order, and what there is besides."""
 
     requests: Sequence[tuple[str, Task]] = ()  # (abort, pause, resume or go_on, task): ask their bodies
@@ -53,8 +56,10 @@ class Base:
         "expiries",
         "freed",
         "greedy",
+        "highest",
         "holders",
         "holding",
+        "is_recorded",
         "jitter",
         "lanes",
         "levels",
@@ -105,6 +110,7 @@ class Base:
         self.starvation_timeout_ns = starvation_timeout_ns
         self.jitter = jitter
         self.emit = emit
+        self.is_recorded = False  # commands are given by the kernel's methods, which write them down, and not past them
         self.seq = 0  # of the latest event
         self.trigger: int | None = None  # seq of the latest event that may let something start
         self.entries = 0  # the rank of the task that became READY last
@@ -129,6 +135,7 @@ class Base:
         self.counts_holders = False  # there is more than one level, so that a task can be starved
         self.holders = [0] * (HIGHEST + 1)  # slot holders by priority
         self.holding = 0  # a bit for each priority that holds a slot
+        self.highest = -1  # the highest of them, -1: none
         self.levels = Levels(order)
         self.lanes: list[Lane] = []  # those with tasks, and some without, in the order in which they were made
         self.empty_lanes = 0
@@ -138,38 +145,8 @@ class Base:
         self.timers = Timers()  # timeouts, backoffs, ticks, pause timeouts, starvation
         self.expiries = Timers()  # max_wait, looked at between the two halves of dispatch
         self.stats = Stats()
-        self.starvation = Starvation(starvation_timeout_ns, self.timers, self.levels, self.stats, self.tell)
+        self.starvation = Starvation(starvation_timeout_ns, self.timers, self.levels, self.stats, partial(tell, self))
         self.periodics_added = 0
-
-    def tell(
-        self, now: int, kind: str, task: Task, cause: int | str | None, details: Details | Started | Waits | None = None
-    ) -> int:
-        """Emit an event of a task; return its seq."""
-        self.seq = seq = self.seq + 1
-        emit = self.emit  # a local is called faster
-        if emit is not None:
-            emit((seq, now, kind, task.scope.key, task.number, task.name, cause, details))
-        return seq
-
-    def tell_of(
-        self,
-        now: int,
-        kind: str,
-        scope: Scope,
-        name: str | None = None,
-        cause: int | None = None,
-        details: Details | None = None,
-    ) -> int:
-        """Emit an event of a scope, of a periodic, or of a submission that got no number; return its seq."""
-        self.seq = seq = self.seq + 1
-        if self.emit is not None:
-            self.emit((seq, now, kind, scope.key, None, name, cause, details))
-        return seq
-
-    @property
-    def no_slot_held(self) -> bool:
-        """Whether no task holds a slot; then soft gates yield, as far as nothing of them is in use (B2)."""
-        return len(self.running) == self.slotless
 
     def lanes_in_use(self) -> Iterator[Lane]:
         """Yield all lanes that hold tasks, in the order in which they were made."""
@@ -186,3 +163,45 @@ class Base:
     def living(self) -> list[Task]:
         """Return all tasks that have not ended, scope by scope."""
         return [task for scope in self.scopes.values() for task in scope.tasks.values()]
+
+
+def tell(
+    k: Base, now: int, kind: str, task: Task, cause: int | str | None, details: Details | Started | Waits | None = None
+) -> int:
+    """Emit an event of a task; return its seq."""
+    k.seq = seq = k.seq + 1
+    emit = k.emit  # a local is called faster
+    if emit is not None:
+        emit((seq, now, kind, task.scope.key, task.number, task.name, cause, details))
+    return seq
+
+
+def tell_of(
+    k: Base,
+    now: int,
+    kind: str,
+    scope: Scope,
+    name: str | None = None,
+    cause: int | None = None,
+    details: Details | None = None,
+) -> int:
+    """Emit an event of a scope, of a periodic, or of a submission that got no number; return its seq."""
+    k.seq = seq = k.seq + 1
+    if k.emit is not None:
+        k.emit((seq, now, kind, scope.key, None, name, cause, details))
+    return seq
+
+
+def count_holder(k: Base, priority: int, more: int) -> None:
+    """Count one more holder of a slot by its priority, or one less."""
+    holders = k.holders
+    before = holders[priority]
+    holders[priority] = now = before + more
+    if not before or not now:
+        k.holding ^= _BITS[priority]
+        k.highest = k.holding.bit_length() - 1
+
+
+def no_slot_held(k: Base) -> bool:
+    """Return whether no task holds a slot; then soft gates yield, as far as nothing of them is in use (B2)."""
+    return len(k.running) == k.slotless

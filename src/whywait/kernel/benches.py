@@ -13,34 +13,25 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import Final, Generic, Protocol, TypeVar
-
-
-class Parked(Protocol):
-    """What a bench keeps in a lane: the key under which it finds the lane again."""
-
-    bench_key: int
-
-
-L = TypeVar("L", bound=Parked)
+from typing import Any, Final
 
 _BLOCK: Final = 512
 _ENTRY_BITS: Final = 64
 _ENTRY_MASK: Final = (1 << _ENTRY_BITS) - 1
 
 
-class _Block(Generic[L]):
+class _Block:
     """A run of lanes in key order, as three parallel lists."""
 
     __slots__ = ("entries", "keys", "lanes")
 
-    def __init__(self, keys: list[int], entries: list[int], lanes: list[L]) -> None:
+    def __init__(self, keys: list[int], entries: list[int], lanes: list[Any]) -> None:
         self.keys = keys
         self.entries = entries
         self.lanes = lanes
 
 
-class Bench(Generic[L]):
+class Bench:
     """The lanes of one level that wait for one gate."""
 
     __slots__ = ("_blocks", "_oldest", "_tops", "opening")
@@ -48,7 +39,7 @@ class Bench(Generic[L]):
     def __init__(self) -> None:
         """Make an empty bench."""
         self.opening = False  # its level lists the gate as opening: some lane may fit now
-        self._blocks: list[_Block[L]] = []
+        self._blocks: list[_Block] = []
         self._tops: list[int] = []  # the largest key of each block
         self._oldest: list[int] = []  # the smallest entry of each block
 
@@ -56,25 +47,24 @@ class Bench(Generic[L]):
         """Return whether any lane waits here."""
         return bool(self._blocks)
 
-    @property
     def smallest_need(self) -> int:
-        """The least that any lane here needs."""
-        return self._blocks[0].keys[0] >> _ENTRY_BITS
+        """Return the least that any lane here needs."""
+        block = self._blocks[0]
+        return block.keys[0] >> _ENTRY_BITS
 
-    @property
     def oldest_entry(self) -> int:
-        """The entry of the head that has waited longest, whether its lane fits or not; the bench must not be empty."""
+        """Return the entry of the head that has waited longest, whether its lane fits or not; some lane must wait."""
         return min(self._oldest)
 
-    def add(self, lane: L, need: int, entry: int) -> None:
-        """Let a lane wait here that needs this much and whose head has this entry."""
-        key = lane.bench_key = need << _ENTRY_BITS | entry
+    def add(self, lane: Any, need: int, entry: int) -> int:  # noqa: ANN401 - whatever waits
+        """Let a lane wait here that needs this much and whose head has this entry; return the key to remove it by."""
+        key = need << _ENTRY_BITS | entry  # of any size, so that no need is too large
         blocks = self._blocks
         if not blocks:
             blocks.append(_Block([key], [entry], [lane]))
             self._tops.append(key)
             self._oldest.append(entry)
-            return
+            return key
         at = min(bisect_left(self._tops, key), len(blocks) - 1)
         block = blocks[at]
         index = bisect_left(block.keys, key)
@@ -85,10 +75,10 @@ class Bench(Generic[L]):
         self._oldest[at] = min(self._oldest[at], entry)
         if len(block.keys) > _BLOCK:
             self._split(at)
+        return key
 
-    def remove(self, lane: L) -> None:
+    def remove(self, key: int) -> None:
         """Take a lane off the bench."""
-        key = lane.bench_key
         at = bisect_left(self._tops, key)
         block = self._blocks[at]
         index = bisect_left(block.keys, key)
@@ -101,16 +91,17 @@ class Bench(Generic[L]):
         if entry == self._oldest[at]:
             self._oldest[at] = min(block.entries)
 
-    def first(self, room: int | None) -> L | None:
+    def first(self, room: int | None) -> Any:  # noqa: ANN401 - see add
         """Return the lane that has waited longest among those whose need fits into ``room`` (None: any)."""
         blocks = self._blocks
         if not blocks:
             return None
         bound = self._bound(room)
-        if blocks[0].keys[0] >= bound:
+        block = blocks[0]
+        if block.keys[0] >= bound:
             return None
         whole = bisect_left(self._tops, bound)
-        best = min(self._oldest[:whole], default=_ENTRY_MASK)
+        best = min(self._oldest[:whole]) if whole else _ENTRY_MASK
         if whole < len(blocks):
             block = blocks[whole]
             part = bisect_left(block.keys, bound)
@@ -123,9 +114,9 @@ class Bench(Generic[L]):
         block = blocks[self._oldest.index(best)]
         return block.lanes[block.entries.index(best)]
 
-    def take(self, room: int) -> list[L]:
+    def take(self, room: int) -> list[Any]:
         """Remove and return all lanes whose need fits into ``room``."""
-        taken: list[L] = []
+        taken: list[Any] = []
         bound = self._bound(room)
         whole = bisect_left(self._tops, bound)
         for block in self._blocks[:whole]:
@@ -140,11 +131,11 @@ class Bench(Generic[L]):
                 self._oldest[0] = min(block.entries)
         return taken
 
-    def lanes(self) -> list[L]:
+    def lanes(self) -> list[Any]:
         """Return all lanes that wait here, least need first."""
         return list(self.lanes_in_order())
 
-    def lanes_in_order(self) -> Iterator[L]:
+    def lanes_in_order(self) -> Iterator[Any]:
         """Yield the lanes that wait here, least need first."""
         return (lane for block in self._blocks for lane in block.lanes)
 

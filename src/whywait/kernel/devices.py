@@ -230,9 +230,8 @@ class Devices:
     # Taking and giving back
 
     def take(self, task: Holding, ask: Ask) -> tuple[str, ...]:
-        """Give a task the units that it asks for, or those that it was assigned before a repair; return their names."""
-        names = dict(task.devices).get(self.name)
-        units = self._pick(ask.units, ask.share) if names is None else [self.by_name[name] for name in names]
+        """Give a task the units that it asks for; return their names."""
+        units = self._pick(ask.units, ask.share)
         for unit in units:
             self._unlist(unit)
             unit.occupy(task, ask.share)
@@ -261,15 +260,6 @@ class Devices:
             unit.is_present = unit.name in units
             unit.size = units.get(unit.name, unit.size)
             unit.is_lowered = unit.used > unit.size
-        self._list_all()
-
-    def reset(self) -> None:
-        """Have no unit held, and no lane waiting."""
-        for unit in self.units:
-            unit.holders.clear()
-            unit.used, unit.is_whole = 0, False
-        for door in self.doors.values():
-            door.benches.clear()
         self._list_all()
 
     # The sorted lists from which units are picked, and what the doors have free

@@ -8,9 +8,9 @@ from typing import Final
 
 from whywait.errors import InvalidTransition
 from whywait.kernel import graph, lending, waiting
-from whywait.kernel.base import Base
+from whywait.kernel.base import Base, count_holder, no_slot_held, tell, tell_of
 from whywait.kernel.events import SUCCESS_DETAILS, Details, Kind, Streams, outcome_details
-from whywait.kernel.limits import MEASURED, Demand, Retry
+from whywait.kernel.limits import MEASURED, MOST, Demand, Retry
 from whywait.kernel.model import Lane, Scope, Task
 from whywait.kernel.periodic import Periodic
 from whywait.kernel.pool import Pool
@@ -33,7 +33,7 @@ _REJECTED: Final = Outcome.REJECTED
 # A running task
 
 
-def end_running(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed
+def end_running(  # noqa: C901, PLR0912 - in one piece for speed
     k: Base,
     now: int,
     task: Task,
@@ -51,7 +51,7 @@ def end_running(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed
     if not isinstance(outcome, Outcome):  # it comes from a record, or from an engine that writes it as text
         outcome = Outcome(outcome)
     led_by = task.started_seq
-    if task.state != _RUNNING:
+    if task.state is not _RUNNING:
         if not task.active:
             raise InvalidTransition(f"task {task.label} is {task.state}: it has no body that could end")
         if task.abort is not None:
@@ -73,21 +73,18 @@ def end_running(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed
     if k.soft and len(running) == k.slotless:
         for gate in k.soft:
             if gate.benches:
-                k.levels.opened(now, gate, no_slot_held=True)
+                k.levels.opened(now, gate, True)  # noqa: FBT003 - the hot path
     if k.counts_holders and lane.takes_slot:
-        priority, holders = lane.level.priority, k.holders
-        holders[priority] -= 1
-        if not holders[priority]:
-            k.holding ^= 1 << priority
+        count_holder(k, lane.level.priority, -1)
     task.state = _DISPOSED  # from any state that holds a slot, as the table says
     task.since = now
     if outcome is _SUCCESS:
-        k.trigger = seq = k.tell(now, _FINISHED, task, led_by, (*SUCCESS_DETAILS, *facts) if facts else None)
+        k.trigger = seq = tell(k, now, _FINISHED, task, led_by, (*SUCCESS_DETAILS, *facts) if facts else None)
     else:
         task.cause = cause
         kind = Kind.TASK_CANCELLED if outcome is Outcome.ABORTED else _FINISHED
         details = outcome_details(outcome, cause)
-        k.trigger = seq = k.tell(now, kind, task, led_by, (*details, *facts) if facts else details)
+        k.trigger = seq = tell(k, now, kind, task, led_by, (*details, *facts) if facts else details)
         retry = task.policy.retry
         if outcome is Outcome.ERROR and retryable and retry is not None and task.attempt <= retry.times:
             new = _retry(k, now, task, retry, seq)
@@ -99,7 +96,7 @@ def end_running(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed
     finish(k, now, task, outcome)
     if task.successors is not None or not task.plain:
         _tell_dependents(k, now, task, seq)
-    if scope.state == _DISPOSING_SCOPE:
+    if scope.state is _DISPOSING_SCOPE:
         _finish_disposal(k, now, scope, seq)
     if scope.aborting and outcome is Outcome.ERROR and task.periodic is None:
         for each in scope.aborting:
@@ -116,14 +113,14 @@ def _give_more_back(k: Base, now: int, lane: Lane, task: Task) -> None:
         lending.take_again(k, now, task)  # it is given back with the rest
     for ask in lane.asks:
         for door in ask.devices.give_back(task, now - task.since):
-            k.levels.opened(now, door, k.no_slot_held)
+            k.levels.opened(now, door, no_slot_held(k))
     if task.overdraft:
         gate = task.scope.pool.resources[MEASURED]
         gate.free += task.overdraft
         gate.use_ns += task.overdraft * (now - task.overdrawn_since)
         task.overdraft = 0
         if gate.benches:
-            k.levels.opened(now, gate, k.no_slot_held)
+            k.levels.opened(now, gate, no_slot_held(k))
 
 
 def ask_abort(k: Base, now: int, task: Task, outcome: Outcome, cause: str, led_by: int | None = None) -> int:
@@ -136,7 +133,7 @@ def ask_abort(k: Base, now: int, task: Task, outcome: Outcome, cause: str, led_b
         forget_run_timers(k, task)
         k.requests.append(("abort", task))
         lending.want_no_more(k, task)
-    seq = k.tell(now, Kind.TASK_ABORT_ASKED, task, led_by, (("cause", cause),))
+    seq = tell(k, now, Kind.TASK_ABORT_ASKED, task, led_by, (("cause", cause),))
     task.abort = (outcome, cause, seq)
     task.abort_since = now
     return seq
@@ -153,7 +150,7 @@ def _retry(k: Base, now: int, task: Task, retry: Retry, led_by: int) -> Task:
     scope, periodic = task.scope, task.periodic
     new = task.another()
     waiting.take_in(k, now, new, _grown_lane(k, now, task, retry) if retry.grow else task.lane, task.policy)
-    task.retried_as = new  # from here on a repair completes the retry
+    task.retried_as = new
     new.name = task.name
     if task.called is not None:
         new.called = task.called
@@ -187,23 +184,26 @@ def _retry(k: Base, now: int, task: Task, retry: Retry, led_by: int) -> Task:
         details = (*details, ("demand", new.demand))
     if new.function is not None:
         details = (*details, ("function", new.function))
-    k.trigger = k.tell(now, Kind.TASK_RETRIED, new, led_by, details)
+    k.trigger = tell(k, now, Kind.TASK_RETRIED, new, led_by, details)
     return new
 
 
 def _grown_lane(k: Base, now: int, task: Task, retry: Retry) -> Lane:
     """Return the lane for the next attempt at a task, which asks for more of what its retry makes grow (U3)."""
     grow = dict(retry.grow)
+    pool = task.scope.pool
     demand = tuple(
-        (name, _grown(amount, grow[name], _limit_of(task.scope.pool, name, task.demand)) if name in grow else amount)
-        for name, amount in task.demand
+        [
+            (name, _grown(amount, grow[name], _limit_of(pool, name, task.demand)) if name in grow else amount)
+            for name, amount in task.demand
+        ]
     )
     return waiting.lane_of(k, now, task.scope, (task.lane.level.rank, demand))
 
 
 def _grown(amount: int, factor: float, limit: int | None) -> int:
     """Return a demand that has grown, up to a limit if there is one; never less than it was."""
-    more = math.ceil(amount * factor)
+    more = min(math.ceil(amount * factor), MOST)
     return more if limit is None else max(amount, min(more, limit))
 
 
@@ -221,7 +221,7 @@ def _limit_of(pool: Pool, name: str, demand: Demand) -> int | None:
 
 def cancel(k: Base, now: int, task: Task, cause: str = Cause.CANCELLED) -> None:
     """End a pending task at once, ask a running one to abort; idempotent."""
-    if task.state == _READY or task.pending:
+    if task.state is _READY or task.pending:
         end_with_dependents(k, now, task, _ABORTED, cause)
     elif task.active and not task.ends_for_good:
         abort(k, now, task, Outcome.ABORTED, cause)
@@ -241,7 +241,7 @@ def end_pending(
 
     ``lane_is_cleared``: the caller will take all tasks out of the lane in one step.
     """
-    if task.plain and task.state == _READY:
+    if task.plain and task.state is _READY:
         waiting.leave(k, now, task, lane_is_cleared)
     else:
         waiting.stop_waiting(k, now, task)
@@ -263,7 +263,7 @@ def end_pending(
         if k.counts_holders and task.starved_ns:
             details = (*details, ("starved_ns", task.starved_ns))
     kind = Kind.TASK_DROPPED if outcome is _REJECTED else _CANCELLED
-    seq = k.tell(now, kind, task, led_by, details)
+    seq = tell(k, now, kind, task, led_by, details)
     k.settled.append(task)
     finish(k, now, task, outcome)
     return seq
@@ -293,7 +293,7 @@ def finish(k: Base, now: int, task: Task, outcome: Outcome) -> None:
     k.stats.by_outcome[outcome] += 1
     if k.streams:
         for name, chunks in k.streams.pop(task.number, ()):
-            k.tell(now, Kind.STREAM_CLOSED, task, task.started_seq or None, (("stream", name), ("chunks", chunks)))
+            tell(k, now, Kind.STREAM_CLOSED, task, task.started_seq or None, (("stream", name), ("chunks", chunks)))
     if outcome is _REJECTED:
         k.stats.count_drop(task.cause or "")
     if not task.plain and task.periodic is not None:
@@ -309,7 +309,7 @@ def take_down(k: Base, now: int, ended: list[Task], root: str, led_by: int | Non
         task.successors = None
     for task in doomed:
         end_pending(k, now, task, Outcome.ABORTED, Cause.DEPENDENCY, root, led_by)
-    _wake_after_end(k, now, (*ended, *doomed), led_by)
+    _wake_after_end(k, now, [*ended, *doomed], led_by)
 
 
 def _wake_after_end(k: Base, now: int, ended: Iterable[Task], led_by: int | None) -> None:
@@ -349,7 +349,7 @@ def _end_iteration(k: Base, now: int, task: Task, periodic: Periodic) -> None:
     allowed = periodic.next_allowed() if periodic.enabled else None
     if allowed is not None:
         allowed.unmet = 0
-        if allowed.state == TaskState.PAUSED:
+        if allowed.state is TaskState.PAUSED:
             allowed.held_by = None  # it turns READY when it is resumed
         else:
             k.freed.append(allowed)
@@ -359,9 +359,9 @@ def switch_off(k: Base, now: int, periodic: Periodic, reason: str) -> None:
     """Let a periodic have no more ticks, and drop the triggers that have not started."""
     stop_ticks(k, periodic)
     details = (("reason", reason),)
-    seq = k.tell_of(now, Kind.PERIODIC_DISABLED, periodic.scope, periodic.name, None, details)
+    seq = tell_of(k, now, Kind.PERIODIC_DISABLED, periodic.scope, periodic.name, None, details)
     for task in list(periodic.waiting):
-        if task.state != _DISPOSED:
+        if task.state is not _DISPOSED:
             end_with_dependents(k, now, task, Outcome.REJECTED, Cause.PERIODIC_OFF, seq)
 
 
@@ -383,12 +383,12 @@ def dispose(k: Base, now: int, scope: Scope) -> None:
     """
     if scope.state in (ScopeState.DISPOSING, ScopeState.DISPOSED):
         return
-    doomed = [each for each in scope.subtree() if each.state != ScopeState.DISPOSING]
+    doomed = [each for each in scope.subtree() if each.state is not _DISPOSING_SCOPE]
     seq = None
     for each in doomed:
-        k.suspended -= each.state == ScopeState.SUSPENDED
+        k.suspended -= each.state is ScopeState.SUSPENDED
         each.state = scope_step(each.state, "dispose", ScopeState.DISPOSING, each.key)
-        seq = k.tell_of(now, Kind.SCOPE_DISPOSING, each, cause=seq)
+        seq = tell_of(k, now, Kind.SCOPE_DISPOSING, each, cause=seq)
         for periodic in each.periodics.values():
             stop_ticks(k, periodic)
     scope.note_state()
@@ -401,13 +401,15 @@ def end_inside(k: Base, now: int, doomed: list[Scope], seq: int | None) -> None:
     running: dict[Scope, list[Task]] = {}
     for task in k.running.values():
         running.setdefault(task.scope, []).append(task)
-    ended = [task for each in children_first for task in _end_tasks(k, now, each, running.get(each, ()), seq)]
+    ended: list[Task] = []
+    for each in children_first:
+        ended += _end_tasks(k, now, each, running.get(each, ()), seq)
     outside = graph.descendants(ended)
     for task, root in outside:
         end_pending(k, now, task, Outcome.ABORTED, Cause.DEPENDENCY, root.label, seq)
     for task in ended:
         task.successors = None
-    _wake_after_end(k, now, (*ended, *(task for task, _ in outside)), seq)
+    _wake_after_end(k, now, [*ended, *[task for task, _ in outside]], seq)
     for each in children_first:
         _finish_disposal(k, now, each, seq)
 
@@ -421,7 +423,7 @@ def _end_tasks(k: Base, now: int, scope: Scope, running: Sequence[Task], led_by:
     for task in list(scope.tasks.values()):
         if task.successors is not None or not task.plain:
             others.append(task)
-        if task.state == _READY or task.pending:
+        if task.state is _READY or task.pending:
             end_pending(k, now, task, _ABORTED, cause, None, led_by, True)  # noqa: FBT003 - the hot path
     for lane in list(scope.lanes.values()):
         waiting.clear(k, now, lane)
@@ -430,12 +432,12 @@ def _end_tasks(k: Base, now: int, scope: Scope, running: Sequence[Task], led_by:
 
 def _finish_disposal(k: Base, now: int, scope: Scope, led_by: int | None) -> None:
     """Complete the disposal of a scope, and then of its parents, once nothing of it is left."""
-    while scope.state == ScopeState.DISPOSING and not scope.tasks and not scope.children:
+    while scope.state is _DISPOSING_SCOPE and not scope.tasks and not scope.children:
         scope.state = scope_step(scope.state, "all ended", ScopeState.DISPOSED, scope.key)
         k.scopes.pop(scope.key, None)
         scope.ids.clear()
         scope.by_priority.clear()
-        k.tell_of(now, Kind.SCOPE_DISPOSED, scope, cause=led_by)
+        tell_of(k, now, Kind.SCOPE_DISPOSED, scope, cause=led_by)
         if scope.parent is None:
             return
         scope.parent.children.pop(scope.key, None)

@@ -24,11 +24,11 @@ from whywait.errors import (
     UnknownDependency,
 )
 from whywait.kernel import ending, graph
-from whywait.kernel.base import Base
+from whywait.kernel.base import Base, tell, tell_of
 from whywait.kernel.devices import in_bytes
 from whywait.kernel.events import Details, Kind
 from whywait.kernel.ids import GENERATED_ID_PREFIX, LONGEST_ID
-from whywait.kernel.limits import HIGHEST, LOWEST, Demand, Policy, Priority
+from whywait.kernel.limits import HIGHEST, LOWEST, Demand, Policy, Priority, check_amount
 from whywait.kernel.model import Scope, Submission, Task, name_splits, rank_of, task_for
 from whywait.kernel.pool import Pool
 from whywait.kernel.state import BARRED_SCOPE_STATES, OPEN_SCOPE_STATES, STATE_WORDS, Cause, Outcome, TaskState
@@ -108,14 +108,14 @@ def submit(
             _refused(k, now, scope, name, error)
             raise
         if lane is None or not slot:
-            lane = lane_of(k, now, scope, (rank_of(priority, slot=slot), demand))
+            lane = lane_of(k, now, scope, (rank_of(priority, slot), demand))
     task = job if isinstance(job, Task) else task_for(job)
     take_in(k, now, task, lane, policy)
     if name is not None or scope.limited:
-        register(task, name, counts=not found.is_doomed)
+        register(task, name, not found.is_doomed)
     if found is NO_DEPENDENCIES:
         become_ready(k, now, task)
-        k.trigger = k.tell(now, _SUBMITTED, task, task.called, lane.details)
+        k.trigger = tell(k, now, _SUBMITTED, task, task.called, lane.details)
     else:
         _place(k, now, task, found)
     return task
@@ -141,9 +141,9 @@ def submit_many(k: Base, now: int, requests: Sequence[Submission], *, kept: bool
         task = job if isinstance(job, Task) else task_for(job)
         if kept:
             scope.pool.add_missing(demand)
-        lane = lane_of(k, now, scope, (rank_of(priority, slot=slot), demand))
+        lane = lane_of(k, now, scope, (rank_of(priority, slot), demand))
         take_in(k, now, task, lane, policy if lane.feasible else replace(policy or scope.policy, max_wait_ns=None))
-        register(task, name, counts=not dependencies.is_doomed)
+        register(task, name, not dependencies.is_doomed)
         tasks.append(task)
     by_name = {(task.scope, task.name): task for task in tasks if task.name is not None}
     for task, dependencies in zip(tasks, found, strict=True):
@@ -173,7 +173,7 @@ def remember(_: Base, now: int, scope: Scope, name: str, outcome: str | None) ->
 # Effects
 
 
-def register(task: Task, name: str | None, *, counts: bool = True) -> None:
+def register(task: Task, name: str | None, counts: bool = True) -> None:  # noqa: FBT001, FBT002 - the hot path
     """Let a task that was taken in be known by its name, if the user gave one, and count it where that is limited."""
     scope = task.scope
     if name is not None:
@@ -199,12 +199,12 @@ def _place(k: Base, now: int, task: Task, found: Dependencies) -> None:
 def tell_submitted(k: Base, now: int, task: Task, cause: int | None = None) -> int:
     """Tell that a task was taken in; return the seq of the event."""
     lane = task.lane
-    details: Details = lane.queued_details if task.state == TaskState.QUEUED else lane.details
+    details: Details = lane.queued_details if task.state is TaskState.QUEUED else lane.details
     if task.after:
         details += (("after", graph.numbers(task.after)),)
     if task.after_ended:
         details += (("after_ended", graph.numbers(task.after_ended)),)
-    return k.tell(now, _SUBMITTED, task, task.called if cause is None else cause, details)
+    return tell(k, now, _SUBMITTED, task, task.called if cause is None else cause, details)
 
 
 def displace(k: Base, now: int, victims: Sequence[Task]) -> None:
@@ -223,7 +223,7 @@ def _refused(k: Base, now: int, scope: Scope, name: str | None, error: Rejected 
         else:
             kind = Kind.TASK_REJECTED
             k.stats.count_rejection(error.cause)
-        k.tell_of(now, kind, scope, name, None, (("cause", error.cause),))
+        tell_of(k, now, kind, scope, name, None, (("cause", error.cause),))
 
 
 # Checks
@@ -344,6 +344,7 @@ def check_demand(pool: Pool, demand: Demand, what: str) -> None:
                 f"{what} demands {lack}: it could never start", check="demand feasible", cause=Cause.INFEASIBLE
             )
     for name, amount in demand:
+        check_amount(f"demand {name}", amount)
         gate = pool.resources.get(name)
         if not pool.knows(name):
             known = ", ".join((*pool.resources, *pool.devices)) or "none"

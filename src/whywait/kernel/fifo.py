@@ -8,7 +8,7 @@ it gets the next block of ``rest``; as long as there is an item at all, ``front`
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator
 from operator import attrgetter
 from typing import Any, Final
@@ -16,16 +16,24 @@ from typing import Any, Final
 _BLOCK: Final = 256
 _TRIM: Final = 64
 _SHORT: Final = 16  # so few items are moved on faster than a block is taken from ``rest``
-_entry = attrgetter("entry")
 _since = attrgetter("since")
 
 
-class _Gone:
-    """Stands for an item that left from the middle of ``rest``, until its block moves to the front."""
+class Item:
+    """What stands in a queue: a later one has a larger ``entry``, and no smaller ``since``."""
 
     __slots__ = ("entry", "since")
 
-    def __init__(self, item: Any) -> None:  # noqa: ANN401 - whatever has an entry and a since
+    entry: int
+    since: int
+
+
+class _Gone(Item):
+    """Stands for an item that left from the middle of ``rest``, until its block moves to the front."""
+
+    __slots__ = ()
+
+    def __init__(self, item: Item) -> None:
         self.entry = item.entry
         self.since = item.since
 
@@ -47,13 +55,12 @@ class Fifo:
         """Return how many items wait."""
         return len(self.front) + len(self.rest) - self._moved - self._gone
 
-    @property
     def head_entry(self) -> int:
-        """The entry of the item at the front; the queue must not be empty."""
-        entry: int = self.front[-1].entry
-        return entry
+        """Return the entry of the item at the front; the queue must not be empty."""
+        head: Item = self.front[-1]
+        return head.entry
 
-    def append(self, item: Any) -> bool:  # noqa: ANN401 - an item
+    def append(self, item: Item) -> bool:
         """Add an item at the back; return whether it is the only one."""
         front = self.front
         if not front:
@@ -73,21 +80,22 @@ class Fifo:
             self._refill()
         return item
 
-    def remove(self, item: Any) -> bool:  # noqa: ANN401 - an item
+    def remove(self, item: Item) -> bool:
         """Remove an item from anywhere; return whether it was at the front."""
         front, rest = self.front, self.rest
         if front[-1] is item:
             self.shift()
             return True
-        if item.entry <= front[0].entry:
+        last: Item = front[0]
+        if item.entry <= last.entry:
             front.remove(item)
             return False
-        index = bisect_left(rest, item.entry, self._moved, key=_entry)
+        index = _place_of(rest, item.entry, self._moved)
         rest[index] = _Gone(item)
         self._gone += 1
         self._gone_in[index // _BLOCK] = self._gone_in.get(index // _BLOCK, 0) + 1
         if self._gone >= _TRIM and self._gone * 2 > len(rest) - self._moved:
-            rest[:] = [item for item in rest[self._moved :] if type(item) is not _Gone]
+            rest[:] = [each for each in rest[self._moved :] if type(each) is not _Gone]
             self._start_anew()
         return False
 
@@ -101,22 +109,18 @@ class Fifo:
         """Return how many items entered before ``entry``."""
         front = self.front
         if front and entry <= front[0].entry:
-            return sum(item.entry < entry for item in front)
-        return len(front) + self._living_before(bisect_left(self.rest, entry, self._moved, key=_entry))
+            return sum([item.entry < entry for item in front])
+        return len(front) + self._living_before(_place_of(self.rest, entry, self._moved))
 
     def count_ahead(self, since: int, since_too: int, entry: int) -> int:
         """Return how many items entered by ``since``, or by ``since_too`` and before ``entry``; from the front."""
-
-        def is_ahead(item: Any) -> bool:  # noqa: ANN401 - an item
-            return bool(item.since <= since or (item.since <= since_too and item.entry < entry))
-
         front, rest, first = self.front, self.rest, self._moved
-        if not is_ahead(front[0]):
-            return sum(map(is_ahead, front))
-        if not rest or is_ahead(rest[-1]):
+        if not _is_ahead(front[0], since, since_too, entry):
+            return sum([_is_ahead(item, since, since_too, entry) for item in front])
+        if not rest or _is_ahead(rest[len(rest) - 1], since, since_too, entry):
             return len(self)
         index = bisect_right(rest, since, first, key=_since)
-        too = bisect_left(rest, entry, first, key=_entry)
+        too = _place_of(rest, entry, first)
         if too > index and rest[too - 1].since > since_too:
             too = bisect_right(rest, since_too, first, key=_since)
         return len(front) + self._living_before(max(index, too))
@@ -126,7 +130,7 @@ class Fifo:
         for item in reversed(self.front):
             if item.entry >= entry:
                 yield item
-        for index in range(bisect_left(self.rest, entry, self._moved, key=_entry), len(self.rest)):
+        for index in range(_place_of(self.rest, entry, self._moved), len(self.rest)):
             item = self.rest[index]
             if type(item) is not _Gone:
                 yield item
@@ -140,8 +144,8 @@ class Fifo:
         living = index - self._moved
         if self._gone:
             block = index // _BLOCK
-            living -= sum(count for number, count in self._gone_in.items() if number < block)
-            living -= sum(type(item) is _Gone for item in self.rest[max(block * _BLOCK, self._moved) : index])
+            living -= sum([count for number, count in self._gone_in.items() if number < block])
+            living -= sum([type(item) is _Gone for item in self.rest[max(block * _BLOCK, self._moved) : index]])
         return living
 
     def _refill(self) -> None:
@@ -169,3 +173,20 @@ class Fifo:
         """Have ``rest`` begin at its first item, with none gone."""
         self._moved = self._gone = 0
         self._gone_in.clear()
+
+
+def _is_ahead(item: Item, since: int, since_too: int, entry: int) -> bool:
+    return item.since <= since or (item.since <= since_too and item.entry < entry)
+
+
+def _place_of(items: list[Any], entry: int, first: int) -> int:
+    """Return the place, from ``first`` on, of the item with this entry, or of the next one; by bisection."""
+    last = len(items)
+    while first < last:
+        middle = (first + last) // 2
+        item: Item = items[middle]
+        if item.entry < entry:
+            first = middle + 1
+        else:
+            last = middle
+    return first

@@ -13,11 +13,11 @@ Lanes that found a gate closed wait on its benches, one for each level.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from whywait.kernel.benches import Bench
 
-UNLIMITED: Final = 1 << 62  # more slots than any program has
+UNLIMITED: Final = 1 << 62  # more than there can be of anything
 SHUT: Final = -1  # what a state gate has free while its scope lets nothing start
 
 
@@ -37,14 +37,9 @@ class Gate:
         self.soft = soft
         self.is_budget = kind in ("resource", "device")
         self.is_slots = kind in ("slot", "scope_slots")
-        self.benches: dict[int, Bench[Any]] = {}  # by the rank of the level
+        self.benches: dict[int, Bench] = {}  # by the rank of the level
         self.free = 0 if kind == "scope_state" else self._all
         self.use_ns = 0  # amount times time of all that was held and has come back
-
-    def reset(self) -> None:
-        """Have all of the limit free, and no lane waiting."""
-        self.free = self._all
-        self.benches.clear()
 
     def resize(self, limit: int, in_use: int) -> None:
         """Have another limit; what is in use stays so, even if it is more than the limit."""

@@ -61,12 +61,13 @@ def hand_over(old: Task, new: Task) -> None:
 
 def met(successors: list[Task] | None) -> list[Task]:
     """Count one dependency of each successor as met; return those that await nothing more."""
-    woken = []
-    for task in successors or ():
-        if task.outcome is None:
-            task.unmet -= 1
-            if not task.unmet:
-                woken.append(task)
+    woken: list[Task] = []
+    if successors is not None:
+        for task in successors:
+            if task.outcome is None:
+                task.unmet -= 1
+                if not task.unmet:
+                    woken.append(task)
     return woken
 
 
@@ -85,7 +86,7 @@ def unmet(task: Task) -> Iterator[Task]:
 
 def down_from(task: Task) -> Iterator[Task]:
     """Yield the first task that a task awaits, the first that that one awaits, and so on, while they are QUEUED."""
-    while task.state == TaskState.QUEUED and task.held_by is None:
+    while task.state is TaskState.QUEUED and task.held_by is None:
         following = next(unmet(task), None)
         if following is None:
             return
@@ -120,10 +121,13 @@ def descendants(roots: Iterable[Task]) -> list[tuple[Task, Task]]:
     for root in roots:
         stack = [root]
         while stack:
-            for task in stack.pop().successors or ():
-                if task.number not in found and task.outcome is None:
-                    found[task.number] = (task, root)
-                    stack.append(task)
+            parent = stack.pop()
+            successors = parent.successors
+            if successors is not None:
+                for task in successors:
+                    if task.outcome is None and task.number not in found:
+                        found[task.number] = (task, root)
+                        stack.append(task)
     return [found[number] for number in sorted(found)]
 
 
@@ -144,7 +148,7 @@ def unlink(task: Task) -> None:
 
 
 def _living(tasks: list[Task] | None) -> list[Task] | None:
-    return [task for task in tasks or () if task.state != TaskState.DISPOSED] or None
+    return [task for task in tasks or () if task.state is not TaskState.DISPOSED] or None
 
 
 def _with(tasks: list[Task] | None, task: Task) -> list[Task]:

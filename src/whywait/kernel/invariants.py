@@ -1,6 +1,6 @@
 """What must hold of a kernel after every command, as code: each invariant is a function with its sentence.
 
-The tests call :func:`check` after each step, and so does a repair. A violation is an AssertionError that says which
+The tests call :func:`check` after each step. A violation is an AssertionError that says which
 sentence does not hold and for what.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
-from whywait.kernel.base import Base
+from whywait.kernel.base import Base, no_slot_held
 from whywait.kernel.devices import WHOLE
 from whywait.kernel.gates import SHUT
 from whywait.kernel.model import Lane, Scope, Task
@@ -116,7 +116,7 @@ def every_lane_is_in_one_place(k: Base) -> None:
         if lane.parked_at is None:
             _equal([], parked_at, "an open lane is on no bench")
             _equal([lane.queued], heaped, "an open lane stands once in its level's heap")
-            assert heaped[0] <= lane.head_entry, "a key in the heap is never too large"
+            assert heaped[0] <= lane.head_entry(), "a key in the heap is never too large"
             assert lane.level.place is not None, "a level with an open lane has a place among the levels"
         else:
             _equal([lane.parked_at], parked_at, "a parked lane is on one bench")
@@ -156,6 +156,7 @@ def the_ceiling_follows_the_holders(k: Base) -> None:
         holders[task.priority] += task.holds_slot
     _equal(holders, k.holders, "slot holders are counted by priority")
     _equal(sum(1 << priority for priority, count in enumerate(holders) if count), k.holding, "holding priorities")
+    _equal(k.holding.bit_length() - 1, k.highest, "the highest of them")
 
 
 def levels_know_when_their_tasks_entered(k: Base) -> None:
@@ -196,7 +197,7 @@ def nothing_startable_is_left(k: Base, now: int) -> None:
     lanes = sorted(k.lanes_in_use(), key=in_order)
     for lane in lanes:
         gate = lane.parked_at
-        is_open = gate is not None and not gate.closed(lane.need(gate), k.no_slot_held)
+        is_open = gate is not None and not gate.closed(lane.need(gate), no_slot_held(k))
         assert not is_open, f"{lane.head} is parked at the open {gate}"
         assert lane.takes_slot or gate is not None, f"{lane.head} takes no slot and is parked nowhere"
     for task in k.wanting.values():

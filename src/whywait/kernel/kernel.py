@@ -5,6 +5,9 @@ command starts anything by itself: after the commands of one instant the owner c
 carries out the :class:`Decision` that it returns. The order within one instant is: completions, :meth:`Kernel.fire`,
 submissions, other commands, :meth:`Kernel.dispatch`.
 
+A command has happened or has not. One that raises an exception of its own has changed nothing but what it says; one
+that is broken off in the midst by another (MemoryError) leaves a kernel that must not be used any more.
+
 Every command is one function of the phase that it belongs to: ``entering``, ``waiting``, ``starting``, ``running``,
 ``ending``, ``scopes``, ``periodics``, ``resizing``. Each effect is written there once.
 """
@@ -18,7 +21,6 @@ from whywait.errors import UnknownTask
 from whywait.kernel import (
     ending,
     entering,
-    invariants,
     lending,
     measuring,
     periodics,
@@ -27,13 +29,12 @@ from whywait.kernel import (
     scopes,
     starting,
 )
-from whywait.kernel.base import Base, Decision
+from whywait.kernel.base import Base
 from whywait.kernel.events import RawEvent
 from whywait.kernel.ids import GENERATED_ID_PREFIX, is_generated, number_of
-from whywait.kernel.limits import Backfill, Budget, Limits, Overdraft, Policy, one_of
+from whywait.kernel.limits import Backfill, Budget, Limits, Overdraft, Policy, check_ns, one_of
 from whywait.kernel.model import Scope, Task, name_splits
 from whywait.kernel.order import Aging, Order
-from whywait.kernel.repair import repair, take_back
 from whywait.kernel.state import Cause, Outcome
 from whywait.kernel.timers import BACKOFF, NOTICED_TIMEOUT, PAUSE, RUN_TIMEOUT, STARVE, TICK
 from whywait.kernel.waiting import wake
@@ -75,6 +76,7 @@ class Kernel(Base):
         """Make an empty kernel; ``jitter`` gives numbers from -1 to 1, ``emit`` takes each event."""
         one_of("backfill", backfill, Backfill)
         one_of("overdraft", overdraft, Overdraft)
+        check_ns("pause_timeout_ns", pause_timeout_ns)
         super().__init__(
             limits,
             budget,
@@ -149,19 +151,6 @@ class Kernel(Base):
             elif kind == TICK:
                 periodics.tick(self, now, target)
         return changed
-
-    def repair(self, now: int, decision: Decision, ending: Task | None = None, submitted: Sequence[Task] = ()) -> None:
-        """Bring everything back to order after a command was broken off by an exception that was not its own.
-
-        ``decision`` is the one that dispatch was given, if it was; it gets to hold all whose start was decided.
-        ``ending`` is the task whose end the command was to record: if it has no outcome then, it is to be ended again.
-        ``submitted`` are the living ones of those that it was to submit: they are cancelled, unless one has started.
-        """
-        repair(self, now, decision.started, ending)
-        take_back(self, now, submitted)
-        self.dispatch(now, decision)
-        if __debug__:
-            invariants.check(self, now, rested=True)
 
     def next_deadline(self) -> int | None:
         """Return when :meth:`fire` and :meth:`dispatch` have to be called at the latest."""

@@ -6,7 +6,7 @@ starts, and until then its body has to wait. One that was asked to end needs non
 
 from __future__ import annotations
 
-from whywait.kernel.base import Base
+from whywait.kernel.base import Base, count_holder, no_slot_held, tell
 from whywait.kernel.events import Details, Kind
 from whywait.kernel.gates import Gate
 from whywait.kernel.model import Task
@@ -22,7 +22,7 @@ def blocked(k: Base, now: int, task: Task, on: Task | None) -> None:
         return
     task.blocked_on = on
     if on is None:
-        k.tell(now, Kind.TASK_UNBLOCKED, task, None)
+        tell(k, now, Kind.TASK_UNBLOCKED, task, None)
         if task.lends and task.abort is None:
             k.wanting[task.number] = task
         return
@@ -31,7 +31,7 @@ def blocked(k: Base, now: int, task: Task, on: Task | None) -> None:
     told: Details = (("on", on.number),)
     if begins or task.lends:
         told = (*told, ("lends", True))
-    seq = k.tell(now, Kind.TASK_BLOCKED, task, None, told)
+    seq = tell(k, now, Kind.TASK_BLOCKED, task, None, told)
     if begins:
         k.trigger = seq
         _lend(k, now, task)
@@ -49,10 +49,15 @@ def return_slots(k: Base, now: int) -> None:
     for task in list(k.wanting.values()):
         if k.slots.free <= 0:
             return
-        if not any(gate.closed(need, no_slot_held=False) for gate, need in task.lane.slots):
+        if _are_free(task):
             take_again(k, now, task)
-            k.tell(now, Kind.TASK_REGAINED, task, k.trigger)
+            tell(k, now, Kind.TASK_REGAINED, task, k.trigger)
             want_no_more(k, task)
+
+
+def _are_free(task: Task) -> bool:
+    """Return whether there is a slot for a task at every gate of its slots."""
+    return all([not gate.closed(need, False) for gate, need in task.lane.slots])  # noqa: C419, FBT003 - no closure here
 
 
 def take_again(k: Base, now: int, task: Task) -> None:
@@ -68,10 +73,7 @@ def count_lender(k: Base, task: Task, more: int) -> None:
     """Count one more active task that holds no slot, or one less."""
     k.slotless += more
     if k.counts_holders:
-        priority = task.priority
-        k.holders[priority] -= more
-        bit = 1 << priority
-        k.holding = k.holding | bit if k.holders[priority] else k.holding & ~bit
+        count_holder(k, task.priority, -more)
 
 
 def _lend(k: Base, now: int, task: Task) -> None:
@@ -82,11 +84,11 @@ def _lend(k: Base, now: int, task: Task) -> None:
         gate.free += need
         gate.use_ns += need * (now - task.since)
         _open(k, now, gate)
-    if k.no_slot_held:
+    if no_slot_held(k):
         for gate in k.soft:
             _open(k, now, gate)
 
 
 def _open(k: Base, now: int, gate: Gate) -> None:
     if gate.benches:
-        k.levels.opened(now, gate, k.no_slot_held)
+        k.levels.opened(now, gate, no_slot_held(k))

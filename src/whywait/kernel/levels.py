@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from heapq import heappop, heappush, heapreplace
 
 from whywait.kernel.accounts import Ceiling
+from whywait.kernel.benches import Bench
 from whywait.kernel.gates import UNLIMITED, Gate
 from whywait.kernel.model import BESIDE, NEVER, Lane, Level, Task
 from whywait.kernel.order import Order
@@ -74,7 +75,7 @@ class Levels:
             self._lift(now)
         while heap:
             place = heap[0]
-            level = place[2]
+            level: Level = place[2]
             if level.place is not place:
                 heappop(heap)
                 continue
@@ -97,7 +98,8 @@ class Levels:
         """Return that one of two lanes whose head comes first in the order."""
         if lane is None or other is None:
             return lane if other is None else other
-        return min(lane, other, key=lambda each: self.sort_key(now, each.front[-1]))
+        key, other_key = self.sort_key(now, lane.front[-1]), self.sort_key(now, other.front[-1])
+        return lane if key <= other_key else other
 
     def sort_key(self, now: int, task: Task) -> tuple[int, int]:
         """Return what READY tasks are sorted by: effective priority, highest first, then entry (P2)."""
@@ -107,28 +109,29 @@ class Levels:
         """Let a lane that has just opened, or has got its first task, count in the order."""
         self.alone = None
         place, heap = level.place, level.among
-        if place is None or lane.head_entry < place[1]:
+        if place is None or lane.head_entry() < place[1]:
             level.place = place = self._place(now, level, lane)
             heappush(heap, place)
 
     def opened(self, now: int, gate: Gate, no_slot_held: bool) -> None:  # noqa: FBT001 - the hot path
         """Let the lanes count in the order that wait at a gate which has more free now and may fit."""
         room = gate.room(no_slot_held)
+        bench: Bench
         for rank, bench in gate.benches.items():
-            if not bench.opening and (room is None or bench.smallest_need <= room):
+            if not bench.opening and (room is None or bench.smallest_need() <= room):
                 level = self._by_rank[rank]
                 assert level is not None, "a lane waits here, so its level is in use"
                 bench.opening = True
                 level.opening.append(gate)
                 self.opening[level] = None
                 self.alone = None
-                if level.place is None or bench.oldest_entry < level.place[1]:
+                if level.place is None or bench.oldest_entry() < level.place[1]:
                     oldest = bench.first(None)
                     assert oldest is not None, "a bench that is kept has lanes"
                     self.offer(now, level, oldest)
 
     def _place(self, now: int, level: Level, lane: Lane) -> tuple[int, int, Level]:
-        head = lane.front[-1]
+        head: Task = lane.front[-1]
         waited, priority = now - head.since, level.priority
         if waited < self.step_ns:  # it has gained nothing yet
             effective, step = priority, level.first_step_ns
@@ -148,20 +151,6 @@ class Levels:
             if at == level.step_at:
                 level.step_at = NEVER
                 level.place = self.alone = None
-                lane = level.first(no_slot_held=True)  # what does not fit is found out when it comes to the top
+                lane = level.first(True)  # noqa: FBT003 - what does not fit is found out when it comes to the top
                 if lane is not None:
                     self.offer(now, level, lane)
-
-    def clear(self) -> None:
-        """Forget all places; the levels are empty."""
-        self.heap.clear()
-        self.beside.clear()
-        self._steps.clear()
-        self.opening.clear()
-        self.alone = None
-        for level in self:
-            level.heap.clear()
-            level.opening.clear()
-            level.place = None
-            level.step_at = NEVER
-            level.entered_ns = 0

@@ -22,7 +22,8 @@ LOWEST: Final = 0
 HIGHEST: Final = 100
 MEMORY: Final = {"gpu": "vram"}  # by what name a task asks for the memory of a kind of device
 _MOST_GROWTH: Final = 1000
-_MOST_OF_A_RESOURCE: Final = 10**100  # what is worked out from it still fits a float
+MOST: Final = 10**18  # of slots, or of a resource: what is in use at once fits a machine's integer
+MOST_NS: Final = 1 << 61  # the last moment that a command may have, and the longest time: 73 years
 _DIGITS: Final = 100  # of a number in the name of a unit
 WELL_KNOWN: Final = ("cpu", "ram", "vram")
 MEASURED: Final = "ram"  # the resource of which engines tell what is really used
@@ -137,7 +138,11 @@ class Policy:
     untimed: bool = field(init=False, repr=False, compare=False)  # neither a start nor a wait sets a timer
 
     def __post_init__(self) -> None:
-        """Note what the hot path asks."""
+        """Refuse times beyond all measure; note what the hot path asks."""
+        for name in ("timeout_ns", "max_wait_ns"):
+            value = getattr(self, name)
+            if value is not None:
+                check_ns(name, value)
         object.__setattr__(self, "untimed", self.timeout_ns is None and self.max_wait_ns is None)
 
 
@@ -159,6 +164,8 @@ class Limits:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 raise ConfigError(f"{name} {value!r} is not allowed: use an int of {least} or more, or None")
+            if value is not None:
+                check_amount(name, value)
         one_of("overflow", self.overflow, Overflow)
         one_of("when_busy", self.when_busy, WhenBusy)
         one_of("when_blocked", self.when_blocked, WhenBlocked)
@@ -188,6 +195,7 @@ class Budget:
         for name, amount in (*self.hard.items(), *self.soft.items()):
             if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
                 raise ConfigError(f"budget {name} {amount!r} is not allowed: use an int of 0 or more")
+            check_amount(f"budget {name}", amount)
         for kind, units in self.devices.items():
             self._check_kind(kind)
             check_units(kind, units)
@@ -210,6 +218,7 @@ def check_units(kind: str, units: Mapping[str, int]) -> None:
             raise ConfigError(f"a unit of {kind} cannot be named {name!r}: use a string without commas")
         if isinstance(memory, bool) or not isinstance(memory, int) or memory < 0:
             raise ConfigError(f"memory {memory!r} of {kind} {name} is not allowed: use an int of 0 or more")
+        check_amount(f"memory of {kind} {name}", memory)
 
 
 def make_demand(
@@ -235,9 +244,20 @@ def make_demand(
         if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
             told = shown(amount) if isinstance(amount, int) and not isinstance(amount, bool) else repr(amount)
             raise ConfigError(f"demand {name} {told} is not allowed: use an int of 0 or more")
-        if amount > _MOST_OF_A_RESOURCE:
-            raise ConfigError(f"demand {name} {shown(amount)} is not allowed: use at most 10^100")
+        check_amount(f"demand {name}", amount)
     return tuple((name, amount) for name, amount in amounts.items() if amount)
+
+
+def check_amount(what: str, amount: int) -> None:
+    """Refuse more of something than can be counted."""
+    if amount > MOST:
+        raise ConfigError(f"{what} {shown(amount)} is not allowed: use at most 10^18")
+
+
+def check_ns(what: str, ns: int) -> None:
+    """Refuse a time that is longer than can be counted."""
+    if ns > MOST_NS:
+        raise ConfigError(f"{what} {shown(ns)} is not allowed: use at most {MOST_NS} (73 years)")
 
 
 def gate_order(name: str) -> tuple[int, str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from whywait.kernel import ending
-from whywait.kernel.base import Base
+from whywait.kernel.base import Base, tell
 from whywait.kernel.events import Kind
-from whywait.kernel.limits import MEASURED
+from whywait.kernel.limits import MEASURED, MOST
 from whywait.kernel.model import Task
 from whywait.kernel.running import overdraw
 from whywait.kernel.state import Cause, Outcome
@@ -19,14 +19,14 @@ def measured(k: Base, now: int, task: Task, ram: int) -> None:
     """
     if not task.active:
         return  # its body has ended meanwhile
-    asked = next((amount for name, amount in task.demand if name == MEASURED), 0)
+    asked: int = dict(task.demand).get(MEASURED, 0)
     gate = task.scope.pool.resources.get(MEASURED)
     if gate is not None and k.overdraft != "warn":
-        overdraw(k, now, task, gate, max(0, ram - asked))
+        overdraw(k, now, task, gate, max(0, min(ram, MOST) - asked))
     if ram <= asked or not asked or task.is_overdrawn:
         return
     task.is_overdrawn = True
     details = (("asked", asked), ("ram", ram))
-    seq = k.tell(now, Kind.TASK_OVERDRAWN, task, task.started_seq or None, details)
+    seq = tell(k, now, Kind.TASK_OVERDRAWN, task, task.started_seq or None, details)
     if k.overdraft == "kill" and task.abort is None:
         ending.ask_abort(k, now, task, Outcome.ERROR, Cause.OUT_OF_MEMORY, seq)

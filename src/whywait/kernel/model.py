@@ -9,9 +9,10 @@ from typing import Any, Final, NamedTuple
 
 from whywait.errors import printable
 from whywait.kernel.accounts import Epoch, Segment
+from whywait.kernel.benches import Bench
 from whywait.kernel.devices import Ask, Assigned
 from whywait.kernel.events import Details, Waits, spelled_out, submitted_details
-from whywait.kernel.fifo import Fifo
+from whywait.kernel.fifo import Fifo, Item
 from whywait.kernel.gates import SHUT, Gate
 from whywait.kernel.ids import (
     GENERATED_ID_PREFIX,
@@ -26,8 +27,14 @@ from whywait.kernel.pool import Pool
 from whywait.kernel.state import BARRED_SCOPE_STATES, OPEN_SCOPE_STATES, Outcome, ScopeState, TaskState
 from whywait.kernel.timers import Timer
 
-NEVER: Final = 1 << 500  # later than any time that a simulation can name
+NEVER: Final = (1 << 63) - 1  # later than any time that a command may have
 BESIDE: Final = HIGHEST + 1  # see rank_of
+# Globals are found faster than attributes of a class, before Python 3.12.
+_QUEUED: Final = TaskState.QUEUED
+_READY: Final = TaskState.READY
+_RUNNING: Final = TaskState.RUNNING
+_PAUSED: Final = TaskState.PAUSED
+_SUSPENDED: Final = ScopeState.SUSPENDED
 
 Needs = tuple[tuple[Gate, int], ...]
 LaneKey = tuple[int, Demand]  # under which a scope finds a lane: the rank of its level, and the demand
@@ -42,21 +49,21 @@ class Ref:
     authority: int = 0
 
 
-class Task:
+class Task(Item):
     """One execution: one number, one priority, one outcome. A retry is another Task.
 
     The owner of a kernel may bring tasks of a class of its own, with what it has to know of a task beside ``job``.
-    The attributes in ``__slots__`` are set when the task is taken in; the rest have class-level defaults and cost
-    memory only where they are set (guarded by ``test_pending_task_memory``).
+    The attributes in ``__slots__`` are set when the task is taken in, but for ``called``, which its owner sets; ``job``
+    is an attribute or a property of a class below; the rest have class-level defaults and cost memory only where they are set (guarded by
+    ``test_pending_task_memory``). The hot path asks ``plain`` before it looks at one of these.
     """
 
     __slots__ = (
         "__dict__",
         "after",
+        "called",
         "cause",
-        "entry",
         "epoch",
-        "job",
         "lane",
         "name",
         "number",
@@ -65,7 +72,6 @@ class Task:
         "policy",
         "scope",
         "segment",
-        "since",
         "started_seq",
         "state",
         "successors",
@@ -78,7 +84,7 @@ class Task:
     scope: Scope
     lane: Lane  # where it waits while READY; it never changes, so priority and demand are the lane's
     policy: Policy
-    job: Any  # opaque: belongs to whatever submitted the task
+    called: str | None  # the name of its function, as its owner told it
     state: str
     since: int  # when the present state was entered; READY: ready_since
     entry: int  # rank of entry into READY; 0 before
@@ -93,7 +99,7 @@ class Task:
     started_seq: int  # seq of the TASK_STARTED event
     plain: bool  # no timer, timeout, periodic, task that awaits any end, in a plain lane: the hot path asks only this
 
-    called: str | None = None  # the name of its function, as its owner told it
+    job: Any = None  # opaque: belongs to whatever submitted the task
     devices: Assigned = ()  # the units that it got when it started
     root: str | None = None  # label of the task whose end ended this one
     attempt: int = 1
@@ -180,17 +186,17 @@ class Task:
     def pending(self) -> bool:
         """Whether the task is alive and has not started."""
         state = self.state
-        if state == TaskState.PAUSED:
-            return self.paused_from != TaskState.RUNNING
-        return state in (TaskState.READY, TaskState.QUEUED)
+        if state is _PAUSED:
+            return self.paused_from is not _RUNNING
+        return state is _READY or state is _QUEUED
 
     @property
     def active(self) -> bool:
         """Whether the task has started and its body has not ended: it has its slot and its share of the budget."""
         state = self.state
-        if state == TaskState.PAUSED:
-            return self.paused_from == TaskState.RUNNING
-        return state in (TaskState.RUNNING, TaskState.DISPOSING)
+        if state is _PAUSED:
+            return self.paused_from is _RUNNING
+        return state is _RUNNING or state is TaskState.DISPOSING
 
     def latest(self) -> Task:
         """Return the newest attempt of this task."""
@@ -204,26 +210,34 @@ class Task:
         """How the task has waited so far, up to ``since``: wait cause -> ns."""
         return dict(spelled_out(self.waited)) if self.waited else {}
 
-    def add_wait(self, cause: str, ns: int) -> None:
-        """Add waiting time under a cause."""
-        if not ns:
-            return
-        if self.waited is None:
-            self.waited = (cause, ns)
-            return
-        waits = self.waits
-        waits[cause] = waits.get(cause, 0) + ns
-        self.waited = waits
-
     def __repr__(self) -> str:
         """Show id, scope and state."""
         return f"<Task {printable(self.scope.key)}/{self.label} {self.outcome or self.state}>"
 
 
+class PlainTask(Task):
+    """A task of which the kernel's owner has no class of its own, or a later attempt at one."""
+
+    __slots__ = ("job",)
+
+
+def add_wait(task: Task, cause: str, ns: int) -> None:
+    """Add waiting time of a task under a cause."""
+    if not ns:
+        return
+    if task.waited is None:
+        task.waited = (cause, ns)
+        return
+    waits = task.waits
+    waits[cause] = waits.get(cause, 0) + ns
+    task.waited = waits
+
+
 def task_for(job: Any) -> Task:  # noqa: ANN401 - opaque
     """Return a task that no kernel has taken in yet."""
-    task = Task()
+    task = PlainTask()
     task.job = job
+    task.called = None
     return task
 
 
@@ -301,7 +315,13 @@ class Lane(Fifo):
 
     def need(self, gate: Gate) -> int:
         """Return how much a task of this lane needs of a gate; 0 if it does not pass it."""
-        return next((need for other, need in (*self.takes, *self.needs) if other is gate), 0)
+        for other, need in self.takes:
+            if other is gate:
+                return need
+        for other, need in self.needs:
+            if other is gate:
+                return need
+        return 0
 
     def __iter__(self) -> Iterator[Task]:
         """Yield all tasks in order."""
@@ -355,7 +375,8 @@ class Level:
         while heap:
             key, lane = heap[0]
             if lane.front:
-                entry = lane.front[-1].entry
+                head: Task = lane.front[-1]
+                entry = head.entry
                 if entry == key:
                     break
                 lane.queued = entry
@@ -366,12 +387,12 @@ class Level:
             lane = None
         if self.opening:
             for gate in self.opening[:]:
-                bench = gate.benches[self.rank]
+                bench: Bench = gate.benches[self.rank]
                 other: Lane | None = bench.first(gate.room(no_slot_held))
                 if other is None:
                     bench.opening = False
                     self.opening.remove(gate)
-                elif lane is None or other.head_entry < lane.head_entry:
+                elif lane is None or other.head_entry() < lane.head_entry():
                     lane = other
         return lane
 
@@ -453,7 +474,7 @@ class Scope:
         for scope in self.subtree():
             barred = any(each.state in BARRED_SCOPE_STATES for each in scope.chain)
             scope.freely_open = scope.state in OPEN_SCOPE_STATES and not barred
-            scope.state_gate.free = SHUT if scope.state == ScopeState.SUSPENDED else 0
+            scope.state_gate.free = SHUT if scope.state is _SUSPENDED else 0
 
     def subtree(self) -> list[Scope]:
         """Return this scope and all below it, each followed by what is inside it, in the order of creation."""
@@ -495,7 +516,7 @@ class Submission(NamedTuple):
     job: Any = None  # opaque, or a Task of the owner's own class
 
 
-def rank_of(priority: int, *, slot: bool) -> int:
+def rank_of(priority: int, slot: bool) -> int:  # noqa: FBT001 - the hot path
     """Return the rank of the level in which such tasks wait: their priority, or that and BESIDE without a slot.
 
     Levels of tasks that take no slot are levels of their own: they are asked while all slots are taken, and no task in

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, Literal
 
 from whywait.errors import ConfigError
-from whywait.kernel.limits import Demand, Policy, Priority, one_of
+from whywait.kernel.limits import Demand, Policy, Priority, check_ns, one_of
 from whywait.kernel.model import Scope, Task
 from whywait.kernel.state import Cause, Outcome, Wait
 from whywait.kernel.timers import Timer
@@ -49,6 +49,7 @@ class Periodic:
         Every trigger is a task with ``job``, or what ``make_task`` returns.
         """
         _check(interval_ns >= MS, f"interval of {interval_ns / MS:g} ms", "at least 1 ms")
+        check_ns("periodic interval", interval_ns)
         one_of("periodic overlap", overlap, Overlap)
         _check(isinstance(enabled, bool), f"enabled {enabled!r}", "True or False")
         _check(isinstance(slot, bool), f"slot {slot!r}", "True or False")

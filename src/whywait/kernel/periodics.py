@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from whywait.errors import ConfigError, DuplicateTask, InvalidTransition, Rejected, ScopeClosed, UnknownTask
 from whywait.kernel import ending, entering, waiting
-from whywait.kernel.base import Base, Skip
+from whywait.kernel.base import Base, Skip, tell_of
 from whywait.kernel.events import Kind
 from whywait.kernel.ids import LONGEST_ID
 from whywait.kernel.model import Scope, Submission, Task, name_splits, rank_of, task_for
@@ -51,7 +51,7 @@ def add(
     periodic = Periodic(scope, name, now, interval_ns, **settings)
     entering.check_demand(scope.pool, periodic.demand, f"periodic {name!r}")
     scope.periodics[name] = periodic
-    k.tell_of(now, Kind.PERIODIC_ADDED, scope, name, None, (("interval_ns", interval_ns),))
+    tell_of(k, now, Kind.PERIODIC_ADDED, scope, name, None, (("interval_ns", interval_ns),))
     if periodic.enabled:
         _set_tick(k, now, periodic, consumed=True)
         if immediately:
@@ -71,7 +71,7 @@ def set_enabled(k: Base, now: int, periodic: Periodic, enabled: bool, *, immedia
         ending.switch_off(k, now, periodic, "asked")
         return
     periodic.enabled = True
-    k.tell_of(now, Kind.PERIODIC_ENABLED, periodic.scope, periodic.name)
+    tell_of(k, now, Kind.PERIODIC_ENABLED, periodic.scope, periodic.name)
     _set_tick(k, now, periodic, consumed=False)
     if immediately:
         _trigger(k, now, periodic, missed=0)
@@ -116,7 +116,7 @@ def _set_tick(k: Base, now: int, periodic: Periodic, *, consumed: bool) -> None:
 def _trigger(k: Base, now: int, periodic: Periodic, *, missed: int) -> None:
     """Make a task of a tick, or drop the tick with an event that says why."""
     scope = periodic.scope
-    suspended = any(each.state == ScopeState.SUSPENDED for each in scope.chain)
+    suspended = any(each.state is ScopeState.SUSPENDED for each in scope.chain)
     code = Cause.SCOPE_STATE if suspended else periodic.refusal()
     key = (periodic.priority, periodic.demand)
     victims: Sequence[Task] = ()
@@ -136,13 +136,13 @@ def _trigger(k: Base, now: int, periodic: Periodic, *, missed: int) -> None:
             running_ns = None if since is None else now - since
             k.skipped.append(Skip(scope.key, periodic.name, code, running_ns))
         details = (("code", code), ("missed", missed))
-        k.tell_of(now, Kind.PERIODIC_SKIPPED, scope, periodic.name, None, details)
+        tell_of(k, now, Kind.PERIODIC_SKIPPED, scope, periodic.name, None, details)
         return
     periodic.streak = 0
-    seq = k.tell_of(now, Kind.PERIODIC_TICK, scope, periodic.name, None, (("missed", missed),))
+    seq = tell_of(k, now, Kind.PERIODIC_TICK, scope, periodic.name, None, (("missed", missed),))
     entering.displace(k, now, victims)
     task = task_for(periodic.job) if periodic.make_task is None else periodic.make_task()
-    rank = rank_of(periodic.priority, slot=periodic.slot)
+    rank = rank_of(periodic.priority, periodic.slot)
     lane = waiting.lane_of(k, now, scope, (rank, periodic.demand))
     waiting.take_in(k, now, task, lane, periodic.policy)
     entering.register(task, None)

@@ -36,10 +36,3 @@ class Pool:
         for name, _ in demand:
             if not self.knows(name):
                 self.resources[name] = Gate("resource", name, scope_key=self._scope_key, limit=0)
-
-    def reset(self) -> None:
-        """Have nothing held, and no lane waiting at a gate."""
-        for gate in self.resources.values():
-            gate.reset()
-        for devices in self.devices.values():
-            devices.reset()

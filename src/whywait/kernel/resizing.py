@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from whywait.errors import ConfigError
 from whywait.kernel import limits
-from whywait.kernel.base import Base
+from whywait.kernel.base import Base, no_slot_held, tell_of
 from whywait.kernel.events import Details, Kind
 from whywait.kernel.gates import Gate
 from whywait.kernel.starting import leave_bench, would_hold_back
@@ -27,8 +27,8 @@ def resize(k: Base, now: int, name: str, limit: int, *, soft: bool = False) -> N
             k.soft.append(gate)
     gate.resize(limit, gate.in_use)
     _note_feasible(k, now)
-    k.trigger = k.tell_of(now, Kind.LIMIT_CHANGED, k.root, name, None, (("limit", limit),))
-    k.levels.opened(now, gate, k.no_slot_held)
+    k.trigger = tell_of(k, now, Kind.LIMIT_CHANGED, k.root, name, None, (("limit", limit),))
+    k.levels.opened(now, gate, no_slot_held(k))
 
 
 def set_units(k: Base, now: int, kind: str, units: Mapping[str, int]) -> None:
@@ -41,9 +41,9 @@ def set_units(k: Base, now: int, kind: str, units: Mapping[str, int]) -> None:
     devices.set_units(units)
     _note_feasible(k, now)
     details: Details = (("units", tuple((unit.name, unit.size) for unit in devices.units if unit.is_present)),)
-    k.trigger = k.tell_of(now, Kind.LIMIT_CHANGED, k.root, kind, None, details)
+    k.trigger = tell_of(k, now, Kind.LIMIT_CHANGED, k.root, kind, None, details)
     for door in devices.doors.values():
-        k.levels.opened(now, door, k.no_slot_held)
+        k.levels.opened(now, door, no_slot_held(k))
 
 
 def check_limit(k: Base, name: str, limit: int) -> None:
@@ -56,6 +56,7 @@ def check_limit(k: Base, name: str, limit: int) -> None:
             raise ConfigError(f"{name} is the memory of each {kind}: say it with the units")
     if limit < 0 or (name in RESERVED_NAMES and not is_slots):
         raise ConfigError(f"limit {name} {limit!r} is not allowed: use an int of 0 or more")
+    limits.check_amount(f"limit {name}", limit)
 
 
 def check_units(k: Base, kind: str, units: Mapping[str, int]) -> None:

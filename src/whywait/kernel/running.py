@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from whywait.errors import InvalidTransition
 from whywait.kernel import waiting
-from whywait.kernel.base import Base
+from whywait.kernel.base import Base, tell
 from whywait.kernel.events import Details, Kind
 from whywait.kernel.gates import Gate
-from whywait.kernel.model import Task
+from whywait.kernel.model import Task, add_wait
 from whywait.kernel.state import STATE_WORDS, ScopeState, TaskState, Wait, task_step
 from whywait.kernel.timers import PAUSE, RUN_TIMEOUT
 
@@ -18,20 +18,20 @@ def pause(k: Base, now: int, task: Task) -> None:
     if task.pause_wished or not (task.pending or task.active) or task.abort is not None:
         return
     task.pause_wished = True
-    if state == TaskState.RUNNING:
+    if state is TaskState.RUNNING:
         task.pause_timer = k.timers.add(now + k.pause_timeout_ns, PAUSE, task)
         task.plain = False
         k.requests.append(("pause", task))
-        k.tell(now, Kind.TASK_PAUSE_ASKED, task, None)
+        tell(k, now, Kind.TASK_PAUSE_ASKED, task, None)
     elif task.active:  # it is stopped, and its engine has to know that it is not to go on
         k.requests.append(("pause", task))
-    elif state != TaskState.PAUSED:
+    elif state is not TaskState.PAUSED:
         _rest(k, now, task)
 
 
 def parked(k: Base, now: int, task: Task) -> None:
     """Record that a body has parked at a checkpoint."""
-    if task.state != TaskState.RUNNING:
+    if task.state is not TaskState.RUNNING:
         return  # an abort or a stop came first
     if task.pause_timer is None:
         k.requests.append(("resume", task))  # the pause was withdrawn meanwhile
@@ -71,9 +71,9 @@ def stopped(k: Base, now: int, task: Task, is_stopped: bool) -> None:  # noqa: F
     if not is_stopped:
         if not task.pause_wished:
             _go_on(k, now, task)
-    elif task.state == TaskState.RUNNING:
+    elif task.state is TaskState.RUNNING:
         _park(k, now, task)
-    elif task.state != TaskState.PAUSED:
+    elif task.state is not TaskState.PAUSED:
         _rest(k, now, task)
 
 
@@ -91,7 +91,7 @@ def _hold_timeout(k: Base, now: int, task: Task) -> None:
 def _rest(k: Base, now: int, task: Task) -> None:
     """Let a pending task be PAUSED."""
     state = task.state
-    if state == TaskState.READY:
+    if state is TaskState.READY:
         waiting.leave(k, now, task)
         waiting.cancel_wait_timer(task, k.expiries)
     else:
@@ -99,7 +99,7 @@ def _rest(k: Base, now: int, task: Task) -> None:
     task.paused_from = state
     task.state = task_step(state, "pause", TaskState.PAUSED, task.label)
     task.since = now
-    k.tell(now, Kind.TASK_PAUSED, task, None, _paused_details(task))
+    tell(k, now, Kind.TASK_PAUSED, task, None, _paused_details(task))
 
 
 def _park(k: Base, now: int, task: Task) -> None:
@@ -110,7 +110,7 @@ def _park(k: Base, now: int, task: Task) -> None:
     task.state = task_step(task.state, "park", TaskState.PAUSED, task.label)
     task.paused_from = TaskState.RUNNING
     task.parked_since = now
-    k.tell(now, Kind.TASK_PAUSED, task, None, _paused_details(task))
+    tell(k, now, Kind.TASK_PAUSED, task, None, _paused_details(task))
 
 
 def _paused_details(task: Task) -> Details:
@@ -128,9 +128,9 @@ def _go_on(k: Base, now: int, task: Task) -> None:
         else:
             task.state = task_step(task.state, "resume", to, task.label)
             task.paused_from = task.parked_since = None
-        k.tell(now, Kind.TASK_RESUMED, task, None, (("to", to),))
+        tell(k, now, Kind.TASK_RESUMED, task, None, (("to", to),))
         return
-    task.add_wait(Wait.PAUSED, now - task.since)
+    add_wait(task, Wait.PAUSED, now - task.since)
     task.since = now
     to = TaskState.QUEUED if task.unmet else TaskState.READY
     task.state = task_step(task.state, "resume", to, task.label)
@@ -138,7 +138,7 @@ def _go_on(k: Base, now: int, task: Task) -> None:
     if not task.unmet:
         waiting.leave_queue(task)
         waiting.become_ready(k, now, task)
-    k.trigger = k.tell(now, Kind.TASK_RESUMED, task, None, (("to", to),))
+    k.trigger = tell(k, now, Kind.TASK_RESUMED, task, None, (("to", to),))
 
 
 def note(k: Base, now: int, task: Task, kind: str, details: Details) -> None:
@@ -146,8 +146,8 @@ def note(k: Base, now: int, task: Task, kind: str, details: Details) -> None:
 
     Of a scope that is DISPOSED nothing is told any more: a thread that a body has left behind may come too late.
     """
-    if task.scope.state != ScopeState.DISPOSED:
-        k.tell(now, kind, task, task.started_seq or None, details)
+    if task.scope.state is not ScopeState.DISPOSED:
+        tell(k, now, kind, task, task.started_seq or None, details)
 
 
 def overdraw(k: Base, now: int, task: Task, gate: Gate, amount: int) -> None:
@@ -161,7 +161,7 @@ def overdraw(k: Base, now: int, task: Task, gate: Gate, amount: int) -> None:
     task.overdrawn_since = now
     task.plain = False
     asked = task.lane.need(gate)
-    k.trigger = k.tell(now, Kind.TASK_MEASURED, task, task.started_seq or None, ((gate.name, asked + amount),))
+    k.trigger = tell(k, now, Kind.TASK_MEASURED, task, task.started_seq or None, ((gate.name, asked + amount),))
     if amount < before and gate.benches:
         k.levels.opened(now, gate, len(k.running) == k.slotless)
 

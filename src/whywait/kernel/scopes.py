@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from whywait.errors import ConfigError, InvalidTransition, ScopeClosed, ScopeExists
-from whywait.kernel.base import Base
+from whywait.kernel.base import Base, no_slot_held, tell_of
 from whywait.kernel.events import Details, Kind
 from whywait.kernel.ids import LONGEST_ID
 from whywait.kernel.limits import Budget, Limits, Policy
@@ -54,7 +54,7 @@ def open_scope(
     details: Details = (("parent", parent.key),) if parent.key else ()
     if budget is not None:
         details = (*details, ("own_budget", True))
-    k.tell_of(now, Kind.SCOPE_CREATED, scope, None, None, details or None)
+    tell_of(k, now, Kind.SCOPE_CREATED, scope, None, None, details or None)
     if mount:
         mount_scope(k, now, scope)
     return scope
@@ -64,7 +64,7 @@ def mount_scope(k: Base, now: int, scope: Scope) -> None:
     """Let a new scope accept tasks: INIT to ATTACHED."""
     scope.state = scope_step(scope.state, "mount", ScopeState.ATTACHED, scope.key)
     scope.note_state()
-    k.tell_of(now, Kind.SCOPE_ATTACHED, scope)
+    tell_of(k, now, Kind.SCOPE_ATTACHED, scope)
 
 
 def suspend(k: Base, now: int, scope: Scope) -> None:
@@ -74,7 +74,7 @@ def suspend(k: Base, now: int, scope: Scope) -> None:
     scope.state = scope_step(scope.state, "suspend", ScopeState.SUSPENDED, scope.key)
     k.suspended += 1
     scope.note_state()
-    k.tell_of(now, Kind.SCOPE_SUSPENDED, scope)
+    tell_of(k, now, Kind.SCOPE_SUSPENDED, scope)
 
 
 def resume(k: Base, now: int, scope: Scope) -> None:
@@ -82,5 +82,5 @@ def resume(k: Base, now: int, scope: Scope) -> None:
     scope.state = scope_step(scope.state, "resume", ScopeState.RUNNING, scope.key)
     k.suspended -= 1
     scope.note_state()
-    k.levels.opened(now, scope.state_gate, k.no_slot_held)
-    k.trigger = k.tell_of(now, Kind.SCOPE_RESUMED, scope)
+    k.levels.opened(now, scope.state_gate, no_slot_held(k))
+    k.trigger = tell_of(k, now, Kind.SCOPE_RESUMED, scope)

@@ -235,7 +235,7 @@ def _first(most: int | None, items: Iterable[T], key: Callable[[T], Any]) -> lis
 
 
 def _turn(lane: Lane) -> tuple[int, int]:
-    return -lane.level.priority, lane.head_entry
+    return -lane.level.priority, lane.head_entry()
 
 
 def _task(k: Base, task: Task) -> TaskView:

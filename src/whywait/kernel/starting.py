@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Final
 
 from whywait.kernel import ending, lending
-from whywait.kernel.base import Base, Decision
+from whywait.kernel.base import Base, Decision, count_holder, no_slot_held, tell, tell_of
 from whywait.kernel.events import Details, Kind, Started, Waits
 from whywait.kernel.gates import Gate
 from whywait.kernel.model import Lane, Level, Scope, Task
@@ -39,9 +39,8 @@ _BY_ENTRY: Final = attrgetter("entry")
 def dispatch(k: Base, now: int, decision: Decision | None = None) -> Decision:
     """Decide what starts now; return all that the owner has to carry out since the last time.
 
-    First tasks start by order and gates, then those that have waited too long are dropped, then once more. It is put
-    into ``decision``, if that is given, as soon as it is decided, so that nothing is lost of a dispatch that an
-    interrupt breaks off.
+    First tasks start by order and gates, then those that have waited too long are dropped, then once more. It is added
+    to ``decision``, if that is given.
     """
     if decision is None:
         decision = Decision()
@@ -55,7 +54,7 @@ def dispatch(k: Base, now: int, decision: Decision | None = None) -> Decision:
             _fill(k, now, decision)
     if k.counts_holders:
         ceiling = k.levels.ceiling
-        top = k.holding.bit_length() - 1
+        top = k.highest
         if top != ceiling.top:
             rises = top > ceiling.top
             ceiling.change(now, top, ceiling.held)
@@ -69,7 +68,7 @@ def dispatch(k: Base, now: int, decision: Decision | None = None) -> Decision:
 
 
 def hand_over(k: Base, decision: Decision) -> None:
-    """Put into a decision what is to be carried out besides starts. Doing it twice does no harm."""
+    """Put into a decision what is to be carried out besides starts."""
     if k.requests:
         decision.requests = [*decision.requests, *k.requests]
         k.requests = []
@@ -85,7 +84,7 @@ def closed_gate(k: Base, lane: Lane) -> Gate | None:
     """Return the first closed gate of a lane, in the order in which gates are asked; its slots are not asked."""
     for gate, need in lane.needs:
         # The first half spares a call for a gate that has enough.
-        if gate.free < need and gate.closed(need, k.no_slot_held):
+        if gate.free < need and gate.closed(need, no_slot_held(k)):
             return gate
     return None
 
@@ -95,7 +94,7 @@ def would_hold_back(k: Base, lane: Lane, gate: Gate) -> bool:
     return not k.greedy and gate.is_budget and lane.takes_slot and lane.feasible
 
 
-def _fill(k: Base, now: int, started: list[Task]) -> None:  # noqa: C901, PLR0912 - in one piece for speed
+def _fill(k: Base, now: int, started: Decision) -> None:  # noqa: C901, PLR0912 - in one piece for speed
     """Start tasks in order until the slots are taken, or the rest is held back, and none goes beside any more."""
     slots, levels = k.slots, k.levels
     beside, counts_holders = levels.beside, k.counts_holders
@@ -104,13 +103,13 @@ def _fill(k: Base, now: int, started: list[Task]) -> None:  # noqa: C901, PLR091
         if slots.free > 0 and holds_back is None:
             lane = levels.alone
             if lane is None:
-                lane = levels.first(now, k.no_slot_held, levels.heap)
+                lane = levels.first(now, no_slot_held(k), levels.heap)
             elif not lane.front:
                 lane = None
             if beside:
-                lane = levels.earlier(now, lane, levels.first(now, k.no_slot_held, beside))
+                lane = levels.earlier(now, lane, levels.first(now, no_slot_held(k), beside))
         elif beside:
-            lane = levels.first(now, k.no_slot_held, beside)
+            lane = levels.first(now, no_slot_held(k), beside)
         else:
             break
         if lane is None:
@@ -121,7 +120,7 @@ def _fill(k: Base, now: int, started: list[Task]) -> None:  # noqa: C901, PLR091
                 leave_bench(k, now, lane)
             task: Task = lane.shift()
             charge(k, now, task, lane)
-            if counts_holders and (task.segment.higher or task.segment.starved):  # type: ignore[union-attr] # it was READY
+            if counts_holders:
                 forget_entry(task, lane.level)
             task.state = _RUNNING  # from READY: it was in a lane
             task.since = now
@@ -153,35 +152,25 @@ def leave_bench(k: Base, now: int, lane: Lane) -> None:
 
 
 def activate(k: Base, now: int, task: Task) -> None:
-    """Take the slot and the budget of a task; record its start, unless that is done."""
+    """Take the slot and the budget of a task; record its start."""
     lane = task.lane
     for gate, need in lane.takes:
         gate.free -= need
     if k.counts_holders and lane.takes_slot:
-        priority, holders = lane.level.priority, k.holders
-        holders[priority] += 1
-        if holders[priority] == 1:
-            k.holding |= 1 << priority
+        count_holder(k, lane.level.priority, 1)
     k.running[task.number] = task
     if not lane.plain:
         _take_more(k, lane, task)
-    if task.started_seq:
-        return  # a repair rebuilds what it holds
     if not task.scope.activated:
         _first_activation(k, now, task.scope)
     if not task.plain:
         _begin_run(k, now, task)
-    waits, stats = task.waited, k.stats
-    if isinstance(waits, tuple):  # the common case
-        cause, ns = waits
-        stats.wait_ns[cause] += ns
-        stats.recent_waits_ns.append(ns)
-    else:
-        stats.count_waits(waits)
+    waits = task.waited
+    k.stats.count_waits(waits)
     told: Started | Waits | None = waits or None  # it waits no more: nothing is added to it
     if (lane.asks or k.counts_holders) and (task.devices or (waits and task.starved_ns)):
         told = Started(waits or None, task.devices, task.starved_ns)
-    task.started_seq = k.tell(now, _STARTED, task, k.trigger, told)
+    task.started_seq = tell(k, now, _STARTED, task, k.trigger, told)
 
 
 def _take_more(k: Base, lane: Lane, task: Task) -> None:
@@ -207,9 +196,9 @@ def _begin_run(k: Base, now: int, task: Task) -> None:
 def _first_activation(k: Base, now: int, scope: Scope) -> None:
     """First activation: ATTACHED to RUNNING, for the scope and its parents."""
     for each in scope.chain:
-        if each.state == ScopeState.ATTACHED:
+        if each.state is ScopeState.ATTACHED:
             each.state = scope_step(each.state, "first activation", ScopeState.RUNNING, each.key)
-            k.tell_of(now, Kind.SCOPE_RUNNING, each, cause=k.trigger)
+            tell_of(k, now, Kind.SCOPE_RUNNING, each, cause=k.trigger)
     scope.activated = True
 
 
@@ -232,7 +221,7 @@ def _park(k: Base, now: int, lane: Lane, gate: Gate) -> None:
 def _open(k: Base, now: int, lane: Lane) -> None:
     """Let a lane that waits at no gate any more stand among the open ones of its level."""
     next_epoch(k, now, lane, None)
-    lane.queued = entry = lane.head_entry
+    lane.queued = entry = lane.head_entry()
     heappush(lane.level.heap, (entry, lane))
     k.levels.offer(now, lane.level, lane)
 
@@ -265,7 +254,7 @@ def _hold_back(k: Base, now: int, lane: Lane) -> None:
     k.changed[lane] = None
     ceiling = k.levels.ceiling
     if not ceiling.held:
-        ceiling.change(now, ceiling.top, held=True)
+        ceiling.change(now, ceiling.top, True)  # noqa: FBT003 - the hot path
 
 
 def _let_pass(k: Base, now: int) -> None:
@@ -273,12 +262,12 @@ def _let_pass(k: Base, now: int) -> None:
     lane = k.blocker
     if lane is not None:
         gate = lane.epoch.gate
-        is_open = gate is None or not gate.closed(lane.need(gate), k.no_slot_held)
+        is_open = gate is None or not gate.closed(lane.need(gate), no_slot_held(k))
         if not lane.front or lane.parked_at is not None or is_open:
             forget_blocker(k, now)
     ceiling = k.levels.ceiling
     if ceiling.held:
-        ceiling.change(now, ceiling.top, held=False)
+        ceiling.change(now, ceiling.top, False)  # noqa: FBT003 - the hot path
         if lane is not None:
             k.changed[lane] = None
 
@@ -297,7 +286,7 @@ def _tell_lanes(k: Base, now: int) -> None:
             details = (*details, ("of", gate.scope_key))
         if holds_back:
             details = (*details, ("holds_back", True))
-        k.tell_of(now, Kind.LANE_WAITS, lane.scope, None, k.trigger, details)
+        tell_of(k, now, Kind.LANE_WAITS, lane.scope, None, k.trigger, details)
     k.changed.clear()
 
 
@@ -309,7 +298,7 @@ def _expire(k: Base, now: int) -> None:
         due.append(timer.target)
     due.sort(key=_BY_ENTRY)
     for task in due:
-        if task.state == TaskState.READY:
+        if task.state is TaskState.READY:
             ending.end_with_dependents(k, now, task, Outcome.REJECTED, Cause.MAX_WAIT)
 
 

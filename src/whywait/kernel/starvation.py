@@ -21,6 +21,7 @@ from whywait.kernel.timers import STARVE, Timers
 
 WORST: Final = 10
 _SLACK: Final = 64
+_READY: Final = TaskState.READY
 
 
 class Starved(NamedTuple):
@@ -43,6 +44,22 @@ class Signals(NamedTuple):
 
 class Starvation:
     """Reports each task once whose starvation passes the timeout, and remembers the worst and the total."""
+
+    __slots__ = (
+        "_kept",
+        "_levels",
+        "_returned",
+        "_stats",
+        "_tell",
+        "_timeout_ns",
+        "_timers",
+        "_unarmed",
+        "_worst_floor",
+        "longest_ns",
+        "tasks",
+        "total_ns",
+        "worst",
+    )
 
     def __init__(self, timeout_ns: int, timers: Timers, levels: Levels, stats: Stats, tell: Callable[..., int]) -> None:
         """Emit an event with ``tell`` for a task that is starved longer than ``timeout_ns``."""
@@ -97,7 +114,7 @@ class Starvation:
         returned = self._returned
         returned[task.number] = task
         if len(returned) > _SLACK and len(returned) > 2 * self._kept:
-            self._returned = {number: each for number, each in returned.items() if each.state == TaskState.READY}
+            self._returned = {number: each for number, each in returned.items() if each.state is _READY}
             self._kept = len(self._returned)
         if task.starved_ns and not task.starved_told:
             level = task.lane.level
@@ -113,7 +130,7 @@ class Starvation:
             levels[level] = levels.get(level, 0) + len(lane)
             longest_ns = max(longest_ns, self._since_entry(now, lane.front[-1]))
         for task in self._returned.values():
-            if task.state == TaskState.READY:
+            if task.state is _READY:
                 so_far_ns = task.starved_before + task.starved_ns + self._since_entry(now, task)
                 longest_ns = max(longest_ns, so_far_ns)
         for level, tasks in levels.items():
@@ -139,7 +156,7 @@ class Starvation:
         while level.watch and level.watch[0][0] <= total:
             _, entry, watched = heappop(level.watch)
             if isinstance(watched, Task):
-                if watched.entry == entry and watched.state == TaskState.READY:
+                if watched.entry == entry and watched.state is _READY:
                     self._report(now, watched, total - _total_at_entry(watched) + watched.starved_ns)
             else:
                 self._look(now, watched, total)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from typing import Any, Final
 
 from whywait.kernel.events import Waits
@@ -38,23 +38,24 @@ class Stats:
         self.by_outcome: dict[str, int] = dict.fromkeys(Outcome, 0)
         self.dropped: dict[str, int] = {}  # by cause
         self.rejected: dict[str, int] = {}  # by cause
-        self.wait_ns: defaultdict[str, int] = defaultdict(int)  # by wait cause, of tasks that have started
-        self.unstarted_ns: defaultdict[str, int] = defaultdict(int)  # the same of tasks that ended without a start
+        self.wait_ns: dict[str, int] = {}  # by wait cause, of tasks that have started
+        self.unstarted_ns: dict[str, int] = {}  # the same of tasks that ended without a start
         self.recent_waits_ns: deque[int] = deque(maxlen=RECENT)  # whole waits of the tasks started last
 
-    def count_waits(self, waits: dict[str, int] | None) -> None:
+    def count_waits(self, waits: Waits | None) -> None:
         """Count how the wait of a task that starts divides."""
-        for cause, ns in waits.items() if waits else ():
-            self.wait_ns[cause] += ns
-        self.recent_waits_ns.append(sum(waits.values()) if waits else 0)
+        if waits is None:
+            whole_ns = 0
+        elif isinstance(waits, tuple):  # the common case
+            whole_ns = waits[1]
+        else:
+            whole_ns = sum(waits.values())
+        _add(self.wait_ns, waits)
+        self.recent_waits_ns.append(whole_ns)
 
     def count_unstarted(self, waits: Waits) -> None:
         """Count how the wait of a task that ends without a start divides."""
-        if isinstance(waits, tuple):  # the common case
-            self.unstarted_ns[waits[0]] += waits[1]
-        else:
-            for cause, ns in waits.items():
-                self.unstarted_ns[cause] += ns
+        _add(self.unstarted_ns, waits)
 
     def waited_for_ns(self) -> dict[str, int]:
         """Return how long tasks that wait no more have waited in all, by cause."""
@@ -98,3 +99,13 @@ class Stats:
             "wait_ns_by_cause": dict(self.wait_ns),
             "wait_ns": self.wait_quantiles_ns(),
         }
+
+
+def _add(sums: dict[str, int], waits: Waits | None) -> None:
+    """Add the parts of a wait to the sums of all."""
+    if isinstance(waits, tuple):  # the common case
+        cause, ns = waits
+        sums[cause] = sums.get(cause, 0) + ns
+    elif waits is not None:
+        for cause, ns in waits.items():
+            sums[cause] = sums.get(cause, 0) + ns

@@ -42,7 +42,7 @@ class Timer:
 
     @property
     def is_held(self) -> bool:
-        """Whether it is live and its target has it; a command that was broken off may leave one that no target has."""
+        """Whether it is live and its target has it."""
         return self.live and getattr(self.target, HELD_AS[self.kind]) is self
 
 
@@ -71,31 +71,26 @@ class Timers:
             timer.target = None
             self._dead += 1
             if self._dead > _SLACK and self._dead * 2 > len(self.heap):
-                self._keep([item for item in self.heap if item[2].live])
-
-    def repair(self) -> None:
-        """Keep the timers that their targets have."""
-        self._keep([item for item in self.heap if item[2].is_held])
-
-    def _keep(self, items: list[tuple[int, int, Timer]]) -> None:
-        self.heap[:] = items
-        heapify(self.heap)
-        self._dead = 0
+                self.heap[:] = [item for item in self.heap if item[2].live]
+                heapify(self.heap)
+                self._dead = 0
 
     def next_at(self) -> int | None:
         """Return when the next live timer is due."""
         heap = self.heap
-        while heap and not heap[0][2].live:
+        while heap:
+            timer: Timer = heap[0][2]
+            if timer.live:
+                return timer.at
             heappop(heap)
             self._dead -= 1
-        return heap[0][0] if heap else None
+        return None
 
     def pop_due(self, now: int) -> Timer | None:
         """Remove and return the next live timer that is due at ``now``."""
         at = self.next_at()
         if at is None or at > now:
             return None
-        timer = self.heap[0][2]
-        timer.live = False  # first: one that is broken off here is not taken for one that is still to come
-        heappop(self.heap)
+        timer: Timer = heappop(self.heap)[2]
+        timer.live = False
         return timer

@@ -7,13 +7,13 @@ from operator import attrgetter
 from typing import Final
 
 from whywait.kernel.accounts import Epoch, ready_wait
-from whywait.kernel.base import Base
+from whywait.kernel.base import Base, count_holder, no_slot_held, tell
 from whywait.kernel.benches import Bench
 from whywait.kernel.devices import asks_of
 from whywait.kernel.events import Kind
 from whywait.kernel.gates import Gate
 from whywait.kernel.limits import HIGHEST, Policy
-from whywait.kernel.model import Lane, LaneKey, Level, Scope, Task
+from whywait.kernel.model import Lane, LaneKey, Level, Scope, Task, add_wait
 from whywait.kernel.state import TaskState, Wait
 from whywait.kernel.timers import MAX_WAIT, Timers
 
@@ -21,6 +21,7 @@ _SWEEP_EMPTY_LANES: Final = 256  # more than there are priorities: those of one 
 # Globals are found faster than attributes of a class, before Python 3.12.
 _QUEUED: Final = TaskState.QUEUED
 _READY: Final = TaskState.READY
+_PAUSED: Final = TaskState.PAUSED
 _DEPENDENCY: Final = Wait.DEPENDENCY
 _TURNED_READY: Final = Kind.TASK_READY
 _BY_ID: Final = attrgetter("id", "number")
@@ -103,11 +104,11 @@ def wake(k: Base, now: int, tasks: list[Task], cause: int | None) -> None:
     if len(tasks) > 1:
         tasks.sort(key=_BY_ID if k.order.ties == "id" else _BY_NUMBER)
     for task in tasks:
-        if task.state == _QUEUED:  # a paused one follows when it is resumed
+        if task.state is _QUEUED:  # a paused one follows when it is resumed
             charge_queued(now, task)
             leave_queue(task)
             become_ready(k, now, task)
-            k.trigger = k.tell(now, _TURNED_READY, task, cause)
+            k.trigger = tell(k, now, _TURNED_READY, task, cause)
 
 
 def leave_queue(task: Task) -> None:
@@ -133,11 +134,11 @@ def limit_wait(k: Base, now: int, task: Task) -> None:
 
 def stop_waiting(k: Base, now: int, task: Task) -> None:
     """Take a pending task out of wherever it waits and charge the wait."""
-    if task.state == _READY:
+    if task.state is _READY:
         leave(k, now, task)
         cancel_wait_timer(task, k.expiries)
-    elif task.state == TaskState.PAUSED:
-        task.add_wait(Wait.PAUSED, now - task.since)
+    elif task.state is _PAUSED:
+        add_wait(task, Wait.PAUSED, now - task.since)
         cancel_wait_timer(task, k.timers)
     else:
         charge_queued(now, task)
@@ -157,7 +158,7 @@ def leave(k: Base, now: int, task: Task, lane_is_cleared: bool = False) -> None:
         off_bench(lane, gate)
         if lane.front:
             on_bench(lane, gate)
-            k.levels.opened(now, gate, k.no_slot_held)  # a new bench has missed that the gate opened
+            k.levels.opened(now, gate, no_slot_held(k))  # a new bench has missed that the gate opened
         else:
             reset_epoch(k, now, lane)
     if not lane.front:
@@ -199,7 +200,7 @@ def charge(k: Base, now: int, task: Task, lane: Lane) -> None:
         if task.waited is None:
             task.waited = (cause, waited)
         else:
-            task.add_wait(cause, waited)
+            add_wait(task, cause, waited)
         if segment.higher:
             k.starvation.note(task, task.starved_ns + waited)
     else:
@@ -212,7 +213,7 @@ def charge(k: Base, now: int, task: Task, lane: Lane) -> None:
         else:
             starved += task.starved_ns
             for cause, ns in waits.items():
-                task.add_wait(cause, ns)
+                add_wait(task, cause, ns)
         if starved:
             k.starvation.note(task, starved)
     if waited >= levels.step_ns:
@@ -229,7 +230,7 @@ def forget_entry(task: Task, level: Level) -> None:
 def charge_queued(now: int, task: Task) -> None:
     """Charge the stay in QUEUED that ends now."""
     if now != task.since:
-        task.add_wait(_DEPENDENCY if task.plain else task.held_by or _DEPENDENCY, now - task.since)
+        add_wait(task, _DEPENDENCY if task.plain else task.held_by or _DEPENDENCY, now - task.since)
 
 
 def ready_wait_of(k: Base, now: int, task: Task) -> dict[str, int]:
@@ -246,7 +247,7 @@ def ready_wait_of(k: Base, now: int, task: Task) -> dict[str, int]:
 def starved_ns(k: Base, now: int, task: Task) -> int:
     """Return for how long this attempt has been READY while a higher priority held a slot."""
     segment = task.segment
-    if task.state != _READY or segment is None:
+    if task.state is not _READY or segment is None:
         return task.starved_ns
     level = task.lane.level
     k.levels.update(level)
@@ -255,11 +256,11 @@ def starved_ns(k: Base, now: int, task: Task) -> int:
 
 def waits_for(k: Base, task: Task) -> str | None:
     """Return the wait cause that is charged to a task now; None if it does not wait."""
-    if task.state == _READY:
+    if task.state is _READY:
         return lane_waits_for(k, task.lane)
     if not task.pending:
         return None
-    return Wait.PAUSED if task.state == TaskState.PAUSED else task.held_by or Wait.DEPENDENCY
+    return Wait.PAUSED if task.state is _PAUSED else task.held_by or Wait.DEPENDENCY
 
 
 def lane_waits_for(k: Base, lane: Lane) -> str:
@@ -291,7 +292,7 @@ def lane_of(k: Base, now: int, scope: Scope, key: LaneKey) -> Lane:
         k.levels.update(level)
         resources, devices = scope.pool.resources, scope.pool.devices
         of_scope = scope.gates if level.takes_slot else scope.state_gates
-        needs = of_scope + tuple((resources[name], amount) for name, amount in demand if name in resources)
+        needs = of_scope + tuple([(resources[name], amount) for name, amount in demand if name in resources])
         asks = asks_of(devices.values(), demand) if devices else ()
         lane = scope.lanes[key] = Lane(scope, level, demand, needs, asks, k.slots, now)
         k.lanes.append(lane)
@@ -304,10 +305,10 @@ def count_holders(k: Base, now: int) -> None:
     k.counts_holders = True
     k.holders = [0] * (HIGHEST + 1)
     for task in k.running.values():
-        k.holders[task.priority] += task.holds_slot
-    k.holding = sum(1 << priority for priority, count in enumerate(k.holders) if count)
+        if task.holds_slot:
+            count_holder(k, task.priority, 1)
     ceiling = k.levels.ceiling
-    ceiling.change(now, k.holding.bit_length() - 1, ceiling.held)
+    ceiling.change(now, k.highest, ceiling.held)
 
 
 def lane_emptied(k: Base, now: int, lane: Lane) -> None:
@@ -333,18 +334,18 @@ def lane_emptied(k: Base, now: int, lane: Lane) -> None:
 def on_bench(lane: Lane, gate: Gate) -> None:
     """Let a lane wait at a gate."""
     rank = lane.level.rank
-    bench = gate.benches.get(rank)
+    bench: Bench | None = gate.benches.get(rank)
     if bench is None:
         bench = gate.benches[rank] = Bench()
-    bench.add(lane, lane.need(gate), lane.head_entry)
+    lane.bench_key = bench.add(lane, lane.need(gate), lane.head_entry())
     lane.parked_at = gate
 
 
 def off_bench(lane: Lane, gate: Gate) -> None:
     """Let a lane wait at no gate any more; what it is charged to is the caller's business."""
     level = lane.level
-    bench = gate.benches[level.rank]
-    bench.remove(lane)
+    bench: Bench = gate.benches[level.rank]
+    bench.remove(lane.bench_key)
     lane.parked_at = None
     if not bench:
         del gate.benches[level.rank]

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from whywait.kernel import graph
 from whywait.kernel.ahead import ahead_of
-from whywait.kernel.base import Base
+from whywait.kernel.base import Base, no_slot_held
 from whywait.kernel.devices import WHOLE, Ask, Door, Holding, Unit
 from whywait.kernel.gates import Gate
 from whywait.kernel.limits import MEASURED, Demand
@@ -172,14 +172,14 @@ def _held(task: Task) -> Demand:
 
 def _closed_gates(k: Base, now: int, lane: Lane) -> tuple[Reason, ...]:
     """Return every closed gate: the budget's and the scopes' in the order in which they are asked, then slots."""
-    no_slot_held = k.no_slot_held
+    none_held = no_slot_held(k)
     reasons = [
         _gate_reason(k, now, gate, need)
         for gate, need in lane.needs
-        if gate.kind != ReasonKind.DEVICE and gate.closed(need, no_slot_held)
+        if gate.kind != ReasonKind.DEVICE and gate.closed(need, none_held)
     ]
-    reasons += [_device_reason(now, ask) for ask in lane.asks if ask.door.closed(ask.need, no_slot_held)]
-    if lane.takes_slot and k.slots.closed(1, no_slot_held):
+    reasons += [_device_reason(now, ask) for ask in lane.asks if ask.door.closed(ask.need, none_held)]
+    if lane.takes_slot and k.slots.closed(1, none_held):
         reasons.append(_gate_reason(k, now, k.slots, 1))
     blocker = k.blocker if lane.takes_slot and k.levels.ceiling.held else None
     if blocker is not None and blocker is not lane and blocker.head is not None:

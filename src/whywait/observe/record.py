@@ -8,7 +8,7 @@ function, argument or result is recorded, only what scheduling needs to know.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from whywait.errors import ConfigError, WhywaitError
-from whywait.kernel.base import Decision
+from whywait.kernel.base import Base, Decision
 from whywait.kernel.events import Event, Kind, RawEvent, read_outcome
 from whywait.kernel.ids import LONGEST_ID, function_shown
 from whywait.kernel.kernel import COMMANDS, Kernel
@@ -63,6 +63,7 @@ class RecordingKernel(Kernel):
         super().__init__(jitter=recorded_jitter, **settings)
         self._numbers[self.root] = 0
         self._write({MAGIC: VERSION, **_header(settings)})
+        self.is_recorded = True
         for name in COMMANDS:
             setattr(self, name, self._recorded(name, getattr(self, name)))
 
@@ -74,11 +75,6 @@ class RecordingKernel(Kernel):
     def close(self) -> None:
         """Write no more."""
         self._file.close()
-
-    def repair(self, now: int, decision: Decision, ending: Task | None = None, submitted: Sequence[Task] = ()) -> None:
-        """Do as usual; what follows a command that was broken off half-way cannot be replayed, so the record ends."""
-        self._file.give_up(OSError("a command was broken off by an interrupt"))
-        super().repair(now, decision, ending, submitted)
 
     def _recorded(self, name: str, command: Callable[..., Any]) -> Callable[..., Any]:
         def record_and_do(now: int, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any command
@@ -111,8 +107,8 @@ class RecordingKernel(Kernel):
         if value is None or isinstance(value, str | int | float):
             return value
         if isinstance(value, Task):
-            number = getattr(value, "number", None)  # one that is submitted just now has none, and is named by no one
-            return None if number is None else {"task": number}
+            number = getattr(value, "number", 0)  # one that is submitted just now has none, and is named by no one
+            return {"task": number} if number else None
         if isinstance(value, Scope | Periodic):
             return {type(value).__name__.lower(): self._numbers[value]}
         if isinstance(value, Submission):
@@ -377,12 +373,12 @@ def _is_command(line: Any) -> bool:  # noqa: ANN401 - JSON
 def _signature(name: str) -> Signature:
     if name not in COMMANDS:
         raise ConfigError(f"{shown(name)} is not a command: is the record of a later version?")
-    return Signature(getattr(Kernel, name), {**_MORE, **_OF_A_NOTE} if name == "note" else _MORE)
+    return Signature(getattr(Kernel, name), {**_MORE, **_OF_A_NOTE} if name == "note" else _MORE, _TYPES)
 
 
 @cache
 def _of_periodic() -> Signature:
-    return Signature(Periodic.__init__, _MORE)
+    return Signature(Periodic.__init__, _MORE, _TYPES)
 
 
 def _is_id(value: Any) -> bool:  # noqa: ANN401 - of any kind
@@ -393,6 +389,7 @@ def _is_noted(kind: str) -> bool:
     return kind.startswith(("HANDLER_", "WORKER_", "STREAM_")) or kind == Kind.TASK_PLACED
 
 
+_TYPES: Final = {each.__name__: each for each in (Base, Decision, Scope, Submission, Task)}
 _ID: Final = (_is_id, f"at most {LONGEST_ID} characters")
 _MORE: Final[Checks] = {
     "name": _ID,

@@ -323,7 +323,7 @@ class Story(Fold[TaskStory]):
 
     @staticmethod
     def _mode(priority: int, mode: tuple[int, bool]) -> str:
-        return wait_mode(higher=priority < mode[0], held=mode[1])
+        return wait_mode(priority < mode[0], mode[1])
 
 
 def _join(stretches: list[Stretch], cause: str, begin: int, end: int) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from whywait.errors import Infeasible, Rejected
 from whywait.kernel.base import Decision
 from whywait.kernel.kernel import Kernel
-from whywait.kernel.limits import Limits, Policy, Retry
+from whywait.kernel.limits import MOST_NS, Limits, Policy, Retry
 from whywait.kernel.model import Scope, Task
 from whywait.kernel.periodic import Periodic
 from whywait.kernel.state import Cause, Outcome, ScopeState, TaskState
@@ -28,8 +28,8 @@ from whywait.support.units import NS_PER_S, in_ms
 Progress = Callable[[int, int], None]
 
 # Starvation is read from the accounts afterwards. Timers that report it would keep the clock going for ever while a
-# parked body starves the rest, so they are set beyond any time that a file can name.
-BEYOND_NS: Final = 1 << 400
+# parked body starves the rest, so they are set beyond any time that a run may come to.
+BEYOND_NS: Final = 2 * MOST_NS
 SCOPE_OPS: Final = ("suspend", "resume_scope")  # of recorded runs: a file knows only those on tasks
 LIMIT_OPS: Final = ("resize", "set_units")  # the same
 LIMITS: Final = ("slots", "queue_limit", "overflow", "when_busy", "max_spawn", "on_error")
@@ -98,7 +98,8 @@ class VirtualEngine:
             now = times[0] if times else BEYOND_NS
             if deadline is not None and deadline < now:
                 now = deadline
-            if now >= BEYOND_NS:
+            if now > MOST_NS:
+                self._check_end(now)
                 break
             tally.ms = in_ms(now)
             while times and times[0] == now:
@@ -119,18 +120,25 @@ class VirtualEngine:
                 self._carry_out(now, dispatch(now))
         tally.close()
 
+    def _check_end(self, now: int) -> None:
+        """Refuse a run that is not over by the last moment that can be counted."""
+        if self._times or now < BEYOND_NS:
+            raise problem(self._workload.source, "tasks", "the run takes more than 73 years: use shorter times")
+
     def _next_on_agenda(self) -> int:
         """Return when the file has something to do next, and see to it that the clock stops there."""
         order, ops, stops = self._order, self._workload.ops, self._stops
-        at = BEYOND_NS
+        moments = []
         if self._next_task < len(order):
-            at = self._workload.at_ms[order[self._next_task]] * self._unit_ns
+            moments.append(self._workload.at_ms[order[self._next_task]] * self._unit_ns)
         if self._next_op < len(ops):
-            at = min(at, ops[self._next_op].at_ms * self._unit_ns)
+            moments.append(ops[self._next_op].at_ms * self._unit_ns)
         if stops:
-            at = min(at, stops[-1][0])
-        if at < BEYOND_NS:
-            heappush(self._times, at)
+            moments.append(stops[-1][0])
+        if not moments:
+            return BEYOND_NS
+        at = min(moments)
+        heappush(self._times, at)
         return at
 
     def _complete(self, now: int, bucket: list[Task]) -> bool:

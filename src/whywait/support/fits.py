@@ -10,7 +10,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from whywait.errors import ConfigError
@@ -24,13 +24,19 @@ Checks = Mapping[str, tuple[Check, str]]  # of parameters by name: more than the
 
 
 class Signature:
-    """What a function takes, and the checks of it; ``more`` are checks of parameters that a type cannot say."""
+    """What a function takes, and the checks of it; ``more`` are checks of parameters that a type cannot say.
 
-    def __init__(self, function: Callable[..., Any], more: Checks) -> None:
+    ``types`` are those of its annotations by name that its module does not have: a compiled one keeps no classes that
+    it has from others.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], more: Checks, types: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         """Read the annotations."""
         self._function = function
         self._signature = inspect.signature(function)
-        self._hints = get_type_hints(function)
+        self._hints = get_type_hints(function, localns=dict(types))
         self._more = more
 
     def bind(self, *args: Any, **kwargs: Any) -> inspect.BoundArguments:  # noqa: ANN401 - those of the function

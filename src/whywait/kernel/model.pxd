@@ -1,0 +1,70 @@
+cimport cython
+
+from whywait.kernel.accounts cimport Epoch, Segment
+from whywait.kernel.benches cimport Bench
+from whywait.kernel.fifo cimport Fifo, Item
+from whywait.kernel.gates cimport Gate
+from whywait.kernel.pool cimport Pool
+from whywait.kernel.timers cimport Timer
+
+cdef object _QUEUED, _READY, _RUNNING, _PAUSED, _SUSPENDED
+
+cdef class Task(Item):
+    cdef public long long number, unmet, started_seq
+    cdef public object name, policy, called, state, outcome, cause, waited
+    cdef public Scope scope
+    cdef public Lane lane
+    cdef public Segment segment
+    cdef public Epoch epoch
+    cdef public list after, successors
+    cdef public bint plain
+    cdef dict __dict__
+
+@cython.final
+cdef class PlainTask(Task):
+    cdef public object job
+
+cpdef add_wait(Task task, object cause, long long ns)
+@cython.locals(task=PlainTask)
+cpdef Task task_for(object job)
+
+@cython.final
+cdef class Lane(Fifo):
+    cdef public Scope scope
+    cdef public Level level
+    cdef public tuple key, asks, needs, takes, slots, details, queued_details, told_cause
+    cdef public bint takes_slot, plain, gated, feasible, forgotten, watched
+    cdef public object demand, queued, bench_key
+    cdef public Gate parked_at
+    cdef public Epoch epoch
+    cdef public long long told
+    @cython.locals(other=Gate)
+    cpdef object need(self, Gate gate)
+
+@cython.final
+cdef class Level:
+    cdef public int rank, priority
+    cdef public bint takes_slot
+    cdef public list among, heap, opening, watch
+    cdef public object first_step_ns, entered_ns
+    cdef public Segment segment
+    cdef public long long version, step_at
+    cdef public tuple place
+    cdef public Timer starve_timer
+    @cython.locals(heap=list, lane=Lane, other=Lane, head=Task, key="long long", entry="long long", gate=Gate, bench=Bench)
+    cpdef Lane first(self, bint no_slot_held)
+
+@cython.final
+cdef class Scope:
+    cdef public object key, limits, policy, state
+    cdef public Pool pool
+    cdef public Scope parent
+    cdef public bint freely_open, limited, activated
+    cdef public dict children, tasks, ids, lanes, periodics, by_priority
+    cdef public long long triggers, spawned, pending
+    cdef public tuple chain, counted, aborting, state_gates, gates
+    cdef public Gate state_gate, slot_gate
+    @cython.locals(scope=Scope)
+    cpdef list subtree(self)
+
+cpdef int rank_of(int priority, bint slot) noexcept

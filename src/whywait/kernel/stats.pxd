@@ -1,0 +1,13 @@
+cimport cython
+
+@cython.final
+cdef class Stats:
+    cdef public long long numbered, iterations, retried, starved
+    cdef public dict by_outcome, dropped, rejected, wait_ns, unstarted_ns
+    cdef public object promotions, recent_waits_ns
+    cpdef count_waits(self, object waits)
+    cpdef count_unstarted(self, object waits)
+    cpdef count_drop(self, object cause)
+    cpdef count_rejection(self, object cause)
+
+cdef _add(dict sums, object waits)
