@@ -137,6 +137,10 @@ class Epoch:
             name = self.gate.name
             totals[name] = totals.get(name, 0) + at - self.since
             return totals
+        if segment is self.segment:  # the common case: one cause all the time
+            if at != self.since:
+                totals[segment.mode] = totals.get(segment.mode, 0) + at - self.since
+            return totals
         for cause, end, begin in zip(_OPEN_CAUSES, segment.totals(at), self.segment.totals(self.since), strict=True):
             if end != begin:
                 totals[cause] = totals.get(cause, 0) + end - begin

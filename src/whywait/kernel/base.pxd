@@ -14,10 +14,10 @@ cdef class Decision(list):
     cdef dict __dict__
 
 cdef class Base:
-    cdef public object order, overdraft, pause_timeout_ns, starvation_timeout_ns, jitter, emit, trigger, holding
+    cdef public object order, overdraft, pause_timeout_ns, starvation_timeout_ns, jitter, emit, trigger, holding, seq
     cdef public bint greedy, counts_holders, is_recorded
     cdef public int highest
-    cdef public long long seq, entries, suspended, slotless, empty_lanes, periodics_added
+    cdef public long long entries, suspended, slotless, empty_lanes, periodics_added
     cdef public Scope root
     cdef public dict scopes, running, wanting, streams, resources, devices, changed
     cdef public list freed, requests, settled, skipped, soft, holders, lanes
@@ -28,8 +28,10 @@ cdef class Base:
     cdef public Stats stats
     cdef public Starvation starvation
 
-cpdef long long tell(Base k, long long now, object kind, Task task, object cause, object details=*) except -1
-cpdef long long tell_of(Base k, long long now, object kind, Scope scope, object name=*, object cause=*, object details=*) except -1
+@cython.locals(seq=object)
+cpdef object tell(Base k, long long now, object kind, Task task, object cause, object details=*)
+@cython.locals(seq=object)
+cpdef object tell_of(Base k, long long now, object kind, Scope scope, object name=*, object cause=*, object details=*)
 @cython.locals(before="long long", holders=list)
 cpdef count_holder(Base k, int priority, int more)
 cpdef bint no_slot_held(Base k) noexcept

@@ -169,7 +169,8 @@ def tell(
     k: Base, now: int, kind: str, task: Task, cause: int | str | None, details: Details | Started | Waits | None = None
 ) -> int:
     """Emit an event of a task; return its seq."""
-    k.seq = seq = k.seq + 1
+    seq = k.seq + 1
+    k.seq = seq
     emit = k.emit  # a local is called faster
     if emit is not None:
         emit((seq, now, kind, task.scope.key, task.number, task.name, cause, details))
@@ -186,7 +187,8 @@ def tell_of(
     details: Details | None = None,
 ) -> int:
     """Emit an event of a scope, of a periodic, or of a submission that got no number; return its seq."""
-    k.seq = seq = k.seq + 1
+    seq = k.seq + 1
+    k.seq = seq
     if k.emit is not None:
         k.emit((seq, now, kind, scope.key, None, name, cause, details))
     return seq

@@ -100,6 +100,8 @@ class Bench:
         block = blocks[0]
         if block.keys[0] >= bound:
             return None
+        if len(block.keys) == 1 and len(blocks) == 1:
+            return block.lanes[0]
         whole = bisect_left(self._tops, bound)
         best = min(self._oldest[:whole]) if whole else _ENTRY_MASK
         if whole < len(blocks):

@@ -8,19 +8,19 @@ from whywait.kernel.running cimport forget_run_timers, pause, stopped
 
 cdef object _READY, _RUNNING, _DISPOSED, _DISPOSING_SCOPE, _SUCCESS, _ABORTED, _FINISHED, _CANCELLED, _REJECTED
 
-@cython.locals(lane=Lane, scope=Scope, running=dict, ran_ns=object, gate=Gate, need=object, seq="long long", new=Task, each=Scope)
+@cython.locals(lane=Lane, scope=Scope, running=dict, ran_ns=object, gate=Gate, need=object, seq=object, new=Task, each=Scope)
 cpdef Task end_running(Base k, long long now, Task task, object outcome, object cause=*, bint retryable=*, object facts=*, object streams=*)
 @cython.locals(gate=Gate)
 cdef _give_more_back(Base k, long long now, Lane lane, Task task)
-@cython.locals(seq="long long")
-cpdef long long ask_abort(Base k, long long now, Task task, object outcome, object cause, object led_by=*) except -1
+@cython.locals(seq=object)
+cpdef object ask_abort(Base k, long long now, Task task, object outcome, object cause, object led_by=*)
 cpdef abort(Base k, long long now, Task task, object outcome, object cause, object led_by=*)
 @cython.locals(scope=Scope, new=Task)
 cdef Task _retry(Base k, long long now, Task task, object retry, object led_by)
 cdef Lane _grown_lane(Base k, long long now, Task task, object retry)
 cpdef cancel(Base k, long long now, Task task, object cause=*)
-@cython.locals(seq="long long")
-cpdef long long end_pending(Base k, long long now, Task task, object outcome, object cause, object root=*, object led_by=*, bint lane_is_cleared=*) except -1
+@cython.locals(seq=object)
+cpdef object end_pending(Base k, long long now, Task task, object outcome, object cause, object root=*, object led_by=*, bint lane_is_cleared=*)
 cpdef end_with_dependents(Base k, long long now, Task task, object outcome, object cause, object led_by=*)
 @cython.locals(scope=Scope)
 cpdef count_out(Task task)

@@ -7,16 +7,28 @@ from whywait.kernel.waiting cimport become_ready, lane_of, take_in
 
 cdef object _SUBMITTED
 
-@cython.locals(lane=Lane, task=Task)
+@cython.final
+cdef class Dependencies:
+    cdef public list after, after_ended
+    cdef public object failed, batch_after, batch_after_ended
+    cdef public bint is_doomed
+
+cdef Dependencies NO_DEPENDENCIES
+
+@cython.locals(found=Dependencies, lane=Lane, task=Task)
 cpdef Task submit(Base k, long long now, Scope scope, object name=*, object priority=*, object demand=*, object after=*, object after_ended=*, object policy=*, bint slot=*, object job=*)
 cpdef remember(Base _, long long now, Scope scope, object name, object outcome)
 @cython.locals(scope=Scope, each=Scope)
 cpdef register(Task task, object name, bint counts=*)
-@cython.locals(failed=Task, seq="long long")
-cdef _place(Base k, long long now, Task task, object found)
+@cython.locals(failed=Task, seq=object)
+cdef _place(Base k, long long now, Task task, Dependencies found)
 @cython.locals(lane=Lane)
-cpdef long long tell_submitted(Base k, long long now, Task task, object cause=*) except -1
+cpdef object tell_submitted(Base k, long long now, Task task, object cause=*)
 @cython.locals(victim=Task)
 cpdef displace(Base k, long long now, object victims)
 @cython.locals(lane=Lane)
-cpdef object check(Base k, Scope scope, object name, tuple key, object after=*, object after_ended=*, object batch=*, Py_ssize_t index=*, bint kept=*)
+cpdef Dependencies check(Base k, Scope scope, object name, tuple key, object after=*, object after_ended=*, object batch=*, Py_ssize_t index=*, bint kept=*)
+@cython.locals(found=Dependencies)
+cdef Dependencies _find_dependencies(Base k, Scope scope, object name, object after, object after_ended, object batch)
+@cython.locals(mates=list, where=Scope)
+cdef tuple _find(Base k, Scope scope, object name, object given, object batch, list tasks)

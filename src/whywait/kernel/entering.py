@@ -10,7 +10,7 @@ may spare a check, never an effect.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
@@ -39,16 +39,19 @@ Batch = dict[tuple[Scope, str], int]  # the place of the first task of each scop
 _MANY_NAMES: Final = 10_000  # more are not searched for a near one
 
 
-@dataclass(slots=True)
 class Dependencies:
     """The dependencies of a submission, found."""
 
-    after: list[Task]
-    after_ended: list[Task]
-    failed: str | None = None  # id of a finished dependency that did not succeed
-    batch_after: Sequence[tuple[Scope, str]] = ()  # scopes and names within the same batch
-    batch_after_ended: Sequence[tuple[Scope, str]] = ()
-    is_doomed: bool = False  # one has failed, so that the task ends as it is taken in; set where limits are checked
+    __slots__ = ("after", "after_ended", "batch_after", "batch_after_ended", "failed", "is_doomed")
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self.after: list[Task] = []
+        self.after_ended: list[Task] = []
+        self.failed: str | None = None  # id of a finished dependency that did not succeed
+        self.batch_after: Sequence[tuple[Scope, str]] = ()  # scopes and names within the same batch
+        self.batch_after_ended: Sequence[tuple[Scope, str]] = ()
+        self.is_doomed = False  # one has failed, so that the task ends as it is taken in; set where limits are checked
 
     @property
     def has_failed(self) -> bool:
@@ -67,7 +70,7 @@ class Dependencies:
         return all(task.latest().outcome is Outcome.SUCCESS for task in self.after)
 
 
-NO_DEPENDENCIES: Final = Dependencies([], [])
+NO_DEPENDENCIES: Final = Dependencies()
 _SUBMITTED: Final = Kind.TASK_SUBMITTED
 
 
@@ -370,7 +373,7 @@ def _find_dependencies(
     after_ended: Sequence[Task | str],
     batch: Batch | None,
 ) -> Dependencies:
-    found = Dependencies([], [])
+    found = Dependencies()
     if after:
         found.batch_after, found.failed = _find(k, scope, name, after, batch, found.after)
     if after_ended:

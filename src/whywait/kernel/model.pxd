@@ -10,8 +10,8 @@ from whywait.kernel.timers cimport Timer
 cdef object _QUEUED, _READY, _RUNNING, _PAUSED, _SUSPENDED
 
 cdef class Task(Item):
-    cdef public long long number, unmet, started_seq
-    cdef public object name, policy, called, state, outcome, cause, waited
+    cdef public long long unmet, starved_ns
+    cdef public object number, started_seq, name, policy, called, state, outcome, cause, waited
     cdef public Scope scope
     cdef public Lane lane
     cdef public Segment segment

@@ -54,8 +54,8 @@ class Task(Item):
 
     The owner of a kernel may bring tasks of a class of its own, with what it has to know of a task beside ``job``.
     The attributes in ``__slots__`` are set when the task is taken in, but for ``called``, which its owner sets; ``job``
-    is an attribute or a property of a class below; the rest have class-level defaults and cost memory only where they are set (guarded by
-    ``test_pending_task_memory``). The hot path asks ``plain`` before it looks at one of these.
+    is an attribute or a property of a class below. The rest have class-level defaults and cost memory only where they
+    are set (guarded by ``test_pending_task_memory``). The hot path asks ``plain`` before it looks at one of these.
     """
 
     __slots__ = (
@@ -73,6 +73,7 @@ class Task(Item):
         "scope",
         "segment",
         "started_seq",
+        "starved_ns",
         "state",
         "successors",
         "unmet",
@@ -97,6 +98,7 @@ class Task(Item):
     successors: list[Task] | None  # tasks that await this one's success
     unmet: int  # how many things keep a QUEUED task from READY
     started_seq: int  # seq of the TASK_STARTED event
+    starved_ns: int  # from earlier stays in READY
     plain: bool  # no timer, timeout, periodic, task that awaits any end, in a plain lane: the hot path asks only this
 
     job: Any = None  # opaque: belongs to whatever submitted the task
@@ -119,7 +121,6 @@ class Task(Item):
     run_timer: Timer | None = None
     wait_timer: Timer | None = None  # max_wait while READY, backoff while QUEUED
     periodic: Any = None  # the Periodic whose iteration this is
-    starved_ns: int = 0  # from earlier stays in READY
     starved_before: int = 0  # ns, of the attempts before this one
     starved_first: int | None = None  # number of the first attempt that was starved, if it is not this one
     starved_told: bool = False

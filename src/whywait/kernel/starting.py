@@ -168,7 +168,7 @@ def activate(k: Base, now: int, task: Task) -> None:
     waits = task.waited
     k.stats.count_waits(waits)
     told: Started | Waits | None = waits or None  # it waits no more: nothing is added to it
-    if (lane.asks or k.counts_holders) and (task.devices or (waits and task.starved_ns)):
+    if lane.asks or (waits and task.starved_ns):
         told = Started(waits or None, task.devices, task.starved_ns)
     task.started_seq = tell(k, now, _STARTED, task, k.trigger, told)
 

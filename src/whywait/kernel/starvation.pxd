@@ -10,14 +10,15 @@ cdef object _READY
 
 @cython.final
 cdef class Starvation:
-    cdef public long long _timeout_ns, _kept, tasks
-    cdef public object _tell, _worst_floor, longest_ns, total_ns
+    cdef public long long _timeout_ns, _worst_floor, _kept, tasks, longest_ns
+    cdef public object _tell, total_ns
     cdef public Timers _timers
     cdef public Levels _levels
     cdef public Stats _stats
     cdef public dict _unarmed, _returned
     cdef public list worst
-    cpdef note(self, Task task, object starved_ns)
+    @cython.locals(worst=list, first=object, before_ns="long long", in_all_ns="long long")
+    cpdef note(self, Task task, long long starved_ns)
     cpdef lane_entered(self, long long now, Lane lane, long long entry)
     cpdef lanes_forgotten(self, object levels)
     @cython.locals(level=Level)

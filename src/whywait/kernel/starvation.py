@@ -79,11 +79,14 @@ class Starvation:
 
     def note(self, task: Task, starved_ns: int) -> None:
         """Remember how long an attempt was starved, in all its stays, that leaves READY."""
-        worst, first = self.worst, task.starved_first or task.number
+        worst, first, before_ns = self.worst, task.number, 0
+        if not task.plain:  # else it is the first attempt
+            first, before_ns = task.starved_first or first, task.starved_before
         self.total_ns += starved_ns - task.starved_ns
-        in_all_ns = task.starved_before + starved_ns
-        self.longest_ns = max(self.longest_ns, in_all_ns)
-        if not task.starved_ns and not task.starved_before:
+        in_all_ns = before_ns + starved_ns
+        if in_all_ns > self.longest_ns:
+            self.longest_ns = in_all_ns
+        if not task.starved_ns and not before_ns:
             self.tasks += 1
         elif in_all_ns > self._worst_floor:  # it was READY before, and may be among them already
             worst[:] = [told for told in worst if told.minus_number != -first]

@@ -11,11 +11,11 @@ from whywait.kernel.timers cimport Timers
 
 cdef object _QUEUED, _READY, _PAUSED, _DEPENDENCY, _TURNED_READY
 
-@cython.locals(scope=Scope, stats=Stats, number="long long")
+@cython.locals(scope=Scope, stats=Stats, number=object)
 cpdef take_in(Base k, long long now, Task task, Lane lane, object policy)
 @cython.locals(scope=Scope, stack=list)
 cdef _count_in(Task task)
-@cython.locals(lane=Lane, level=Level, levels=Levels, segment=Segment, entry="long long")
+@cython.locals(lane=Lane, level=Level, levels=Levels, segment=Segment, number="long long", entry="long long")
 cpdef become_ready(Base k, long long now, Task task)
 @cython.locals(task=Task)
 cpdef wake(Base k, long long now, list tasks, object cause)
@@ -26,7 +26,7 @@ cpdef stop_waiting(Base k, long long now, Task task)
 cpdef leave(Base k, long long now, Task task, bint lane_is_cleared=*)
 cpdef clear(Base k, long long now, Lane lane)
 cpdef cancel_wait_timer(Task task, Timers timers)
-@cython.locals(waited="long long", level=Level, levels=Levels, segment=Segment, entered=Segment, epoch=Epoch, waits=dict)
+@cython.locals(waited="long long", level=Level, levels=Levels, segment=Segment, entered=Segment, epoch=Epoch, waits=dict, starved="long long")
 cpdef charge(Base k, long long now, Task task, Lane lane)
 @cython.locals(segment=Segment)
 cpdef forget_entry(Task task, Level level)

@@ -44,7 +44,7 @@ def take_in(k: Base, now: int, task: Task, lane: Lane, policy: Policy | None) ->
     task.since = now
     task.state = _QUEUED
     task.plain = policy.untimed and lane.plain
-    task.entry = task.unmet = task.started_seq = 0
+    task.entry = task.unmet = task.started_seq = task.starved_ns = 0
     task.name = task.segment = task.epoch = task.waited = task.after = task.successors = None
     task.outcome = task.cause = None
     scope.tasks[number] = task
@@ -71,7 +71,8 @@ def become_ready(k: Base, now: int, task: Task) -> None:  # noqa: C901 - in one 
     if level.version != levels.ceiling.version:
         levels.update(level)
     # Of a task that is READY at once it is the number: one object less for each pending task.
-    entry = task.number if task.number > k.entries else k.entries + 1
+    number = task.number
+    entry = number if number > k.entries else k.entries + 1
     k.entries = entry
     task.state = _READY
     task.since = now
