@@ -308,7 +308,9 @@ def test_what_can_end_does():
     """C0: a retry without end that is not needed, ticks that are few, times beyond any clock."""
     with in_time():
         simulated({"tasks": [{**ONE, "retry": 10**9, "fails": 3}], "config": {"slots": 1}})
-        simulated({"tasks": [{**ONE, "at_ms": 10**12}], "periodics": [{**TICKS, "every_ms": 10**9, "until_ms": 10**12}]})
+        simulated(
+            {"tasks": [{**ONE, "at_ms": 10**12}], "periodics": [{**TICKS, "every_ms": 10**9, "until_ms": 10**12}]}
+        )
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from time import monotonic_ns, sleep
 from typing import TYPE_CHECKING, Final, Protocol
 
 from whywait.errors import AuthorityBroken
+from whywait.kernel.base import Decision, tell
 from whywait.kernel.events import Kind, outcome_details
 from whywait.kernel.state import Cause, Outcome
 from whywait.support.core import compiled
@@ -31,7 +32,6 @@ from whywait.support.threads import NO_MEMORY, PAUSES_S
 from whywait.task.running import signal_of
 
 if TYPE_CHECKING:
-    from whywait.kernel.base import Decision
     from whywait.runtime.core import Core
     from whywait.runtime.execution import Execution
 
@@ -60,7 +60,9 @@ def reason(core: Breakable) -> str:
     return f"{shown_error(error)} broke a command off{_HINT if is_interrupt else ''}"
 
 
-def begin(core: Core, error: BaseException, decision: Decision | None = None, reported: Execution | None = None) -> None:
+def begin(
+    core: Core, error: BaseException, decision: Decision | None = None, reported: Execution | None = None
+) -> None:
     """Let an authority fail whose command was broken off, in a thread of its own if there is memory for it to begin."""
     try:
         is_begun = error.__class__ not in NO_MEMORY and start_new_thread(fail, (core, error, decision, reported))
@@ -131,7 +133,7 @@ def _end(core: Core, execution: Execution) -> None:
     execution.error = None
     execution.done = True
     details = outcome_details(Outcome.ERROR, Cause.AUTHORITY_BROKEN)
-    core.kernel.tell(monotonic_ns(), Kind.TASK_FINISHED, task, task.started_seq or None, details)
+    tell(core.kernel, monotonic_ns(), Kind.TASK_FINISHED, task, task.started_seq or None, details)
 
 
 def _abort(core: Core, execution: Execution) -> None:

@@ -71,6 +71,7 @@ from whywait.errors import (
     UnknownTask,
     WhywaitError,
 )
+from whywait.kernel import ending, entering, starting
 from whywait.kernel.base import Decision
 from whywait.kernel.durations import NS
 from whywait.kernel.kernel import Kernel
@@ -85,9 +86,10 @@ from whywait.runtime.execution import Execution
 from whywait.runtime.journal import Journal
 from whywait.runtime.settings import Settings
 from whywait.runtime.watching import Watching
+from whywait.support import logger
 from whywait.support.forks import own
 from whywait.support.locks import wait_for
-from whywait.support.logger import Log, log
+from whywait.support.logger import Log
 from whywait.support.raised import loggable, shown_error
 from whywait.task.inside import end_parts, parts_if_any
 from whywait.task.running import signal_of
@@ -112,6 +114,17 @@ REFUSALS: Final = (
 class ScopeRecord:
     """What the core keeps of a living scope."""
 
+    __slots__ = (
+        "coroutine_engine",
+        "engine",
+        "errors",
+        "grace_s",
+        "kernel_scope",
+        "plain_engine",
+        "scope",
+        "terms",
+    )
+
     def __init__(self, kernel_scope: KernelScope, engine: Engine, grace_s: float) -> None:
         """Keep the settings of a scope that the kernel knows."""
         self.kernel_scope = kernel_scope
@@ -127,7 +140,28 @@ class ScopeRecord:
 class Core(Watching):
     """The kernel, its lock, its clock and its journal; the engines report here."""
 
-    def __init__(self, settings: Settings, record: str | Path | None = None, log: Log = log) -> None:
+    __slots__ = (
+        "_expiries",
+        "_slots",
+        "_timers",
+        "began_ns",
+        "broken",
+        "clock",
+        "gone",
+        "has_failed",
+        "is_failing",
+        "journal",
+        "kernel",
+        "log",
+        "midst",
+        "pause_waiters",
+        "scopes",
+        "settings",
+        "survivors",
+        "when_broken",
+    )
+
+    def __init__(self, settings: Settings, record: str | Path | None = None, log: Log = logger.log) -> None:
         """Start with an empty kernel; ``record`` is a file for all its commands."""
         super().__init__()
         self.settings = settings
@@ -161,7 +195,7 @@ class Core(Watching):
 
         A refusal is raised and has changed nothing. Any other exception breaks the authority (A2).
         """
-        lock, stage, decision = self.lock, 0, Decision()  # 1: changes have begun
+        lock, kernel, stage, decision = self.lock, self.kernel, 0, Decision()  # 1: changes have begun
         if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
             self._refuse_inside()
         try:
@@ -176,7 +210,7 @@ class Core(Watching):
             except REFUSALS:
                 self.midst, stage = False, 0
                 raise
-            self.kernel.dispatch(now, decision)
+            _dispatch(kernel, now, decision)
             ended = self._settle(decision)
             self.midst = False
             lock.release()
@@ -201,7 +235,7 @@ class Core(Watching):
             raise
         return result
 
-    def admit(  # noqa: C901, PLR0912 - in one piece for speed, and to release the lock where it was taken
+    def admit(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed, and to release the lock where it was taken
         self,
         execution: Execution,
         scope: KernelScope,
@@ -214,7 +248,7 @@ class Core(Watching):
         slot: bool = True,  # noqa: FBT001, FBT002 - the hot path
     ) -> None:
         """Submit a task; a refusal raises and leaves nothing behind."""
-        lock, stage = self.lock, 0  # as above
+        lock, kernel, stage = self.lock, self.kernel, 0  # as above
         decision, ended = _NOTHING, None
         if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as above
             self._refuse_inside()
@@ -226,13 +260,18 @@ class Core(Watching):
             stage, self.midst = 1, True
             now = monotonic_ns()
             try:
-                self.kernel.submit(now, scope, name, priority, demand, after, after_ended, policy, slot, execution)
+                if kernel.is_recorded:
+                    kernel.submit(now, scope, name, priority, demand, after, after_ended, policy, slot, execution)
+                else:
+                    entering.submit(
+                        kernel, now, scope, name, priority, demand, after, after_ended, policy, slot, execution
+                    )
             except REFUSALS:
                 self.midst, stage = False, 0
                 raise
-            if self._slots.free > 0 or not slot or self.kernel.settled or self._is_sooner():
+            if self._slots.free > 0 or not slot or kernel.settled or self._is_sooner():
                 decision = Decision()
-                self.kernel.dispatch(now, decision)
+                _dispatch(kernel, now, decision)
                 if decision.settled or decision.requests or self._is_sooner():
                     ended = self._settle(decision)
             self.midst = False
@@ -273,7 +312,7 @@ class Core(Watching):
 
         With ``later``, an execution that succeeded is put there, and the engine calls :meth:`tell` when it has gone on.
         """
-        lock, stage, decision = self.lock, 0, Decision()  # as above
+        lock, kernel, stage, decision = self.lock, self.kernel, 0, Decision()  # as above
         go_on = ended = None
         task = execution if execution.outcome is None else execution.task  # it has an outcome: this is a retry
         how, cause, retryable = outcome
@@ -288,7 +327,10 @@ class Core(Watching):
             now = monotonic_ns()
             streams = execution.opened_streams() if execution.callbacks is not None else ()  # each has one
             try:
-                retried = self.kernel.ended(now, task, how, cause, retryable, execution.facts, streams)
+                if kernel.is_recorded:
+                    retried = kernel.ended(now, task, how, cause, retryable, execution.facts, streams)
+                else:
+                    retried = ending.end_running(kernel, now, task, how, cause, retryable, execution.facts, streams)
             except InvalidTransition:
                 self.midst, stage = False, 0
                 raise
@@ -298,7 +340,7 @@ class Core(Watching):
                 execution.done = True
             else:
                 execution.retried(retried)
-            self.kernel.dispatch(now, decision)
+            _dispatch(kernel, now, decision)
             if (
                 decision.settled
                 or decision.requests
@@ -317,7 +359,7 @@ class Core(Watching):
                     or (engine is not None and engine.has_quick_callbacks)
                 ):
                     new = decision[0]
-                    job: Execution = new.job if new.__class__ is Task else new  # type: ignore[assignment] # a retry, or itself
+                    job = new if isinstance(new, Execution) else new.job  # of a retry
                     if job.engine is engine:
                         go_on = job
                     elif len(decision) > 1:
@@ -566,6 +608,13 @@ class Core(Watching):
         """Pass events on that subscribers have not got yet; without the lock."""
         if self.journal.undelivered:
             self.journal.deliver()
+
+
+def _dispatch(kernel: Kernel, now: int, decision: Decision) -> None:
+    if kernel.is_recorded:
+        kernel.dispatch(now, decision)
+    else:
+        starting.dispatch(kernel, now, decision)
 
 
 def _first_of(engine: Engine | None, decision: Decision) -> Execution | None:

@@ -100,7 +100,6 @@ class Execution(Task):
         "args",
         "attention",
         "callbacks",
-        "called",
         "context",
         "core",
         "done",
@@ -116,7 +115,6 @@ class Execution(Task):
     core: Owner
     fn: Any  # this, the arguments and the context are let go at the end
     args: tuple[Any, ...]  # handles among them are executions here, inside containers too (Nest)
-    called: str | None
     context: Context | None
     engine: Engine
     done: bool  # outcome, value and error are final

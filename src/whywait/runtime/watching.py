@@ -13,6 +13,8 @@ from whywait.support.waiters import Awaited, refuse_on_loop
 class Watching:
     """The lock of a kernel, and the watchers that hear when a condition holds under it."""
 
+    __slots__ = ("__weakref__", "_watchers", "lock")
+
     def __init__(self) -> None:
         """Begin with a free lock and without watchers."""
         self.lock = threading.RLock()
