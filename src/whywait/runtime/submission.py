@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
+from typing import Any, Final, NamedTuple, TypedDict
 
 from whywait.engines.base import Engine
 from whywait.engines.registry import EngineName
@@ -23,9 +23,6 @@ from whywait.runtime.services import CoreServices
 from whywait.runtime.settings import UNSET, Size, Unset, as_retry, optional_ns, size
 from whywait.support.learned import as_learned
 from whywait.support.nested import PLAIN, nest_of
-
-if TYPE_CHECKING:
-    from whywait.runtime.scope import Submitter
 
 
 class BodyOptions(TypedDict, total=False):
@@ -88,13 +85,17 @@ _NO_OPTIONS: Final = Terms(Priority.NORMAL, (), None, None, slot=True)
 Asked = tuple[KernelScope, str | None, int, Demand, Sequence[Task | str], Sequence[Task | str], Policy | None, bool]
 
 
-def submit(self: Submitter, fn: Callable[..., Any], /, *args: Any, **options: Any) -> Handle[Any]:  # noqa: ANN401 - the function's own; see TaskOptions
+def submit(self: Any, fn: Callable[..., Any], /, *args: Any, **options: Any) -> Handle[Any]:  # noqa: ANN401 - a Submitter, which stands after this; the function's own
     """Submit a task; a refusal raises and leaves nothing behind.
 
     The keywords are those of :class:`TaskOptions`; the function's own go into ``kwargs``.
     Handles among ``args`` and ``kwargs`` are dependencies and are replaced by their results.
     """
-    scope = self._open
+    return submit_call(self._open, fn, args, options)
+
+
+def submit_call(scope: Any, fn: Callable[..., Any], args: tuple[Any, ...], options: Any) -> Handle[Any]:  # noqa: ANN401 - an OpenScope, which stands after this; TaskOptions
+    """Submit a call to a scope; the options are used up."""
     core, record = scope.core, scope.record
     try:
         plain = not fn.__code__.co_flags & CO_COROUTINE
@@ -103,7 +104,7 @@ def submit(self: Submitter, fn: Callable[..., Any], /, *args: Any, **options: An
     engine = (record.plain_engine if plain else None) or scope.engine_for(fn, options)
     execution = Execution().of(core, fn, args, copy_context() or EMPTY, engine)
     if options:
-        asked = prepare(core, record, execution, options)  # type: ignore[arg-type] # checked there
+        asked = prepare(core, record, execution, options)
         kernel_scope, name, priority, demand, after, after_ended, policy, slot = asked
         core.admit(execution, kernel_scope, name, priority, demand, after, after_ended, policy, slot)
     elif args:
@@ -134,8 +135,10 @@ def prepare(
         name, kwargs, after_ended = _take_own(execution, options)
     priority, demand, policy, engine, slot = _NO_OPTIONS
     if options:
-        values = options.values()
-        key = (*options, *values, *map(type, values))  # 1 and True are not the same
+        parts: list[Any] = []
+        for option, value in options.items():
+            parts += (option, value, value.__class__)  # 1 and True are not the same
+        key = tuple(parts)
         try:
             terms = record.terms[key]
         except (KeyError, TypeError):  # it is new, or has a value that cannot be hashed, such as a dict of resources

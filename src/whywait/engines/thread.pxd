@@ -1,0 +1,5 @@
+cimport cython
+
+@cython.final
+cdef class EngineThread:
+    cdef public object empty, execution, thread
