@@ -84,8 +84,7 @@ class Starvation:
             first, before_ns = task.starved_first or first, task.starved_before
         self.total_ns += starved_ns - task.starved_ns
         in_all_ns = before_ns + starved_ns
-        if in_all_ns > self.longest_ns:
-            self.longest_ns = in_all_ns
+        self.longest_ns = max(self.longest_ns, in_all_ns)
         if not task.starved_ns and not before_ns:
             self.tasks += 1
         elif in_all_ns > self._worst_floor:  # it was READY before, and may be among them already
