@@ -8,7 +8,7 @@ from whywait.kernel.running cimport forget_run_timers, pause, stopped
 
 cdef object _READY, _RUNNING, _DISPOSED, _DISPOSING_SCOPE, _SUCCESS, _ABORTED, _FINISHED, _CANCELLED, _REJECTED
 
-@cython.locals(lane=Lane, scope=Scope, running=dict, ran_ns=object, gate=Gate, need=object, seq=object, new=Task, each=Scope)
+@cython.locals(lane=Lane, scope=Scope, running=dict, ran_ns=object, gate=Gate, need="long long", seq=object, new=Task, each=Scope)
 cpdef Task end_running(Base k, long long now, Task task, object outcome, object cause=*, bint retryable=*, object facts=*, object streams=*)
 @cython.locals(gate=Gate)
 cdef _give_more_back(Base k, long long now, Lane lane, Task task)

@@ -67,7 +67,7 @@ def end_running(  # noqa: C901, PLR0912 - in one piece for speed
             _give_more_back(k, now, lane, task)
     for gate, need in lane.takes:
         gate.free += need
-        gate.use_ns += need * ran_ns
+        gate.use_ns += need * ran_ns  # of any size
         if gate.benches:
             k.levels.opened(now, gate, len(running) == k.slotless)
     if k.soft and len(running) == k.slotless:
@@ -332,7 +332,7 @@ def _tell_dependents(k: Base, now: int, task: Task, led_by: int) -> None:
     if k.freed:
         woken += k.freed
         k.freed = []
-    if task.ended_successors is not None:
+    if not task.plain and task.ended_successors is not None:
         woken += graph.met(task.ended_successors)
         task.ended_successors = None
     waiting.wake(k, now, woken, led_by)

@@ -5,7 +5,7 @@ from whywait.kernel.base cimport Base, tell, tell_of
 from whywait.kernel.model cimport Lane, Scope, Task, rank_of, task_for
 from whywait.kernel.waiting cimport become_ready, lane_of, take_in
 
-cdef object _SUBMITTED
+cdef object _SUBMITTED, _QUEUED
 
 @cython.final
 cdef class Dependencies:

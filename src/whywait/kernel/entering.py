@@ -72,6 +72,7 @@ class Dependencies:
 
 NO_DEPENDENCIES: Final = Dependencies()
 _SUBMITTED: Final = Kind.TASK_SUBMITTED
+_QUEUED: Final = TaskState.QUEUED
 
 
 # Commands
@@ -202,10 +203,10 @@ def _place(k: Base, now: int, task: Task, found: Dependencies) -> None:
 def tell_submitted(k: Base, now: int, task: Task, cause: int | None = None) -> int:
     """Tell that a task was taken in; return the seq of the event."""
     lane = task.lane
-    details: Details = lane.queued_details if task.state is TaskState.QUEUED else lane.details
+    details: Details = lane.queued_details if task.state is _QUEUED else lane.details
     if task.after:
         details += (("after", graph.numbers(task.after)),)
-    if task.after_ended:
+    if not task.plain and task.after_ended:
         details += (("after_ended", graph.numbers(task.after_ended)),)
     return tell(k, now, _SUBMITTED, task, task.called if cause is None else cause, details)
 

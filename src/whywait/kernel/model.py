@@ -226,12 +226,14 @@ def add_wait(task: Task, cause: str, ns: int) -> None:
     """Add waiting time of a task under a cause."""
     if not ns:
         return
-    if task.waited is None:
+    waited = task.waited
+    if waited is None:
         task.waited = (cause, ns)
-        return
-    waits = task.waits
-    waits[cause] = waits.get(cause, 0) + ns
-    task.waited = waits
+    elif isinstance(waited, tuple):
+        first, first_ns = waited
+        task.waited = (cause, first_ns + ns) if first == cause else {first: first_ns, cause: ns}
+    else:
+        task.waited = {**waited, cause: waited.get(cause, 0) + ns}
 
 
 def task_for(job: Any) -> Task:  # noqa: ANN401 - opaque
