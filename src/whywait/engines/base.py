@@ -142,8 +142,8 @@ class Runtime(Services, Protocol):
     def tell(self, execution: Any, /) -> None:  # noqa: ANN401 - an EngineTask
         """Tell the waiters and callbacks of an execution that its task has ended."""
 
-    def fail(self, error: BaseException, execution: Any, /) -> None:  # noqa: ANN401 - an EngineTask, or None
-        """Let the authority fail as a whole (A2): a thread of the engine has ended, and with it this task's body."""
+    def thread_lost(self, execution: Any, /) -> None:  # noqa: ANN401 - an EngineTask, or None
+        """Let the authority fail as a whole (A2): this thread ends by an exception, and with it this task's body."""
 
     def loop_closed(self, engine: Engine, /) -> None:
         """End the pending tasks of an engine whose event loop has ended."""

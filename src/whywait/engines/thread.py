@@ -28,7 +28,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from threading import RLock
 from time import sleep, thread_time_ns
-from typing import ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from whywait.engines.base import NEVER_RAN, Ended, Engine, EngineTask, Runtime, call
 from whywait.errors import TaskAborted
@@ -39,6 +39,7 @@ from whywait.task.signals import raise_in_thread
 
 T = TypeVar("T")
 
+_NOTHING: Final = object()  # was in the queue
 MADE_WITHIN_S: Final = 1.0  # a thread is made by another one in this time
 
 
@@ -82,10 +83,13 @@ class ThreadEngine(Engine):
     def start(self, execution: EngineTask) -> None:
         """Hand the task to a thread that sleeps, to a new one, or to the first that comes."""
         self._queue.put(execution)
-        try:
-            self._sleeping.pop()
-        except IndexError:
+        if not self._left_sleeping():
             self.come_for_queue()
+
+    def start_all(self, executions: list[EngineTask]) -> None:
+        """Hand several tasks to threads."""
+        for execution in executions:
+            self.start(execution)
 
     def abort(self, execution: EngineTask) -> None:
         """Do nothing more: the body sees its signal."""
@@ -230,39 +234,53 @@ class ThreadEngine(Engine):
 
     def _live(self, runner: EngineThread) -> None:
         """Be a thread."""
+        is_over = False
         try:
             self.work(runner)
-        except BaseException as error:  # no memory: what was promised to this thread would never be done
-            self.runtime.fail(error, runner.execution)
-            raise
+            is_over = True
         finally:
+            if not is_over:  # no memory: what was promised to this thread would never be done
+                self.runtime.thread_lost(runner.execution)
             self._threads.discard(runner)
             self.name_is_free(runner.thread.name)
 
     def _next(self) -> EngineTask | None:
         """Return a task that is in the queue, or sleep until there is one; None: end."""
-        try:
+        execution: Any = _NOTHING
+        try:  # noqa: SIM105 - compiled, a handler that is not empty crashes where there is no memory for a traceback
             execution = self._queue.get_nowait()
         except Empty:
-            self._sleeping.append(None)
-            return self._sleep()
-        self._sleeping.append(None)  # the thread that this was promised to sleeps on, and nothing is promised to it
-        if execution is None:
-            self._queue.put(None)  # the word that ends a thread is for the others, too
-        return execution
+            pass
+        self._sleeping.append(None)  # for this thread; or the one that a task was promised to, which sleeps on
+        return self._sleep() if execution is _NOTHING else self._taken(execution)
 
     def _sleep(self) -> EngineTask | None:
         while True:
-            try:
+            execution: Any = _NOTHING
+            try:  # noqa: SIM105 - as above
                 execution = self._queue.get(timeout=self.idle_s)
             except Empty:
-                with contextlib.suppress(IndexError):  # it fails if something was just promised to a sleeper
-                    self._sleeping.pop()
-                    return None
-            else:
-                if execution is None:
-                    self._queue.put(None)
-                return execution
+                pass
+            if execution is not _NOTHING:
+                return self._taken(execution)
+            if self._left_sleeping():  # else something was just promised to a sleeper
+                return None
+
+    def _left_sleeping(self) -> bool:
+        """Take an entry of a thread that sleeps with nothing promised to it; return whether there was one."""
+        found = False
+        try:
+            self._sleeping.pop()
+            found = True
+        except IndexError:
+            pass
+        return found
+
+    def _taken(self, execution: EngineTask | None) -> EngineTask | None:
+        """Return what was taken from the queue; the word that ends a thread is for the others, too."""
+        if execution is None:
+            self._queue.put(None)
+        return execution
 
 
 def _call_body(execution: EngineTask) -> None:

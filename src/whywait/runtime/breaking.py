@@ -77,11 +77,11 @@ def fail(core: Core, error: BaseException, decision: Decision | None = None, rep
 
     ``decision`` is what the command had decided so far, ``reported`` the execution whose end it was to record.
     """
-    if reported is not None:
-        core.gone.add(reported)
     for pause_s in PAUSES_S:
         try:
             sleep(pause_s)
+            if reported is not None:
+                core.gone.add(reported)
             decided = [] if decision is None else [task.job for task in (*decision, *decision.settled)]
             _fail(core, error, decided if reported is None else [*decided, reported])
         except NO_MEMORY:  # it may come back

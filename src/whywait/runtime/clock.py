@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from _thread import start_new_thread
 from collections.abc import Callable
 from contextlib import suppress
 from heapq import heappop, heappush
@@ -25,10 +26,9 @@ class Clock:
 
     def __init__(self, tick: Callable[[], None], log: Log) -> None:
         """Start without a thread; ``tick`` is called at the kernel's deadline."""
-        # To be entered twice: by a finaliser in the midst of it. The lock itself is taken, not the condition: no signal
-        # comes between the step that takes a lock and the block that gives it back.
-        self._lock = RLock()
-        self._condition = threading.Condition(self._lock)
+        self._lock = RLock()  # to be entered twice: by a finaliser in the midst of it
+        self._bell = threading.Lock()  # is taken while the thread sleeps, and released to wake it
+        self._bell.acquire()
         self._tick = tick
         self._log = log
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
@@ -44,38 +44,43 @@ class Clock:
         It may be called under a lock: if ``needs_thread`` is set after it, :meth:`start` is to be called without.
         """
         with self._lock:
+            self.kernel_at_ns = at_ns
             self._wake()
-            self.kernel_at_ns = at_ns  # last: if this is broken off, it is done again
 
     def call_at(self, at_ns: int, fn: Callable[[], None]) -> None:
         """Call ``fn`` at a time of ``monotonic_ns``."""
         with self._lock:
             if self._closed:
                 return
-            if not self._heap or at_ns < self._heap[0][0]:
+            is_first = not self._heap or at_ns < self._heap[0][0]
+            heappush(self._heap, (at_ns, next(self._order), fn))
+            if is_first:
                 self._wake()
-            heappush(self._heap, (at_ns, next(self._order), fn))  # last, as above
         if self.needs_thread:
             self.start()
 
     def start(self) -> None:
         """Have a thread that waits for what is set; to be called without any lock.
 
-        A thread that starts may run a finaliser before it says so, and the finaliser may want any lock there is.
+        A thread that starts may run a finaliser before it says so, and the finaliser may want any lock there is. It is
+        started by another one, which gets no signals.
         """
+        start_new_thread(self._start, ())
+        self.needs_thread = False
+
+    def _start(self) -> None:
         try:
-            self.needs_thread = False
             lasting_thread(self._run, "whywait-clock").start()
-        except BaseException:
-            self.needs_thread = True  # if it was started after all, it is one too many and ends at once
-            raise
+        except RuntimeError as error:  # the system gives no more threads; the next command tries again
+            self.needs_thread = True
+            self._log.error("the clock could not be started", exc_info=loggable(error))
 
     def close(self) -> None:
         """End the thread."""
         with self._lock:
             self._closed = True
             self._heap.clear()
-            self._condition.notify_all()
+            self._wake()
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             with suppress(RuntimeError):  # it is being started, and will end at once
@@ -84,7 +89,8 @@ class Clock:
     def _wake(self) -> None:
         """Have the thread look again, once the lock is free."""
         if self._thread is not None:
-            self._condition.notify_all()  # all: a signal may have left a place there in which no thread sleeps any more
+            if self._bell.locked():
+                self._bell.release()
         elif not self._closed:
             self.needs_thread = True
 
@@ -108,20 +114,21 @@ class Clock:
 
     def _next(self) -> Callable[[], None] | None:
         """Wait until something is due and return it; None: end."""
-        with self._lock:
-            while not self._closed:
+        while True:
+            with self._lock:
+                if self._closed:
+                    return None
                 heap, kernel_at_ns = self._heap, self.kernel_at_ns
                 at_ns = min(kernel_at_ns, heap[0][0]) if heap else kernel_at_ns
                 left_ns = at_ns - monotonic_ns()
-                if at_ns == FAR_FUTURE_NS:
-                    if not self._condition.wait(IDLE_S) and self._is_idle():
-                        self._thread = None  # the next thing that is set starts another one
-                        return None
-                elif left_ns > 0:
-                    self._condition.wait(min(left_ns / 1e9, threading.TIMEOUT_MAX))
-                elif kernel_at_ns == at_ns:
+                if left_ns <= 0:
+                    if kernel_at_ns != at_ns:
+                        return heappop(heap)[2]
                     self.kernel_at_ns = FAR_FUTURE_NS  # the next look at the kernel sets the next one
                     return self._tick
-                else:
-                    return heappop(heap)[2]
-            return None
+                is_idle = at_ns == FAR_FUTURE_NS
+            is_rung = self._bell.acquire(timeout=IDLE_S if is_idle else min(left_ns / 1e9, threading.TIMEOUT_MAX))
+            with self._lock:
+                if is_idle and not is_rung and self._is_idle():
+                    self._thread = None  # the next thing that is set starts another one
+                    return None

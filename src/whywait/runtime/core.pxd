@@ -11,6 +11,7 @@ from whywait.runtime.watching cimport Watching
 
 cdef object _REJECTED, _SUCCESS, SUCCEEDED
 cdef Decision _NOTHING
+cdef int _UNTOUCHED, _BEGUN, _CHANGED, _OVER
 
 @cython.final
 cdef class ScopeRecord:
@@ -39,5 +40,7 @@ cdef class Core(Watching):
     @cython.locals(execution=Execution, ended=list)
     cdef list _settle(self, Decision decision)
     cdef bint _is_sooner(self) except -1
+    cpdef deliver_events(self)
 
 cdef _dispatch(Base kernel, long long now, Decision decision)
+cdef _fail(Core core, object error, object decision, object reported=*)

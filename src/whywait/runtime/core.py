@@ -56,6 +56,7 @@ from __future__ import annotations
 from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable, Sequence
+from sys import exc_info
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -79,7 +80,7 @@ from whywait.kernel.limits import Demand, Policy, Priority
 from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.model import Task
 from whywait.kernel.state import Outcome, TaskState
-from whywait.runtime import breaking, leftovers
+from whywait.runtime import acts, breaking, leftovers
 from whywait.runtime.clock import Clock
 from whywait.runtime.drop_log import warn_of_drops, warn_of_skips
 from whywait.runtime.execution import Execution
@@ -91,6 +92,7 @@ from whywait.support.forks import own
 from whywait.support.locks import wait_for
 from whywait.support.logger import Log
 from whywait.support.raised import loggable, shown_error
+from whywait.support.threads import NO_MEMORY
 from whywait.task.inside import end_parts, parts_if_any
 from whywait.task.running import signal_of
 
@@ -101,8 +103,11 @@ T = TypeVar("T")
 _REJECTED: Final = Outcome.REJECTED
 _SUCCESS: Final = Outcome.SUCCESS  # a global is found faster than an attribute of a class, before Python 3.12
 
-BREATH_NS: Final = (20_000_000, 2_000_000_000)  # how long a due run timeout waits for reports: at least, at most
-
+# How far a command has come: an exception breaks the authority, but for a refusal of what has begun, or at the end.
+_UNTOUCHED: Final = 0
+_BEGUN: Final = 1
+_CHANGED: Final = 2
+_OVER: Final = 3
 _NOTHING: Final = Decision()  # stays empty
 
 # What a command raises before it has changed anything.
@@ -125,9 +130,10 @@ class ScopeRecord:
         "terms",
     )
 
-    def __init__(self, kernel_scope: KernelScope, engine: Engine, grace_s: float) -> None:
-        """Keep the settings of a scope that the kernel knows."""
-        self.kernel_scope = kernel_scope
+    kernel_scope: KernelScope  # set as soon as the kernel knows the scope
+
+    def __init__(self, engine: Engine, grace_s: float) -> None:
+        """Keep the settings of a scope."""
         self.engine = engine  # for tasks that name none
         self.plain_engine = engine if type(engine).here is Engine.here else None  # for functions, from any thread
         self.coroutine_engine: Engine | None = None  # for coroutine functions, looked up once
@@ -195,7 +201,7 @@ class Core(Watching):
 
         A refusal is raised and has changed nothing. Any other exception breaks the authority (A2).
         """
-        lock, kernel, stage, decision = self.lock, self.kernel, 0, Decision()  # 1: changes have begun
+        lock, kernel, stage, decision = self.lock, self.kernel, _UNTOUCHED, Decision()
         if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
             self._refuse_inside()
         try:
@@ -203,13 +209,10 @@ class Core(Watching):
                 wait_for(lock)
             if self.midst or self.broken is not None:
                 self.check_whole()
-            stage, self.midst = 1, True
+            stage, self.midst = _BEGUN, True
             now = monotonic_ns()
-            try:
-                result = act(now, *args)
-            except REFUSALS:
-                self.midst, stage = False, 0
-                raise
+            result = act(now, *args)
+            stage = _CHANGED
             _dispatch(kernel, now, decision)
             ended = self._settle(decision)
             self.midst = False
@@ -217,22 +220,24 @@ class Core(Watching):
             if decision:
                 self._start_bodies(decision, None)
             self.ask_and_tell(decision, ended)
-            stage = 0
+            stage = _OVER
+            self._warn(decision, ended)
             self.deliver_events()
-        except BaseException as error:
-            try:  # noqa: SIM105 - the first call of the handler: it succeeds at this depth of the stack
-                lock.release()
-            except BaseException:  # noqa: BLE001, S110 - it was not held; or another one, and the first is raised
-                pass
-            if stage:
-                self.broken = error
-                try:
-                    breaking.begin(self, error, decision)
-                except RecursionError:  # a thread has an empty stack; starting one takes no more than taking a lock
-                    start_new_thread(breaking.fail, (self, error, decision))
-            else:
-                self.deliver_events()
-            raise
+        finally:
+            if stage != _OVER:
+                error: Any = exc_info()[1]
+                if stage == _BEGUN and isinstance(error, REFUSALS):
+                    stage, self.midst = _UNTOUCHED, False
+                if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as above
+                    lock.release()  # in the frame that has taken it: where the stack ends, a call to do it would fail
+                if stage == _UNTOUCHED:
+                    self.deliver_events()
+                else:
+                    self.broken = error
+                    try:
+                        _fail(self, error, decision)
+                    except RecursionError:  # to start a thread takes no more of the stack than to take a lock
+                        start_new_thread(breaking.fail, (self, error, decision))
         return result
 
     def admit(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed, and to release the lock where it was taken
@@ -248,7 +253,7 @@ class Core(Watching):
         slot: bool = True,  # noqa: FBT001, FBT002 - the hot path
     ) -> None:
         """Submit a task; a refusal raises and leaves nothing behind."""
-        lock, kernel, stage = self.lock, self.kernel, 0  # as above
+        lock, kernel, stage = self.lock, self.kernel, _UNTOUCHED
         decision, ended = _NOTHING, None
         if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as above
             self._refuse_inside()
@@ -257,18 +262,13 @@ class Core(Watching):
                 wait_for(lock)
             if self.midst or self.broken is not None:
                 self.check_whole()
-            stage, self.midst = 1, True
+            stage, self.midst = _BEGUN, True
             now = monotonic_ns()
-            try:
-                if kernel.is_recorded:
-                    kernel.submit(now, scope, name, priority, demand, after, after_ended, policy, slot, execution)
-                else:
-                    entering.submit(
-                        kernel, now, scope, name, priority, demand, after, after_ended, policy, slot, execution
-                    )
-            except REFUSALS:
-                self.midst, stage = False, 0
-                raise
+            if kernel.is_recorded:
+                kernel.submit(now, scope, name, priority, demand, after, after_ended, policy, slot, execution)
+            else:
+                entering.submit(kernel, now, scope, name, priority, demand, after, after_ended, policy, slot, execution)
+            stage = _CHANGED
             if self._slots.free > 0 or not slot or kernel.settled or self._is_sooner():
                 decision = Decision()
                 _dispatch(kernel, now, decision)
@@ -283,23 +283,25 @@ class Core(Watching):
                     self._start_bodies(decision, None)
             if ended is not None:
                 self.ask_and_tell(decision, ended)
-            stage = 0
-            if self.journal.undelivered:
-                self.journal.deliver()
-        except BaseException as error:
-            try:  # noqa: SIM105 - as above
-                lock.release()
-            except BaseException:  # noqa: BLE001, S110 - as above
-                pass
-            if stage:
-                self.broken = error
-                try:
-                    breaking.begin(self, error, decision)
-                except RecursionError:  # a thread has an empty stack; starting one takes no more than taking a lock
-                    start_new_thread(breaking.fail, (self, error, decision))
-            else:
-                self.deliver_events()
-            raise
+            stage = _OVER
+            if ended is not None:
+                self._warn(decision, ended)
+            self.deliver_events()
+        finally:
+            if stage != _OVER:
+                error: Any = exc_info()[1]
+                if stage == _BEGUN and isinstance(error, REFUSALS):
+                    stage, self.midst = _UNTOUCHED, False
+                if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as above
+                    lock.release()  # in the frame that has taken it: where the stack ends, a call to do it would fail
+                if stage == _UNTOUCHED:
+                    self.deliver_events()
+                else:
+                    self.broken = error
+                    try:
+                        _fail(self, error, decision)
+                    except RecursionError:  # to start a thread takes no more of the stack than to take a lock
+                        start_new_thread(breaking.fail, (self, error, decision))
 
     def report(  # noqa: C901, PLR0912, PLR0915 - in one piece, as above
         self,
@@ -312,7 +314,7 @@ class Core(Watching):
 
         With ``later``, an execution that succeeded is put there, and the engine calls :meth:`tell` when it has gone on.
         """
-        lock, kernel, stage, decision = self.lock, self.kernel, 0, Decision()  # as above
+        lock, kernel, stage, decision = self.lock, self.kernel, _UNTOUCHED, Decision()
         go_on = ended = None
         task = execution if execution.outcome is None else execution.task  # it has an outcome: this is a retry
         how, cause, retryable = outcome
@@ -320,20 +322,18 @@ class Core(Watching):
             if not lock.acquire(False):  # noqa: FBT003 - as above
                 wait_for(lock)
             if self.midst or self.broken is not None:
+                stage = _OVER
                 lock.release()
                 self.take_late_report(execution)
                 return None
-            stage, self.midst = 1, True
+            stage, self.midst = _BEGUN, True
             now = monotonic_ns()
             streams = execution.opened_streams() if execution.callbacks is not None else ()  # each has one
-            try:
-                if kernel.is_recorded:
-                    retried = kernel.ended(now, task, how, cause, retryable, execution.facts, streams)
-                else:
-                    retried = ending.end_running(kernel, now, task, how, cause, retryable, execution.facts, streams)
-            except InvalidTransition:
-                self.midst, stage = False, 0
-                raise
+            if kernel.is_recorded:
+                retried = kernel.ended(now, task, how, cause, retryable, execution.facts, streams)
+            else:
+                retried = ending.end_running(kernel, now, task, how, cause, retryable, execution.facts, streams)
+            stage = _CHANGED
             if retried is None:
                 if outcome is not SUCCEEDED:
                     self._note_failure(execution)
@@ -373,21 +373,25 @@ class Core(Watching):
                     self.tell(execution)
             if ended is not None:
                 self.ask_and_tell(decision, ended)
-            stage = 0
-            if self.journal.undelivered:
-                self.journal.deliver()
-        except BaseException as error:
-            try:  # noqa: SIM105 - as above
-                lock.release()
-            except BaseException:  # noqa: BLE001, S110 - as above
-                pass
-            if stage:
-                self.broken = error
-                try:
-                    breaking.begin(self, error, decision, execution)
-                except RecursionError:  # a thread has an empty stack; starting one takes no more than taking a lock
-                    start_new_thread(breaking.fail, (self, error, decision, execution))
-            raise
+            stage = _OVER
+            if ended is not None:
+                self._warn(decision, ended)
+            self.deliver_events()
+        finally:
+            if stage != _OVER:
+                error: Any = exc_info()[1]
+                if stage == _BEGUN and isinstance(error, REFUSALS):
+                    stage, self.midst = _UNTOUCHED, False
+                if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as above
+                    lock.release()  # in the frame that has taken it: where the stack ends, a call to do it would fail
+                if stage == _UNTOUCHED:
+                    self.deliver_events()
+                else:
+                    self.broken = error
+                    try:
+                        _fail(self, error, decision, execution)
+                    except RecursionError:  # to start a thread takes no more of the stack than to take a lock
+                        start_new_thread(breaking.fail, (self, error, decision, execution))
         return go_on
 
     def tell(self, execution: Execution) -> None:
@@ -412,12 +416,7 @@ class Core(Watching):
     def parked(self, execution: Execution) -> None:
         """Report that a body has parked at a checkpoint."""
         signal = signal_of(execution)
-
-        def act(now: int) -> None:
-            self.kernel.parked(now, execution.task)
-            signal.parked = True
-
-        self.command(act)
+        self.command(acts.parked, self, execution, signal)
         signal.notify()  # worker processes of the task are told
 
     def measured(self, execution: Execution, ram: int) -> None:
@@ -445,12 +444,16 @@ class Core(Watching):
             self.clock.start()
         for verb, task in decision.requests:
             self._ask(verb, task, task.job)
+        for each in ended:
+            self.tell(each)
+
+    def _warn(self, decision: Decision, ended: list[Execution]) -> None:
+        """Log what was dropped."""
+        dropped = [each for each in ended if each.outcome is _REJECTED]
+        if dropped:
+            warn_of_drops(dropped, self.log)
         if decision.skipped:
             warn_of_skips(decision.skipped, self.log)
-        if ended:
-            warn_of_drops([each.task for each in ended if each.task.outcome is _REJECTED], self.log)
-            for each in ended:
-                self.tell(each)
 
     def _start_bodies(self, decision: Decision, go_on: Execution | None) -> None:
         """Hand the tasks that start to their engines, but for one that goes on in this thread."""
@@ -491,7 +494,9 @@ class Core(Watching):
         if verb == "go_on":
             self._let_go_on(task, execution)
             return
-        with self.lock:
+        lock = self.lock
+        lock.acquire()
+        try:
             if task.outcome is not None or execution.task is not task:
                 return  # its body has ended meanwhile
             signal = signal_of(execution)
@@ -500,6 +505,8 @@ class Core(Watching):
             pause = signal.pause_number(parked=is_parked) if is_paused else 0
             signal.follow(pause=pause, reason=task.abort[1] if task.abort else None)
             execution.attention = True
+        finally:
+            lock.release()
         signal.notify()
         engine = execution.engine
         if verb == "abort":
@@ -513,11 +520,15 @@ class Core(Watching):
 
     def _let_go_on(self, task: Task, execution: Execution) -> None:
         """Let a body go on that has waited for its slot."""
-        with self.lock:
+        lock = self.lock
+        lock.acquire()
+        try:
             if task.number in self.kernel.wanting:
                 return  # it waits again
             waiters = execution.returning
             execution.returning = ()
+        finally:
+            lock.release()
         for waiter in waiters:
             waiter.release()
 
@@ -544,19 +555,8 @@ class Core(Watching):
                     execution.mark_seen()
 
     def _tick(self) -> None:
-        """Act on the timers of the kernel that are due.
-
-        After a stall other threads have yet to report which bodies have ended: run timeouts wait for them as long as
-        this look is late, within the bounds of ``BREATH_NS``. Nothing else waits (T6).
-        """
-
-        def act(now: int) -> None:
-            due_ns = self.kernel.next_deadline()
-            late_ns = 0 if due_ns is None else now - due_ns
-            shortest, longest = BREATH_NS
-            self.kernel.fire(now, min(max(late_ns, shortest), longest))
-
-        self.command(act)
+        """Act on the timers of the kernel that are due."""
+        self.command(acts.tick, self)
 
     def _release_pause_waiters(self) -> None:
         for number in list(self.pause_waiters):
@@ -578,10 +578,14 @@ class Core(Watching):
         """Raise: this very thread holds the lock, so a finaliser has interrupted a command."""
         raise WhywaitError("called from inside the scheduler (a finaliser?): call it from another thread")
 
-    def fail(self, error: BaseException, execution: Execution | None) -> None:
-        """Let the authority fail as a whole, since a thread of an engine has ended by an error, and a body with it."""
-        self.broken = error
-        breaking.fail(self, error, None, execution)
+    def thread_lost(self, execution: Execution | None) -> None:
+        """Let the authority fail as a whole, since a thread of an engine ends by an error, and a body with it."""
+        while self.broken is None:
+            try:  # noqa: SIM105 - see execution.py
+                self.broken = exc_info()[1] or MemoryError()
+            except NO_MEMORY:
+                pass
+        _fail(self, self.broken, None, execution)
 
     def release_waits(self) -> None:
         """Let everything go on that waits for the kernel of a broken authority; under the lock."""
@@ -597,10 +601,14 @@ class Core(Watching):
 
     def take_late_report(self, execution: Execution) -> None:
         """Take the report of a body that has ended after its authority broke."""
-        with self.lock:
+        lock = self.lock
+        lock.acquire()
+        try:
             self.gone.add(execution)
             self.survivors.pop(execution, None)
             self.tell_watchers()
+        finally:
+            lock.release()
         end_parts(execution)
         execution.let_go()
 
@@ -608,6 +616,17 @@ class Core(Watching):
         """Pass events on that subscribers have not got yet; without the lock."""
         if self.journal.undelivered:
             self.journal.deliver()
+
+
+def _fail(core: Core, error: BaseException, decision: Decision | None, reported: Execution | None = None) -> None:
+    """Let an authority fail as a whole; see :func:`whywait.runtime.breaking.fail`. To call this takes no memory."""
+    is_begun = False
+    while not is_begun:
+        try:
+            breaking.begin(core, error, decision, reported)
+            is_begun = True
+        except NO_MEMORY:  # it may come back
+            pass
 
 
 def _dispatch(kernel: Kernel, now: int, decision: Decision) -> None:

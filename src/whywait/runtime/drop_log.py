@@ -21,7 +21,7 @@ def warn_of_skips(skips: Sequence[Skip], log: Log) -> None:
         log.warning(what, scope, periodic, code)
 
 
-def warn_of_drops(tasks: list[Task], log: Log) -> None:
+def warn_of_drops(tasks: Sequence[Task], log: Log) -> None:
     """Log which tasks were dropped; one line however many they are."""
     if len(tasks) == 1:
         log.warning("task %s was dropped: %s", tasks[0].label, tasks[0].cause)

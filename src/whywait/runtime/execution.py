@@ -7,6 +7,9 @@
 2. The core sets ``done`` under its lock, and releases the waiters' locks after it: no waiter is added between, so none
    is missed.
 3. A waiter that times out removes its lock; it may have been released this moment, which does no harm.
+
+In what is compiled, locks are taken by ``try`` and ``finally``, and handlers of exceptions are few: the C code of a
+``with``, and of a handler that looks at its exception, crashes where there is no memory for a traceback.
 """
 
 from __future__ import annotations
@@ -345,11 +348,14 @@ class Execution(Task):
         waiter.acquire()
         if not self.add_waiter(waiter):
             return
+        blocking = None
         try:
-            with Blocking((self,)):
-                if waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
-                    return
+            blocking = Blocking((self,))
+            if waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+                return
         finally:
+            if blocking is not None:
+                blocking.end()
             self.remove_waiter(waiter)
         raise TimeoutError(
             f"task {self.label} is {STATE_WORDS[self.task.state]} after {timeout} s of waiting; it goes on"
@@ -357,7 +363,9 @@ class Execution(Task):
 
     def add_waiter(self, waiter: Waiter) -> bool:
         """Release ``waiter`` when the final outcome is there; return False if it is."""
-        with self.core.lock:
+        lock = self.core.lock
+        lock.acquire()
+        try:
             if self.done:
                 return False
             if self.waiters is None:
@@ -365,42 +373,60 @@ class Execution(Task):
             else:
                 self.waiters.append(waiter)
             return True
+        finally:
+            lock.release()
 
     def remove_waiter(self, waiter: Waiter) -> None:
         """Release ``waiter`` no more."""
-        with self.core.lock:
+        lock = self.core.lock
+        lock.acquire()
+        try:
             waiters = self.waiters  # looked up once: the end sets it to None, without the lock
             if waiters is not None and waiter in waiters:
                 waiters.remove(waiter)
+        finally:
+            lock.release()
 
     def when_done(self, fn: Callable[[Any], object], handle: Any) -> None:  # noqa: ANN401 - what ``fn`` is called with
         """Call ``fn`` with the handle when the final outcome is there; at once if it is. An error in it is logged."""
-        with self.core.lock:
+        lock = self.core.lock
+        lock.acquire()
+        try:
             if not self.done:
                 if self.callbacks is None:
                     self.callbacks = [(fn, handle)]
                 else:
                     self.callbacks.append((fn, handle))
                 return
+        finally:
+            lock.release()
         self._call(fn, handle)
 
     def ends_with(self, end: Callable[[], object]) -> None:
         """Call ``end`` when the final outcome is there, before the callbacks of users; at once if it is."""
-        with self.core.lock:
+        lock = self.core.lock
+        lock.acquire()
+        try:
             if not self.done:
                 self.callbacks = [(_end, end), *(self.callbacks or ())]
                 return
+        finally:
+            lock.release()
         end()
 
     def forget_callback(self, fn: Callable[[Any], object]) -> int:
         """Take back all that :meth:`when_done` was told to call ``fn`` for; return how many those were."""
-        with self.core.lock:
+        lock = self.core.lock
+        lock.acquire()
+        try:
             before = self.callbacks
             if before is None or self.done:  # they are called without the lock: it is too late
                 return 0
             kept = list(filter(lambda each: each[0] != fn, before))
             self.callbacks = kept or None
             return len(before) - len(kept)
+        finally:
+            lock.release()
 
     def let_go(self) -> None:
         """Keep nothing of the body alive: it has ended, or will never run."""

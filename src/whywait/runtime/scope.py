@@ -13,9 +13,10 @@ from whywait.engines.registry import EngineName
 from whywait.errors import ConfigError, DisposeIncomplete, UnknownScope
 from whywait.kernel.durations import Seconds, in_seconds
 from whywait.kernel.limits import Budget, Limits, OnError, Overflow, Retry, WhenBlocked, WhenBusy
+from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.model import Submission, Task
-from whywait.kernel.state import OPEN_SCOPE_STATES, ScopeState
-from whywait.runtime import submission
+from whywait.kernel.state import ScopeState
+from whywait.runtime import acts, submission
 from whywait.runtime.blocking import Blocking
 from whywait.runtime.chunks import map_calls
 from whywait.runtime.core import ScopeRecord
@@ -68,7 +69,11 @@ class OpenScope:
         """Act on a scope of a core."""
         self.core = core
         self.record = record
-        self.kernel_scope = record.kernel_scope
+
+    @property
+    def kernel_scope(self) -> KernelScope:
+        """The scope as the kernel knows it."""
+        return self.record.kernel_scope
 
     @property
     def _called(self) -> str:
@@ -228,15 +233,7 @@ class OpenScope:
             return bool(self._bodies())
 
     def _stop_periodics(self) -> None:
-        kernel = self.core.kernel
-
-        def act(now: int) -> None:
-            for scope in self.kernel_scope.subtree():
-                if scope.state in (*OPEN_SCOPE_STATES, ScopeState.SUSPENDED):
-                    for periodic in scope.periodics.values():
-                        kernel.set_periodic_enabled(now, periodic, enabled=False)
-
-        self.core.command(act)
+        self.core.command(acts.stop_periodics, self.core, self.kernel_scope)
 
     def _is_done(self) -> bool:
         scopes = self.kernel_scope.subtree()
@@ -510,14 +507,11 @@ def open_scope(
     engine = core.engines.get(wanted) if wanted is not None else around.engine
     grace_s = in_seconds("grace", grace) if grace is not None else around.grace_s
 
-    def act(now: int) -> Scope:  # last of all: a refusal before leaves nothing behind
-        opened = core.kernel.open_scope(now, key, above, limits, policy, budget=budget, mount=mount)
-        record = ScopeRecord(opened, engine, grace_s)
-        scope = Scope(OpenScope(core, record))
-        core.scopes[key] = record  # under the lock, and whole: other threads look through them
-        return scope
-
-    return core.command(act)
+    record = ScopeRecord(engine, grace_s)
+    scope = Scope(OpenScope(core, record))
+    of_kernel = {"limits": limits, "policy": policy, "budget": budget, "mount": mount}
+    core.command(acts.open_scope, core, record, key, above, of_kernel)
+    return scope
 
 
 inside_of: Final[Callable[[Scope], OpenScope]] = attrgetter("_open")  # for the runtime only

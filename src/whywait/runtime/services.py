@@ -18,8 +18,8 @@ from whywait.errors import ForeignRef, StaleRef, UnknownScope, UnknownTask
 from whywait.kernel.events import Event, Kind, RawEvent
 from whywait.kernel.model import Ref, Task
 from whywait.kernel.model import Scope as KernelScope
-from whywait.kernel.resizing import check_limit, check_units
-from whywait.kernel.state import Cause, ScopeState, TaskState
+from whywait.kernel.state import ScopeState
+from whywait.runtime import acts
 from whywait.runtime.blocking import Blocking
 from whywait.runtime.core import Core, ScopeRecord
 from whywait.runtime.execution import Execution, Waiter
@@ -59,7 +59,8 @@ class CoreServices(Core):
         self.lazies: list[Lazy[Any]] = []  # those that are made, in that order
         self.token = next(_tokens)  # tells the refs of this authority from those of others
         self.engines = Engines(self, settings.engine)
-        self.root = ScopeRecord(self.kernel.root, self.engines.default, settings.grace)
+        self.root = ScopeRecord(self.engines.default, settings.grace)
+        self.root.kernel_scope = self.kernel.root
 
     # For running tasks and their engines
 
@@ -73,14 +74,7 @@ class CoreServices(Core):
 
     def loop_closed(self, engine: Engine) -> None:
         """End the pending tasks of an engine whose event loop has ended."""
-        kernel = self.kernel
-
-        def act(now: int) -> None:
-            for task in kernel.living():
-                if task.pending and task.job.engine is engine:
-                    kernel.cancel(now, task, Cause.LOOP_CLOSED)
-
-        self.command(act)
+        self.command(acts.loop_closed, self, engine)
 
     def stream_of(self, execution: Execution, name: str) -> Stream:
         """Return a stream of a task, made at its first use; it ends with the task."""
@@ -112,21 +106,7 @@ class CoreServices(Core):
         self, hard: Mapping[str, int], soft: Mapping[str, int], devices: Mapping[str, Mapping[str, int]] | None = None
     ) -> None:
         """Set limits that have changed: ``slot``, or the name of a resource; and the units of devices, by kind."""
-        kernel, kinds = self.kernel, devices or {}
-
-        def act(now: int) -> None:
-            for kind, units in kinds.items():
-                check_units(kernel, kind, units)
-            for limits in (hard, soft):
-                for name, amount in limits.items():
-                    check_limit(kernel, name, amount)
-            for limits in (hard, soft):
-                for name, amount in limits.items():
-                    kernel.resize(now, name, amount, soft=limits is soft)
-            for kind, units in kinds.items():
-                kernel.set_units(now, kind, units)
-
-        self.command(act)
+        self.command(acts.resize, self, hard, soft, devices or {})
 
     # For handles
 
@@ -141,26 +121,11 @@ class CoreServices(Core):
 
     def cancel_pending(self, executions: Iterable[Execution]) -> None:
         """End those tasks at once that can be ended so, without asking a body."""
-
-        def act(now: int) -> None:
-            for execution in executions:
-                if execution.is_cancellable:
-                    self.kernel.cancel(now, execution.task)
-
-        self.command(act)
+        self.command(acts.cancel_pending, self, executions)
 
     def pause(self, execution: Execution, tell: Callable[[], object]) -> bool:
         """Pause a task; if it runs, return True and call ``tell`` when it has parked or will not."""
-
-        def act(now: int) -> bool:
-            task = execution.task
-            self.kernel.pause(now, task)
-            if task.state != TaskState.RUNNING:
-                return False
-            self.pause_waiters.setdefault(task.number, []).append(tell)
-            return True
-
-        return self.command(act)
+        return self.command(acts.pause, self, execution, tell)
 
     def resume(self, execution: Execution) -> None:
         """Bring a paused task back to where it was."""
@@ -168,26 +133,11 @@ class CoreServices(Core):
 
     def blocks(self, execution: Execution, wait: Blocking, /) -> None:
         """Record that the body of a task waits for the ends of others; the last one that has not ended is told of."""
-        self.command(self._block, execution, (*_without(execution.blocked_for, wait), wait))
+        self.command(acts.block, self, execution, wait)
 
     def unblocks(self, execution: Execution, wait: Blocking, waiter: Waiter | None, /) -> bool:
         """Record that it does no more; if it has to wait for its slot, return True and release ``waiter`` then."""
-
-        def act(now: int) -> bool:
-            self._block(now, execution, _without(execution.blocked_for, wait))
-            if waiter is None or execution.task.number not in self.kernel.wanting:
-                return False
-            execution.returning = (*execution.returning, waiter)
-            return True
-
-        return self.command(act)
-
-    def _block(self, now: int, execution: Execution, waits: tuple[Blocking, ...]) -> None:
-        execution.blocked_for = waits
-        for wait in waits:
-            wait.on = next((each for each in reversed(wait.others) if not each.done), None)
-        on = next((wait.on for wait in reversed(waits) if wait.on is not None), None)
-        self.kernel.blocked(now, execution.task, None if on is None else on.task)
+        return self.command(acts.unblock, self, execution, wait, waiter)
 
     def why(self, execution: Execution) -> Why:
         """Return why a task waits, or what it does, or how its whole wait divided, over all attempts."""
@@ -286,10 +236,7 @@ class CoreServices(Core):
 
     def set_periodic_enabled(self, id: str, enabled: bool, *, immediately: bool = False) -> None:  # noqa: FBT001 - the setting itself
         """Switch a periodic on (from its next tick, or now if ``immediately``) or off, by ``id`` or ``scope/id``."""
-        kernel = self.kernel
-        self.command(
-            lambda now: kernel.set_periodic_enabled(now, kernel.find_periodic(id), enabled, immediately=immediately)
-        )
+        self.command(acts.set_periodic_enabled, self, id, enabled, immediately)
 
     # Pictures of now and of the past
 
@@ -365,10 +312,6 @@ class CoreServices(Core):
         self.kernel.close()
         if self.history is not None:
             self.history.close()
-
-
-def _without(waits: tuple[Blocking, ...], wait: Blocking) -> tuple[Blocking, ...]:
-    return tuple(each for each in waits if each is not wait)
 
 
 def _open_history(path: str | None, log: Log) -> History | None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from threading import RLock
 from typing import Any, Final, Protocol
 
 from whywait.kernel.devices import Assigned
@@ -76,7 +76,7 @@ class Services(Protocol):
     """What a running task asks its surroundings for; every method takes the task first."""
 
     @property
-    def lock(self) -> AbstractContextManager[Any]:
+    def lock(self) -> RLock:
         """Guards the task's signal and its inside; may be taken twice by one thread."""
 
     @property
