@@ -83,7 +83,7 @@ def compile_core(package: Path, folder: Path) -> tuple[str, dict[str, Path]]:
 
     Files beside the sources are taken if they were made from the same, the others are made in the folder.
     """
-    why = "WHYWAIT_COMPILE=0 was set when it was installed; reinstall without it for several times the speed"
+    why = "WHYWAIT_COMPILE=0 was set when it was installed; reinstall without it for twice the speed and more"
     if not is_switched_off():
         new, (old_how, old) = read_sources(package), read_record(package)
         files = {module: package / f"{module}{SUFFIX}" for module in new}
@@ -96,7 +96,7 @@ def compile_core(package: Path, folder: Path) -> tuple[str, dict[str, Path]]:
                 from setuptools import Extension  # noqa: PLC0415 - not needed where nothing is compiled
 
                 why = "no C compiler with Python's header files was found when it was installed; "
-                why += "reinstall with a compiler for several times the speed"
+                why += "reinstall with a compiler for twice the speed and more"
                 folder.joinpath("probe.c").write_text(PROBE, encoding="utf-8")
                 run_compiler([Extension("probe", [str(folder / "probe.c")])], folder)
                 why = "a module of it did not compile when it was installed; the log of the installation says why"

@@ -135,7 +135,10 @@ def test_without_a_compiler_the_wheel_is_plain_python(plain, hidden, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path / "src")
     assert tell(tmp_path) == "False False\n"
     said = run(sys.executable, "-m", "whywait", "--version", PYTHONPATH=str(tmp_path / "src"))
-    assert "interpreted core: no C compiler with Python's header files was found when it was installed; reinst" in said
+    assert (
+        "the core is interpreted: no C compiler with Python's header files was found when it was installed; reinst"
+        in said
+    )
     said = tell(tmp_path, WHYWAIT_CORE="compiled", code=1)
     assert "WHYWAIT_CORE=compiled cannot be had, there is only an interpreted core: no C compiler" in said
 

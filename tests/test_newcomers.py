@@ -126,7 +126,10 @@ def test_every_extra_is_explained():
 def test_python_m_whywait_is_the_program():
     done = whywait("--version")
     assert done.code == 0
-    assert re.fullmatch(r"whywait \d+\.\d+\.\d+ \(Python 3\.[^ ]+, (compiled core|interpreted core: .+)\)\n", done.out)
+    assert re.fullmatch(
+        r"whywait \d+\.\d+\.\d+ \(core: (compiled|interpreted), Python 3\.[^ ]+\)\n(the core is interpreted: .+\n)?",
+        done.out,
+    )
 
 
 def test_demo_shows_a_lively_run_and_ends_by_an_interrupt(tmp_path):

@@ -75,10 +75,10 @@ class Interrupt:
         return not is_generator and (frame.f_globals.get("__name__") or "").startswith(self._modules)
 
 
-def at_every_place(attempt: Callable[[int], str | None], limit: int = 3000) -> int:
+def at_every_place(attempt: Callable[[int], str | None], limit: int = 3000, least: int = 5) -> int:
     """Call ``attempt(place)`` with an interrupt at each place in turn until one runs through; return how many."""
     for place in range(limit):
         if attempt(place) is None:
-            assert place > 5, "there was nothing to interrupt"
+            assert place > least, "there was nothing to interrupt"
             return place
     raise AssertionError(f"still not through after {limit} places")

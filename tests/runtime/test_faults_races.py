@@ -2,11 +2,13 @@
 
 import pytest
 
+from cores import interpreted
 from interleave import cancel, dispose, meet
 
 FAR = 1_000_000  # a line that is never reached
 
 
+@interpreted
 @pytest.mark.parametrize(
     ("engine", "act", "fails"),
     [("thread", cancel, False), ("thread", cancel, True), ("thread", dispose, False), ("simple", cancel, False)],

@@ -10,6 +10,7 @@ import time
 import pytest
 
 import process_bodies
+from cores import interpreted
 from interrupts import Interrupt, at_every_place
 from patience import PATIENCE_S, until
 from whywait import Authority, Command, Executor, current
@@ -181,6 +182,7 @@ def test_a_thread_body_ends_by_injection_if_that_is_allowed():
             handle.result(PATIENCE_S)
 
 
+@interpreted
 @pytest.mark.parametrize(
     ("owner", "step", "late"),
     [

@@ -52,8 +52,10 @@ def make_app() -> typer.Typer:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        core = f"interpreted core: {why_interpreted}" if why_interpreted else "compiled core"
-        typer.echo(f"whywait {__version__} (Python {platform.python_version()}, {core})")
+        core = "interpreted" if why_interpreted else "compiled"
+        typer.echo(f"whywait {__version__} (core: {core}, Python {platform.python_version()})")
+        if why_interpreted:
+            typer.echo(f"the core is interpreted: {why_interpreted}")
         raise typer.Exit
 
 

@@ -67,6 +67,7 @@ CAUSE_HEADS: Final[dict[str, str]] = {
 }
 # Why a task ended as it did, beside its outcome.
 _ENDINGS: Final[dict[str, str]] = {
+    Cause.AUTHORITY_BROKEN: "failed: its authority is broken",
     Cause.EXCEPTION: "failed: its body raised an exception",
     Cause.EXIT_CODE: "failed: its command left with an error",
     Cause.WORKER_LOST: "failed: its worker process was lost",

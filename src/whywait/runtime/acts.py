@@ -6,16 +6,16 @@ They stand here, in the compiled core, so that no signal comes between their ste
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from whywait.engines.base import Engine
 from whywait.kernel.model import Scope
 from whywait.kernel.resizing import check_limit, check_units
 from whywait.kernel.state import OPEN_SCOPE_STATES, Cause, ScopeState, TaskState
 
-if TYPE_CHECKING:
-    from whywait.runtime.core import Core, ScopeRecord
-    from whywait.runtime.execution import Execution
+Core = Any  # of core.py, which stands after this
+ScopeRecord = Any  # the same
+Execution = Any  # of execution.py
 
 BREATH_NS: Final = (20_000_000, 2_000_000_000)  # how long a due run timeout waits for reports: at least, at most
 _WITH_PERIODICS: Final = (*OPEN_SCOPE_STATES, ScopeState.SUSPENDED)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from _thread import start_new_thread
 from collections.abc import Callable, Iterable
 from time import monotonic_ns, sleep
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Any, Final, Protocol
 
 from whywait.errors import AuthorityBroken
 from whywait.kernel.base import Decision, tell
@@ -31,9 +31,8 @@ from whywait.support.raised import loggable, shown_error
 from whywait.support.threads import NO_MEMORY, PAUSES_S
 from whywait.task.running import signal_of
 
-if TYPE_CHECKING:
-    from whywait.runtime.core import Core
-    from whywait.runtime.execution import Execution
+Core = Any  # of core.py, which stands after this
+Execution = Any  # of execution.py, the same
 
 _HINT: Final = "; a compiled core is not interrupted there: see whywait --version"
 

@@ -44,3 +44,4 @@ cdef class Core(Watching):
 
 cdef _dispatch(Base kernel, long long now, Decision decision)
 cdef _fail(Core core, object error, object decision, object reported=*)
+cdef object _current_error()

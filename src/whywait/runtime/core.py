@@ -225,7 +225,7 @@ class Core(Watching):
             self.deliver_events()
         finally:
             if stage != _OVER:
-                error: Any = exc_info()[1]
+                error = _current_error()
                 if stage == _BEGUN and isinstance(error, REFUSALS):
                     stage, self.midst = _UNTOUCHED, False
                 if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as above
@@ -289,7 +289,7 @@ class Core(Watching):
             self.deliver_events()
         finally:
             if stage != _OVER:
-                error: Any = exc_info()[1]
+                error = _current_error()
                 if stage == _BEGUN and isinstance(error, REFUSALS):
                     stage, self.midst = _UNTOUCHED, False
                 if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as above
@@ -379,7 +379,7 @@ class Core(Watching):
             self.deliver_events()
         finally:
             if stage != _OVER:
-                error: Any = exc_info()[1]
+                error = _current_error()
                 if stage == _BEGUN and isinstance(error, REFUSALS):
                     stage, self.midst = _UNTOUCHED, False
                 if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as above
@@ -580,12 +580,8 @@ class Core(Watching):
 
     def thread_lost(self, execution: Execution | None) -> None:
         """Let the authority fail as a whole, since a thread of an engine ends by an error, and a body with it."""
-        while self.broken is None:
-            try:  # noqa: SIM105 - see execution.py
-                self.broken = exc_info()[1] or MemoryError()
-            except NO_MEMORY:
-                pass
-        _fail(self, self.broken, None, execution)
+        self.broken = error = _current_error()
+        _fail(self, error, None, execution)
 
     def release_waits(self) -> None:
         """Let everything go on that waits for the kernel of a broken authority; under the lock."""
@@ -616,6 +612,17 @@ class Core(Watching):
         """Pass events on that subscribers have not got yet; without the lock."""
         if self.journal.undelivered:
             self.journal.deliver()
+
+
+def _current_error() -> BaseException:
+    """Return the exception that is being handled. To call this takes no memory."""
+    error: BaseException | None = None
+    while error is None:
+        try:  # noqa: SIM105 - it would take memory
+            error = exc_info()[1]
+        except NO_MEMORY:  # it may come back
+            pass
+    return error
 
 
 def _fail(core: Core, error: BaseException, decision: Decision | None, reported: Execution | None = None) -> None:

@@ -21,7 +21,7 @@ from whywait.support.memory import automatic_ram
 from whywait.support.units import parse_size, shown
 
 MB: Final = 1_000_000
-MOST: Final = 10**15  # of what a variable may say: beyond is a slip of the keyboard, not a wish
+MOST: Final = 10**12  # of what a variable may say: beyond is a slip of the keyboard, not a wish
 SCHEDULERS: Final = ("threadpool", "simple", "unbounded")
 
 

@@ -63,7 +63,7 @@ def _look() -> tuple[str, bool]:
         with open(f"{PACKAGE}/core{SUFFIX}.txt", encoding="utf-8") as record:  # noqa: PTH123 - see above
             told, *modules = record.read().splitlines()
     except (OSError, ValueError):
-        return "it was never compiled for this Python; reinstall with a C compiler for several times the speed", False
+        return "it was never compiled for this Python; reinstall with a C compiler for twice the speed and more", False
     if not modules:
         return told, False
     for line in modules:
