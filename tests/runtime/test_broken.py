@@ -176,3 +176,29 @@ def test_a_refusal_breaks_nothing():
             with pytest.raises(Exception, match=r"once|cpu|priority|nothing"):
                 authority.submit(int, **options)
         assert authority.submit(int).result(PATIENCE_S) == 0
+
+
+SERVICE = """
+import sys
+import time
+from whywait.machine.home import Home
+from whywait.machine.service import Service
+
+def broken(now):
+    raise MemoryError
+
+service = Service(Home(sys.argv[1]), slots=1, cpu=1)
+try:
+    service.core.command(broken)
+except MemoryError:
+    time.sleep(60)
+"""
+
+
+def test_a_service_that_breaks_ends_with_an_error(tmp_path):
+    """A2, M5: and the next one takes its home over, as after a kill."""
+    for _ in range(2):
+        command = [sys.executable, "-c", SERVICE, str(tmp_path / "home")]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        assert ended.returncode == 70, ended.stderr
+        assert "the authority is broken, and all of its tasks end: MemoryError() broke a command off" in ended.stderr
