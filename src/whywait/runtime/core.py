@@ -494,9 +494,7 @@ class Core(Watching):
         if verb == "go_on":
             self._let_go_on(task, execution)
             return
-        lock = self.lock
-        lock.acquire()
-        try:
+        with self.lock:
             if task.outcome is not None or execution.task is not task:
                 return  # its body has ended meanwhile
             signal = signal_of(execution)
@@ -505,8 +503,6 @@ class Core(Watching):
             pause = signal.pause_number(parked=is_parked) if is_paused else 0
             signal.follow(pause=pause, reason=task.abort[1] if task.abort else None)
             execution.attention = True
-        finally:
-            lock.release()
         signal.notify()
         engine = execution.engine
         if verb == "abort":
@@ -520,15 +516,11 @@ class Core(Watching):
 
     def _let_go_on(self, task: Task, execution: Execution) -> None:
         """Let a body go on that has waited for its slot."""
-        lock = self.lock
-        lock.acquire()
-        try:
+        with self.lock:
             if task.number in self.kernel.wanting:
                 return  # it waits again
             waiters = execution.returning
             execution.returning = ()
-        finally:
-            lock.release()
         for waiter in waiters:
             waiter.release()
 
@@ -597,14 +589,10 @@ class Core(Watching):
 
     def take_late_report(self, execution: Execution) -> None:
         """Take the report of a body that has ended after its authority broke."""
-        lock = self.lock
-        lock.acquire()
-        try:
+        with self.lock:
             self.gone.add(execution)
             self.survivors.pop(execution, None)
             self.tell_watchers()
-        finally:
-            lock.release()
         end_parts(execution)
         execution.let_go()
 

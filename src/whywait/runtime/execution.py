@@ -8,8 +8,9 @@
    is missed.
 3. A waiter that times out removes its lock; it may have been released this moment, which does no harm.
 
-In what is compiled, locks are taken by ``try`` and ``finally``, and handlers of exceptions are few: the C code of a
-``with``, and of a handler that looks at its exception, crashes where there is no memory for a traceback.
+Locks are taken inside of ``try`` and released by ``finally``: compiled, the C code of a ``with``, and of a handler that
+looks at its exception, crashes where there is no memory for a traceback; interpreted, a signal may come behind the step
+that takes a lock.
 """
 
 from __future__ import annotations
@@ -364,8 +365,8 @@ class Execution(Task):
     def add_waiter(self, waiter: Waiter) -> bool:
         """Release ``waiter`` when the final outcome is there; return False if it is."""
         lock = self.core.lock
-        lock.acquire()
         try:
+            lock.acquire()
             if self.done:
                 return False
             if self.waiters is None:
@@ -374,24 +375,26 @@ class Execution(Task):
                 self.waiters.append(waiter)
             return True
         finally:
-            lock.release()
+            if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
+                lock.release()
 
     def remove_waiter(self, waiter: Waiter) -> None:
         """Release ``waiter`` no more."""
         lock = self.core.lock
-        lock.acquire()
         try:
+            lock.acquire()
             waiters = self.waiters  # looked up once: the end sets it to None, without the lock
             if waiters is not None and waiter in waiters:
                 waiters.remove(waiter)
         finally:
-            lock.release()
+            if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
+                lock.release()
 
     def when_done(self, fn: Callable[[Any], object], handle: Any) -> None:  # noqa: ANN401 - what ``fn`` is called with
         """Call ``fn`` with the handle when the final outcome is there; at once if it is. An error in it is logged."""
         lock = self.core.lock
-        lock.acquire()
         try:
+            lock.acquire()
             if not self.done:
                 if self.callbacks is None:
                     self.callbacks = [(fn, handle)]
@@ -399,26 +402,28 @@ class Execution(Task):
                     self.callbacks.append((fn, handle))
                 return
         finally:
-            lock.release()
+            if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
+                lock.release()
         self._call(fn, handle)
 
     def ends_with(self, end: Callable[[], object]) -> None:
         """Call ``end`` when the final outcome is there, before the callbacks of users; at once if it is."""
         lock = self.core.lock
-        lock.acquire()
         try:
+            lock.acquire()
             if not self.done:
                 self.callbacks = [(_end, end), *(self.callbacks or ())]
                 return
         finally:
-            lock.release()
+            if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
+                lock.release()
         end()
 
     def forget_callback(self, fn: Callable[[Any], object]) -> int:
         """Take back all that :meth:`when_done` was told to call ``fn`` for; return how many those were."""
         lock = self.core.lock
-        lock.acquire()
         try:
+            lock.acquire()
             before = self.callbacks
             if before is None or self.done:  # they are called without the lock: it is too late
                 return 0
@@ -426,7 +431,8 @@ class Execution(Task):
             self.callbacks = kept or None
             return len(before) - len(kept)
         finally:
-            lock.release()
+            if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
+                lock.release()
 
     def let_go(self) -> None:
         """Keep nothing of the body alive: it has ended, or will never run."""

@@ -136,7 +136,8 @@ def prepare(
     priority, demand, policy, engine, slot = _NO_OPTIONS
     if options:
         parts: list[Any] = []
-        for option, value in options.items():
+        for option in options:
+            value = options[option]  # type: ignore[literal-required]
             parts += (option, value, value.__class__)  # 1 and True are not the same
         key = tuple(parts)
         try:

@@ -26,37 +26,25 @@ class Watching:
 
     def watch(self, condition: Callable[[], bool], tell: Callable[[], None]) -> None:
         """Call ``tell`` once, under the lock, as soon as ``condition`` holds."""
-        lock = self.lock
-        lock.acquire()
-        try:
+        with self.lock:
             if condition():
                 tell()
             else:
                 self._watchers.append((condition, tell))
-        finally:
-            lock.release()
 
     def unwatch(self, tell: Callable[[], None]) -> None:
         """Do not call ``tell`` any more."""
-        lock = self.lock
-        lock.acquire()
-        try:
+        with self.lock:
             self._watchers = [watcher for watcher in self._watchers if watcher[1] is not tell]
-        finally:
-            lock.release()
 
     def wait_until(self, condition: Callable[[], bool], timeout_s: float | None, what: str, instead: str) -> bool:
         """Block until a condition, asked under the lock, holds; return whether that was in time.
 
         On an event loop this is refused: ``what`` would freeze it, ``instead`` would not.
         """
-        lock = self.lock
-        lock.acquire()
-        try:
+        with self.lock:
             if condition():
                 return True
-        finally:
-            lock.release()
         refuse_on_loop(what, instead)
         return self.block_until(condition, timeout_s)
 
