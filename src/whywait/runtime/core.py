@@ -6,11 +6,10 @@ carry out what it decided (start, ask, tell). Nothing of the user's ever runs un
 Which lock guards what:
 
 =======================  ========================================================================================
-``Core.lock``            the kernel; ``begun``, ``ending`` and ``decided``; ``scopes`` and the errors of their records;
-                         watchers and pause waiters; ``lazies``; of an execution its task, attempts, signal, attention
-                         and inside, ``blocked_for`` and ``returning``, ``done``, and its waiters and callbacks until
-                         it is done; of the journal the ring, taps and subscribers
-``Mending._mending``     which thread sees to what is left; never taken under ``Core.lock``, which may be taken under it
+``Core.lock``            the kernel; ``midst``; of a broken authority ``survivors`` and ``gone``; ``scopes`` and the
+                         errors of their records; watchers and pause waiters; ``lazies``; of an execution its task,
+                         attempts, signal, attention and inside, ``blocked_for`` and ``returning``, ``done``, and its
+                         waiters and callbacks until it is done; of the journal the ring, taps and subscribers
 ``Clock._lock``          what is due and the clock's thread; may be taken under ``Core.lock``
 ``Journal._guard``       which thread calls subscribers; held for an instant, nothing is taken under it
 ``ThreadEngine._guard``  which bodies may be interrupted; nothing is taken under it
@@ -27,10 +26,10 @@ mailbox or parts
 What is read or changed without a lock, and why that is sound without a global interpreter lock too:
 
 - ``done``, then ``value``, ``error`` and the outcome: ``done`` is set last, once, under the lock, and never reset.
-- ``begun`` and ``left``, before the lock is taken: only to wait or to mend sooner; ``begun`` is asked again under it.
+- ``broken``: it is set once, by the thread whose command was broken off, and never reset.
 - waiters and callbacks of an execution that is done: only the thread that tells of the end touches them; a waiter that
-  times out looks the list up once, and one that is released twice takes no harm.
-- ``left``, ``Journal.undelivered``, the queues of engines: deques and simple queues, whose single steps are atomic.
+  times out looks the list up once.
+- ``Journal.undelivered``, the queues of engines: deques and simple queues, whose single steps are atomic.
 - ``Clock.kernel_at_ns``: a command compares it with the kernel's timers under ``Core.lock``, and ``tick_at`` is called
   under that alone. The clock's thread only raises it, before it looks at the kernel itself, which sets it anew.
 - ``Clock.needs_thread``: a thread of the clock too many ends at once.

@@ -102,7 +102,7 @@ def submit_call(scope: Any, fn: Callable[..., Any], args: tuple[Any, ...], optio
     except AttributeError:
         plain = False
     engine = (record.plain_engine if plain else None) or scope.engine_for(fn, options)
-    execution = Execution().of(core, fn, args, copy_context() or EMPTY, engine)
+    execution = Execution.__new__(Execution).of(core, fn, args, copy_context() or EMPTY, engine)
     if options:
         asked = prepare(core, record, execution, options)
         kernel_scope, name, priority, demand, after, after_ended, policy, slot = asked
@@ -112,7 +112,9 @@ def submit_call(scope: Any, fn: Callable[..., Any], args: tuple[Any, ...], optio
         core.admit(execution, record.kernel_scope, None, Priority.NORMAL, (), after)
     else:
         core.admit(execution, record.kernel_scope)
-    return handle_of(execution)
+    handle: Handle[Any] = Handle()  # as `handle_of` does, without a call
+    handle._execution = execution  # noqa: SLF001 - the same
+    return handle
 
 
 def prepare(
