@@ -220,7 +220,6 @@ class Core(Watching):
                 self._start_bodies(decision, None)
             self.ask_and_tell(decision, ended)
             stage = _OVER
-            self._warn(decision, ended)
             self.deliver_events()
         finally:
             if stage != _OVER:
@@ -239,7 +238,7 @@ class Core(Watching):
                         start_new_thread(breaking.fail, (self, error, decision))
         return result
 
-    def admit(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed, and to release the lock where it was taken
+    def admit(  # noqa: C901, PLR0912 - in one piece for speed, and to release the lock where it was taken
         self,
         execution: Execution,
         scope: KernelScope,
@@ -283,8 +282,6 @@ class Core(Watching):
             if ended is not None:
                 self.ask_and_tell(decision, ended)
             stage = _OVER
-            if ended is not None:
-                self._warn(decision, ended)
             self.deliver_events()
         finally:
             if stage != _OVER:
@@ -373,8 +370,6 @@ class Core(Watching):
             if ended is not None:
                 self.ask_and_tell(decision, ended)
             stage = _OVER
-            if ended is not None:
-                self._warn(decision, ended)
             self.deliver_events()
         finally:
             if stage != _OVER:
@@ -443,16 +438,13 @@ class Core(Watching):
             self.clock.start()
         for verb, task in decision.requests:
             self._ask(verb, task, task.job)
-        for each in ended:
-            self.tell(each)
-
-    def _warn(self, decision: Decision, ended: list[Execution]) -> None:
-        """Log what was dropped."""
         dropped = [each for each in ended if each.outcome is _REJECTED]
-        if dropped:
+        if dropped:  # before their handles raise
             warn_of_drops(dropped, self.log)
         if decision.skipped:
             warn_of_skips(decision.skipped, self.log)
+        for each in ended:
+            self.tell(each)
 
     def _start_bodies(self, decision: Decision, go_on: Execution | None) -> None:
         """Hand the tasks that start to their engines, but for one that goes on in this thread."""

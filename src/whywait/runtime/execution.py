@@ -8,9 +8,8 @@
    is missed.
 3. A waiter that times out removes its lock; it may have been released this moment, which does no harm.
 
-Locks are taken inside of ``try`` and released by ``finally``: compiled, the C code of a ``with``, and of a handler that
-looks at its exception, crashes where there is no memory for a traceback; interpreted, a signal may come behind the step
-that takes a lock.
+What is done under the lock here takes no memory: compiled, the C code of a ``with``, and of a handler that looks at its
+exception, crashes where there is none for a traceback.
 """
 
 from __future__ import annotations
@@ -364,75 +363,52 @@ class Execution(Task):
 
     def add_waiter(self, waiter: Waiter) -> bool:
         """Release ``waiter`` when the final outcome is there; return False if it is."""
-        lock = self.core.lock
-        try:
-            lock.acquire()
+        alone = [waiter]
+        with self.core.lock:
             if self.done:
                 return False
             if self.waiters is None:
-                self.waiters = [waiter]
+                self.waiters = alone
             else:
                 self.waiters.append(waiter)
             return True
-        finally:
-            if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
-                lock.release()
 
     def remove_waiter(self, waiter: Waiter) -> None:
         """Release ``waiter`` no more."""
-        lock = self.core.lock
-        try:
-            lock.acquire()
+        with self.core.lock:
             waiters = self.waiters  # looked up once: the end sets it to None, without the lock
             if waiters is not None and waiter in waiters:
                 waiters.remove(waiter)
-        finally:
-            if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
-                lock.release()
 
     def when_done(self, fn: Callable[[Any], object], handle: Any) -> None:  # noqa: ANN401 - what ``fn`` is called with
         """Call ``fn`` with the handle when the final outcome is there; at once if it is. An error in it is logged."""
-        lock = self.core.lock
-        try:
-            lock.acquire()
+        alone = [(fn, handle)]
+        with self.core.lock:
             if not self.done:
                 if self.callbacks is None:
-                    self.callbacks = [(fn, handle)]
+                    self.callbacks = alone
                 else:
-                    self.callbacks.append((fn, handle))
+                    self.callbacks += alone
                 return
-        finally:
-            if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
-                lock.release()
         self._call(fn, handle)
 
     def ends_with(self, end: Callable[[], object]) -> None:
         """Call ``end`` when the final outcome is there, before the callbacks of users; at once if it is."""
-        lock = self.core.lock
-        try:
-            lock.acquire()
+        with self.core.lock:
             if not self.done:
                 self.callbacks = [(_end, end), *(self.callbacks or ())]
                 return
-        finally:
-            if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
-                lock.release()
         end()
 
     def forget_callback(self, fn: Callable[[Any], object]) -> int:
         """Take back all that :meth:`when_done` was told to call ``fn`` for; return how many those were."""
-        lock = self.core.lock
-        try:
-            lock.acquire()
+        with self.core.lock:
             before = self.callbacks
             if before is None or self.done:  # they are called without the lock: it is too late
                 return 0
             kept = list(filter(lambda each: each[0] != fn, before))
             self.callbacks = kept or None
             return len(before) - len(kept)
-        finally:
-            if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
-                lock.release()
 
     def let_go(self) -> None:
         """Keep nothing of the body alive: it has ended, or will never run."""
