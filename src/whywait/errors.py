@@ -6,7 +6,7 @@
 * The task's end, as seen through its handle: :class:`TaskFailed`, :class:`CommandFailed`, :class:`TaskAborted`,
   :class:`TaskTimeout`, :class:`TaskDropped`.
 * The body's lack of cooperation: :class:`PauseTimeout`, :class:`DisposeIncomplete`.
-* Nobody's: :class:`AuthorityBroken`, a lack of memory or a signal in the midst of a command.
+* The system's: :class:`AuthorityBroken`, a lack of memory or a signal in the midst of a command.
 * The machine's: :class:`MachineError`, what its service or its client has to say.
 """
 

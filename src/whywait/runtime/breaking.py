@@ -1,7 +1,7 @@
 """Breaking: an authority whose command was broken off in the midst fails as a whole (A2).
 
 A command changes the kernel step by step. In the compiled core nothing comes between the steps but a lack of memory; in
-the interpreted one a signal handler that raises, or a full stack, may. Then nobody knows which steps were made, so
+the interpreted one a signal handler that raises, or a full stack, may. Which steps were made is not known then, so
 nothing is repaired and nothing goes on:
 
 1. ``Core.midst`` is set under the lock before a command changes anything, and reset when it has changed everything. A

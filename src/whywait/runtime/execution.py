@@ -183,11 +183,6 @@ class Execution(Task):
         """The units that the present attempt has, by kind."""
         return self.task.devices
 
-    @property
-    def is_taken_in(self) -> bool:
-        """Whether a kernel has the task among its living ones."""
-        return hasattr(self, "scope") and self.scope.tasks.get(self.number) is self
-
     # What it is
 
     @property
