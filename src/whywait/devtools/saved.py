@@ -104,7 +104,7 @@ class SavedRun(Run):
             if row.outcome == Outcome.REJECTED:
                 stats.count_drop(row.cause or "")
             if row.started_ns is not None:
-                stats.count_waits(row.waits)
+                stats.count_wait(None, 0, row.waits)
         picture = self.overview()
         counts = picture["counts"]
         return {

@@ -128,7 +128,7 @@ def picture(task: Task, seq: int) -> Attempt:
     row.state, row.priority, row.demand = task.state, task.priority, task.demand
     row.slot, row.lends, row.attempt, row.seq = task.takes_slot, task.lends, task.attempt, seq
     row.function = task.function
-    row.devices = task.devices
+    row.devices = task.units
     row.after = tuple(other.number for other in task.after or ())
     row.after_ended = tuple(other.number for other in task.after_ended or ())
     row.periodic = task.periodic.name if task.periodic is not None else None

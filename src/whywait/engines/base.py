@@ -18,7 +18,6 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from whywait.kernel.limits import MEASURED, Budget, Limits
-from whywait.kernel.model import Task
 from whywait.support.elsewhere import Fetchable
 from whywait.support.usage import Facts, Usage
 from whywait.task.inside import finish_parts
@@ -55,18 +54,22 @@ class EngineTask(EndingTask, Protocol):
     error: BaseException | None  # kept by :meth:`failed`
     facts: Facts  # to be told with the end: what was used, the exit code; set before the report
     usage_now: Callable[[], Usage] | None  # gives what was used so far, while the body runs
-    retry_task: Task | None  # the kernel's record of the present attempt, if it is not the first
+    number: int  # of the present attempt
+    name: str | None  # the id that it was given
+    scope: Any  # the kernel's record of its scope
+    abort: Any  # not None once its end was asked for
 
     @property
-    def task(self) -> Task:
-        """The kernel's record of the present attempt: its number, demand, scope and policy."""
+    def function(self) -> str | None:
+        """The name of its function, if it was given no id."""
+
+    @property
+    def demand(self) -> tuple[tuple[str, int], ...]:
+        """What it uses of the budget while it runs."""
 
     @property
     def aborted(self) -> bool:
         """Whether the body has been asked to end; to be looked at if ``attention`` is set."""
-
-    def run(self, runner: Any, engine: Any, /) -> Ended:  # noqa: ANN401 - the engine's own
-        """Run the body in this thread and wait for the parts of its task; return how the task has ended."""
 
     def body(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
         """Return the function and its arguments, handles among them replaced by results."""
@@ -138,6 +141,9 @@ class Runtime(Services, Protocol):
         thread to go on with. With ``later``, an execution that succeeded is put there: nothing is told to its waiters
         and callbacks until the engine calls :meth:`tell`.
         """
+
+    def carry_out(self, execution: Any, runner: Any, engine: Any, /) -> None:  # noqa: ANN401 - an EngineTask, and its engine's own
+        """Run a body in this thread and report it, and then the tasks of the engine that start in its place."""
 
     def tell(self, execution: Any, /) -> None:  # noqa: ANN401 - an EngineTask
         """Tell the waiters and callbacks of an execution that its task has ended."""
@@ -214,7 +220,7 @@ class Engine(ABC):
 
     def teller(self, execution: EngineTask) -> Callable[[int], None] | None:
         """Return what reports the memory that a body uses; None if no budget counts it."""
-        if MEASURED not in execution.task.scope.pool.resources:
+        if MEASURED not in execution.scope.pool.resources:
             return None
         return lambda ram: self.runtime.measured(execution, ram)
 

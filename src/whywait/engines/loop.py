@@ -33,7 +33,6 @@ from weakref import ref
 
 from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine, EngineTask
 from whywait.errors import WhywaitError
-from whywait.kernel.model import Task
 from whywait.kernel.state import Cause, Outcome
 from whywait.support.coroutines import begun, close, is_cancelled, primed
 from whywait.support.waiters import call_on
@@ -94,7 +93,7 @@ class LoopEngine(Engine):
         """Cancel the asyncio task."""
         loop = self.loop()
         if loop is not None:
-            call_on(loop, self._cancel, execution, execution.task)
+            call_on(loop, self._cancel, execution, execution.number)
 
     def kill(self, execution: EngineTask) -> None:
         """Cancel again, in case the body has swallowed it; if the loop does not run, close the coroutine."""
@@ -138,10 +137,10 @@ class LoopEngine(Engine):
         if execution in self._tasks:
             self.kill(execution)
 
-    def _cancel(self, execution: EngineTask, attempt: Task) -> None:
+    def _cancel(self, execution: EngineTask, number: int) -> None:
         """Cancel an attempt; it may have ended, and the next one begun, before the loop came to this."""
         task = self._tasks.get(execution)
-        if task is not None and execution.task is attempt:
+        if task is not None and execution.number == number:
             task.cancel()
 
     def _close(self, execution: EngineTask, task: asyncio.Task[None]) -> None:
@@ -211,7 +210,7 @@ class LoopEngine(Engine):
     def _cancelled(self, execution: EngineTask, outcome: Ended) -> Ended:
         """Return how a body has ended that raised a CancelledError: as it says, unless its task was cancelled."""
         task = current_task()
-        if task is None or not is_cancelled(task) or execution.task.abort is not None:
+        if task is None or not is_cancelled(task) or execution.abort is not None:
             return outcome
         if not self._ends():
             return CANCELLED

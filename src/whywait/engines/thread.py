@@ -188,19 +188,13 @@ class ThreadEngine(Engine):
 
     def work(self, runner: EngineThread) -> None:
         """Do tasks until there is nothing more to do."""
-        report = self.runtime.report
-        engine = self if self.goes_on else None
         in_thread.runner = runner
         execution = self._sleep()
-        while True:  # in this form: Python 3.11 makes code fast that jumps back without a condition
-            if execution is None:
-                return
-            runner.execution = execution
-            execution = report(execution, execution.run(runner, self), engine)
-            if execution is None:  # now nothing of the task is left here
-                runner.execution = None
-                runner.empty = Context()
-                execution = self._next()
+        while execution is not None:
+            self.runtime.carry_out(execution, runner, self)
+            execution = None  # now nothing of the task is left here
+            runner.empty = Context()
+            execution = self._next()
 
     # Interrupting bodies
 

@@ -3,6 +3,7 @@ cimport cython
 from whywait.kernel.gates cimport Gate
 from whywait.kernel.levels cimport Levels
 from whywait.kernel.model cimport Lane, Scope, Task
+from whywait.kernel.ring cimport Ring, raw_event
 from whywait.kernel.starvation cimport Starvation
 from whywait.kernel.stats cimport Stats
 from whywait.kernel.timers cimport Timers
@@ -10,14 +11,17 @@ from whywait.kernel.timers cimport Timers
 cdef tuple _BITS
 
 @cython.final
-cdef class Decision(list):
-    cdef dict __dict__
+@cython.freelist(8)
+cdef class Decision:
+    cdef public list started
+    cdef public object requests, settled, skipped
 
 cdef class Base:
-    cdef public object order, overdraft, pause_timeout_ns, starvation_timeout_ns, jitter, emit, trigger, holding, seq
+    cdef public object order, overdraft, pause_timeout_ns, starvation_timeout_ns, jitter, emit, holding
     cdef public bint greedy, counts_holders, is_recorded
     cdef public int highest
-    cdef public long long entries, suspended, slotless, empty_lanes, periodics_added
+    cdef public Ring ring
+    cdef public long long seq, trigger, entries, suspended, slotless, empty_lanes, periodics_added
     cdef public Scope root
     cdef public dict scopes, running, wanting, streams, resources, devices, changed
     cdef public list freed, requests, settled, skipped, soft, holders, lanes
@@ -28,10 +32,11 @@ cdef class Base:
     cdef public Stats stats
     cdef public Starvation starvation
 
-@cython.locals(seq=object)
-cpdef object tell(Base k, long long now, object kind, Task task, object cause, object details=*)
-@cython.locals(seq=object)
-cpdef object tell_of(Base k, long long now, object kind, Scope scope, object name=*, object cause=*, object details=*)
+@cython.locals(seq="long long", ring=Ring)
+cpdef long long tell(Base k, long long now, object kind, Task task, long long cause=*, object details=*, object word=*, long long ns=*) except -1
+@cython.locals(seq="long long", ring=Ring)
+cpdef long long tell_of(Base k, long long now, object kind, Scope scope, object name=*, long long cause=*, object details=*) except -1
+cdef _emit(Base k, long long seq, long long now, object kind, object scope, long long number, object name, long long cause, object details, object word, long long ns)
 @cython.locals(before="long long", holders=list)
 cpdef count_holder(Base k, int priority, int more)
 cpdef bint no_slot_held(Base k) noexcept

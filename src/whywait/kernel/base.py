@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from whywait.kernel.events import Details, RawEvent, Started, Streams, Waits
 from whywait.kernel.gates import Gate
@@ -12,6 +12,7 @@ from whywait.kernel.levels import Levels
 from whywait.kernel.limits import HIGHEST, MEASURED, Budget, Limits, Policy
 from whywait.kernel.model import Lane, Scope, Task
 from whywait.kernel.order import Order
+from whywait.kernel.ring import Ring, raw_event
 from whywait.kernel.starvation import Starvation
 from whywait.kernel.state import ScopeState
 from whywait.kernel.stats import Stats
@@ -29,17 +30,17 @@ class Skip(NamedTuple):
     running_ns: int | None  # for how long the oldest iteration runs; None: none does
 
 
-class Decision(list):  # type: ignore[type-arg] # of tasks
+class Decision:
     """What the owner of a kernel has to carry out: the tasks that start now, in order, and what there is besides."""
 
-    requests: Sequence[tuple[str, Task]] = ()  # (abort, pause, resume or go_on, task): ask their bodies
-    settled: Sequence[Task] = ()  # tasks that have ended otherwise than by a report of their body
-    skipped: Sequence[Skip] = ()  # ticks of periodics that were dropped after one that was not: a warning each
+    __slots__ = ("requests", "settled", "skipped", "started")
 
-    @property
-    def started(self) -> list[Task]:
-        """The tasks whose bodies are to run now."""
-        return self
+    def __init__(self) -> None:
+        """Decide nothing yet."""
+        self.started: list[Task] = []  # tasks whose bodies are to run now
+        self.requests: Sequence[tuple[str, Task]] = ()  # (abort, pause, resume or go_on, task): ask their bodies
+        self.settled: Sequence[Task] = ()  # tasks that have ended otherwise than by a report of their body
+        self.skipped: Sequence[Skip] = ()  # ticks of periodics dropped after one that was not: a warning each
 
 
 class Base:
@@ -69,6 +70,7 @@ class Base:
         "periodics_added",
         "requests",
         "resources",
+        "ring",
         "root",
         "running",
         "scopes",
@@ -110,9 +112,10 @@ class Base:
         self.starvation_timeout_ns = starvation_timeout_ns
         self.jitter = jitter
         self.emit = emit
+        self.ring: Ring | None = None  # remembers the latest events, if the owner wants that
         self.is_recorded = False  # commands are given by the kernel's methods, which write them down, and not past them
         self.seq = 0  # of the latest event
-        self.trigger: int | None = None  # seq of the latest event that may let something start
+        self.trigger = 0  # seq of the latest event that may let something start
         self.entries = 0  # the rank of the task that became READY last
 
         self.root = Scope("", None, limits, policy, budget)
@@ -166,14 +169,25 @@ class Base:
 
 
 def tell(
-    k: Base, now: int, kind: str, task: Task, cause: int | str | None, details: Details | Started | Waits | None = None
+    k: Base,
+    now: int,
+    kind: str,
+    task: Task,
+    cause: int = 0,
+    details: Details | Started | Waits | None = None,
+    word: str | None = None,
+    ns: int = 0,
 ) -> int:
-    """Emit an event of a task; return its seq."""
-    seq = k.seq + 1
-    k.seq = seq
-    emit = k.emit  # a local is called faster
-    if emit is not None:
-        emit((seq, now, kind, task.scope.key, task.number, task.name, cause, details))
+    """Emit an event of a task; return its seq. ``cause`` is the seq of the event that led to it, if there is one.
+
+    ``word`` and ``ns`` are what :class:`~whywait.kernel.ring.Row` has of submissions and starts.
+    """
+    k.seq = seq = k.seq + 1
+    ring = k.ring
+    if ring is not None:
+        ring.add(now, kind, task.scope.key, task.number, task.name, cause, details, word, ns)
+    if k.emit is not None:
+        _emit(k, seq, now, kind, task.scope.key, task.number, task.name, cause, details, word, ns)
     return seq
 
 
@@ -183,15 +197,36 @@ def tell_of(
     kind: str,
     scope: Scope,
     name: str | None = None,
-    cause: int | None = None,
+    cause: int = 0,
     details: Details | None = None,
 ) -> int:
     """Emit an event of a scope, of a periodic, or of a submission that got no number; return its seq."""
-    seq = k.seq + 1
-    k.seq = seq
+    k.seq = seq = k.seq + 1
+    ring = k.ring
+    if ring is not None:
+        ring.add(now, kind, scope.key, 0, name, cause, details, None, 0)
     if k.emit is not None:
-        k.emit((seq, now, kind, scope.key, None, name, cause, details))
+        _emit(k, seq, now, kind, scope.key, 0, name, cause, details, None, 0)
     return seq
+
+
+def _emit(
+    k: Base,
+    seq: int,
+    now: int,
+    kind: str,
+    scope: str,
+    number: int,
+    name: str | None,
+    cause: int,
+    details: Any,  # noqa: ANN401 - of the kind's own form
+    word: str | None,
+    ns: int,
+) -> None:
+    """Pass an event on to what listens."""
+    emit = k.emit
+    assert emit is not None, "the caller has looked"
+    emit(raw_event(seq, now, kind, scope, number, name, cause, details, word, ns))
 
 
 def count_holder(k: Base, priority: int, more: int) -> None:

@@ -34,7 +34,7 @@ class Holding(Protocol):
     scope: Any
     state: str
     since: int
-    devices: Assigned  # the units that it has got
+    units: Assigned  # those that it has got
     blocked_on: Any  # the task for whose end its body waits
     is_stopped: bool  # the system has stopped its process
 
@@ -241,7 +241,7 @@ class Devices:
 
     def give_back(self, task: Holding, ran_ns: int) -> list[Door]:
         """Take the units of a task back; return the doors at which lanes wait."""
-        for name in dict(task.devices)[self.name]:
+        for name in dict(task.units)[self.name]:
             unit = self.by_name[name]
             self._unlist(unit)
             unit.vacate(task, ran_ns)

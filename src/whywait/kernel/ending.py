@@ -11,7 +11,7 @@ from whywait.kernel import graph, lending, waiting
 from whywait.kernel.base import Base, count_holder, no_slot_held, tell, tell_of
 from whywait.kernel.events import SUCCESS_DETAILS, Details, Kind, Streams, outcome_details
 from whywait.kernel.limits import MEASURED, MOST, Demand, Retry
-from whywait.kernel.model import Lane, Scope, Task
+from whywait.kernel.model import OF_AN_ATTEMPT, Attempt, Lane, Scope, Task
 from whywait.kernel.periodic import Periodic
 from whywait.kernel.pool import Pool
 from whywait.kernel.running import forget_run_timers, pause, stopped
@@ -43,7 +43,7 @@ def end_running(  # noqa: C901, PLR0912 - in one piece for speed
     facts: Details = (),
     streams: Streams = (),
 ) -> Task | None:
-    """Record that a body has really ended, which gives back slot and budget; return the new task if it is retried.
+    """Record that a body has really ended, which gives back slot and budget; return the task if it is retried.
 
     ``facts`` are told with the end: what the body used, its exit code. ``streams`` are those that the task has opened:
     they are closed when it has its final outcome.
@@ -87,12 +87,8 @@ def end_running(  # noqa: C901, PLR0912 - in one piece for speed
         k.trigger = seq = tell(k, now, kind, task, led_by, (*details, *facts) if facts else details)
         retry = task.policy.retry
         if outcome is Outcome.ERROR and retryable and retry is not None and task.attempt <= retry.times:
-            new = _retry(k, now, task, retry, seq)
-            if task.pause_wished:
-                pause(k, now, new)
-            if task.is_stopped:
-                stopped(k, now, new, is_stopped=True)
-            return new
+            _retry(k, now, task, retry, seq)
+            return task
     finish(k, now, task, outcome)
     if task.successors is not None or not task.plain:
         _tell_dependents(k, now, task, seq)
@@ -123,7 +119,7 @@ def _give_more_back(k: Base, now: int, lane: Lane, task: Task) -> None:
             k.levels.opened(now, gate, no_slot_held(k))
 
 
-def ask_abort(k: Base, now: int, task: Task, outcome: Outcome, cause: str, led_by: int | None = None) -> int:
+def ask_abort(k: Base, now: int, task: Task, outcome: Outcome, cause: str, led_by: int = 0) -> int:
     """Ask the engine to end an active task; its outcome is settled from now on. Return the event's seq.
 
     One that is being ended for the memory it uses, and might be retried, can still be ended for good.
@@ -139,53 +135,56 @@ def ask_abort(k: Base, now: int, task: Task, outcome: Outcome, cause: str, led_b
     return seq
 
 
-def abort(k: Base, now: int, task: Task, outcome: Outcome, cause: str, led_by: int | None = None) -> None:
+def abort(k: Base, now: int, task: Task, outcome: Outcome, cause: str, led_by: int = 0) -> None:
     """Ask for an abort and end the tasks that await this one's success: it will not come."""
     seq = ask_abort(k, now, task, outcome, cause, led_by)
     take_down(k, now, [task], task.label, seq)
 
 
-def _retry(k: Base, now: int, task: Task, retry: Retry, led_by: int) -> Task:
-    """Replace a task that failed by a new one at the back of the queue, or QUEUED while it backs off."""
-    scope, periodic = task.scope, task.periodic
-    new = task.another()
-    waiting.take_in(k, now, new, _grown_lane(k, now, task, retry) if retry.grow else task.lane, task.policy)
-    task.retried_as = new
-    new.name = task.name
-    if task.called is not None:
-        new.called = task.called
-    new.attempt = task.attempt + 1
-    if task.starved_ns or task.starved_before:
-        new.starved_before = task.starved_before + task.starved_ns
-        new.starved_first = task.starved_first or task.number
-        new.plain = False
-    if periodic is not None:
-        periodic.retried(task, new)
-        new.periodic = periodic
-        new.plain = False
-    graph.hand_over(task, new)
-    if task.number in k.streams:
-        k.streams[new.number] = k.streams.pop(task.number)
-    task.outcome = Outcome.ERROR
-    del scope.tasks[task.number]
-    if task.name is not None and periodic is None:
-        scope.ids[task.name] = new
-    k.stats.retried += 1
+def _retry(k: Base, now: int, task: Task, retry: Retry, led_by: int) -> None:  # noqa: C901 - one step after the other
+    """Begin a task that failed anew, under another number, at the back of the queue, or QUEUED while it backs off."""
+    scope, stats, old_number, old_lane = task.scope, k.stats, task.number, task.lane
+    is_paused, is_stopped = task.pause_wished, task.is_stopped
     delay_ns = retry.delay_ns(task.attempt, k.jitter() if retry.jitter else 0.0) if retry.backoff else 0
+    if task.periodic is not None:
+        task.periodic.retried(task)
+    task.earlier = (*task.earlier, Attempt(old_number, task.waits))
+    task.attempt += 1
+    if task.starved_ns or task.starved_before:
+        task.starved_before += task.starved_ns
+        task.starved_first = task.starved_first or old_number
+    for name in OF_AN_ATTEMPT:
+        task.__dict__.pop(name, None)
+    del scope.tasks[old_number]
+    stats.retried += 1
+    stats.numbered = number = stats.numbered + 1
+    task.number = number
+    scope.tasks[number] = task
+    if old_number in k.streams:
+        k.streams[number] = k.streams.pop(old_number)
+    if retry.grow:
+        task.lane = _grown_lane(k, now, task, retry)
+    task.since = now
+    task.plain = False
+    waiting.begin(task)
+    if scope.counted:
+        waiting.count_in(task)
     if delay_ns:
-        new.plain = False
-        new.held_by = Wait.BACKOFF
-        new.unmet = 1
-        new.wait_timer = k.timers.add(now + delay_ns, BACKOFF, new)
+        task.held_by = Wait.BACKOFF
+        task.unmet = 1
+        task.wait_timer = k.timers.add(now + delay_ns, BACKOFF, task)
     else:
-        waiting.become_ready(k, now, new)
-    details: Details = (("of", task.number), ("attempt", new.attempt), ("state", new.state))
-    if new.demand != task.demand:
-        details = (*details, ("demand", new.demand))
-    if new.function is not None:
-        details = (*details, ("function", new.function))
-    k.trigger = tell(k, now, Kind.TASK_RETRIED, new, led_by, details)
-    return new
+        waiting.become_ready(k, now, task)
+    details: Details = (("of", old_number), ("attempt", task.attempt), ("state", task.state))
+    if task.lane.demand != old_lane.demand:
+        details = (*details, ("demand", task.lane.demand))
+    if task.function is not None:
+        details = (*details, ("function", task.function))
+    k.trigger = tell(k, now, Kind.TASK_RETRIED, task, led_by, details)
+    if is_paused:
+        pause(k, now, task)
+    if is_stopped:
+        stopped(k, now, task, is_stopped=True)
 
 
 def _grown_lane(k: Base, now: int, task: Task, retry: Retry) -> Lane:
@@ -234,7 +233,7 @@ def end_pending(
     outcome: Outcome,
     cause: str,
     root: str | None = None,
-    led_by: int | None = None,
+    led_by: int = 0,
     lane_is_cleared: bool = False,  # noqa: FBT001, FBT002 - the hot path
 ) -> int:
     """End a pending task at once; return the seq of the event. Its dependents are the caller's business.
@@ -256,10 +255,10 @@ def end_pending(
     if root is not None:
         task.root = root
         details = (*details, ("root", root))
-    waited = task.waited
-    if waited:
-        k.stats.count_unstarted(waited)
-        details = (*details, ("waits", waited))
+    waits = task.waits
+    if waits:
+        k.stats.count_unstarted(waits)
+        details = (*details, ("waits", waits))
         if k.counts_holders and task.starved_ns:
             details = (*details, ("starved_ns", task.starved_ns))
     kind = Kind.TASK_DROPPED if outcome is _REJECTED else _CANCELLED
@@ -269,7 +268,7 @@ def end_pending(
     return seq
 
 
-def end_with_dependents(k: Base, now: int, task: Task, outcome: Outcome, cause: str, led_by: int | None = None) -> None:
+def end_with_dependents(k: Base, now: int, task: Task, outcome: Outcome, cause: str, led_by: int = 0) -> None:
     """End a pending task and the tasks that depend on it."""
     seq = end_pending(k, now, task, outcome, cause, led_by=led_by)
     if task.successors is not None or not task.plain:
@@ -293,7 +292,7 @@ def finish(k: Base, now: int, task: Task, outcome: Outcome) -> None:
     k.stats.by_outcome[outcome] += 1
     if k.streams:
         for name, chunks in k.streams.pop(task.number, ()):
-            tell(k, now, Kind.STREAM_CLOSED, task, task.started_seq or None, (("stream", name), ("chunks", chunks)))
+            tell(k, now, Kind.STREAM_CLOSED, task, task.started_seq, (("stream", name), ("chunks", chunks)))
     if outcome is _REJECTED:
         k.stats.count_drop(task.cause or "")
     if not task.plain and task.periodic is not None:
@@ -302,7 +301,7 @@ def finish(k: Base, now: int, task: Task, outcome: Outcome) -> None:
         scope.ids[task.name] = outcome
 
 
-def take_down(k: Base, now: int, ended: list[Task], root: str, led_by: int | None) -> None:
+def take_down(k: Base, now: int, ended: list[Task], root: str, led_by: int) -> None:
     """End all descendants of tasks that will not succeed, then wake the tasks that awaited the end of any."""
     doomed = [task for task, _ in graph.descendants(ended)]
     for task in ended:
@@ -312,7 +311,7 @@ def take_down(k: Base, now: int, ended: list[Task], root: str, led_by: int | Non
     _wake_after_end(k, now, [*ended, *doomed], led_by)
 
 
-def _wake_after_end(k: Base, now: int, ended: Iterable[Task], led_by: int | None) -> None:
+def _wake_after_end(k: Base, now: int, ended: Iterable[Task], led_by: int) -> None:
     """Wake the tasks that awaited the end, whatever the outcome, of tasks that have ended."""
     woken, k.freed = k.freed, []
     for task in ended:
@@ -359,7 +358,7 @@ def switch_off(k: Base, now: int, periodic: Periodic, reason: str) -> None:
     """Let a periodic have no more ticks, and drop the triggers that have not started."""
     stop_ticks(k, periodic)
     details = (("reason", reason),)
-    seq = tell_of(k, now, Kind.PERIODIC_DISABLED, periodic.scope, periodic.name, None, details)
+    seq = tell_of(k, now, Kind.PERIODIC_DISABLED, periodic.scope, periodic.name, 0, details)
     for task in list(periodic.waiting):
         if task.state is not _DISPOSED:
             end_with_dependents(k, now, task, Outcome.REJECTED, Cause.PERIODIC_OFF, seq)
@@ -384,7 +383,7 @@ def dispose(k: Base, now: int, scope: Scope) -> None:
     if scope.state in (ScopeState.DISPOSING, ScopeState.DISPOSED):
         return
     doomed = [each for each in scope.subtree() if each.state is not _DISPOSING_SCOPE]
-    seq = None
+    seq = 0
     for each in doomed:
         k.suspended -= each.state is ScopeState.SUSPENDED
         each.state = scope_step(each.state, "dispose", ScopeState.DISPOSING, each.key)
@@ -395,7 +394,7 @@ def dispose(k: Base, now: int, scope: Scope) -> None:
     end_inside(k, now, doomed, seq)
 
 
-def end_inside(k: Base, now: int, doomed: list[Scope], seq: int | None) -> None:
+def end_inside(k: Base, now: int, doomed: list[Scope], seq: int) -> None:
     """End all tasks of scopes that are DISPOSING, and the scopes that have nothing left."""
     children_first = sorted(doomed, key=_depth, reverse=True)
     running: dict[Scope, list[Task]] = {}
@@ -414,7 +413,7 @@ def end_inside(k: Base, now: int, doomed: list[Scope], seq: int | None) -> None:
         _finish_disposal(k, now, each, seq)
 
 
-def _end_tasks(k: Base, now: int, scope: Scope, running: Sequence[Task], led_by: int | None) -> list[Task]:
+def _end_tasks(k: Base, now: int, scope: Scope, running: Sequence[Task], led_by: int) -> list[Task]:
     """Abort what runs, end what is pending; return the tasks that others may depend on."""
     for task in running:
         if not task.ends_for_good:
@@ -430,7 +429,7 @@ def _end_tasks(k: Base, now: int, scope: Scope, running: Sequence[Task], led_by:
     return others
 
 
-def _finish_disposal(k: Base, now: int, scope: Scope, led_by: int | None) -> None:
+def _finish_disposal(k: Base, now: int, scope: Scope, led_by: int) -> None:
     """Complete the disposal of a scope, and then of its parents, once nothing of it is left."""
     while scope.state is _DISPOSING_SCOPE and not scope.tasks and not scope.children:
         scope.state = scope_step(scope.state, "all ended", ScopeState.DISPOSED, scope.key)

@@ -17,13 +17,16 @@ cdef Dependencies NO_DEPENDENCIES
 
 @cython.locals(found=Dependencies, lane=Lane, task=Task)
 cpdef Task submit(Base k, long long now, Scope scope, object name=*, object priority=*, object demand=*, object after=*, object after_ended=*, object policy=*, bint slot=*, object job=*)
+@cython.locals(scope=Scope)
+cpdef bint is_free(Lane lane) except -1
+cpdef enter(Base k, long long now, Task task, Lane lane, object policy)
 cpdef remember(Base _, long long now, Scope scope, object name, object outcome)
 @cython.locals(scope=Scope, each=Scope)
 cpdef register(Task task, object name, bint counts=*)
-@cython.locals(failed=Task, seq=object)
+@cython.locals(failed=Task, seq="long long")
 cdef _place(Base k, long long now, Task task, Dependencies found)
 @cython.locals(lane=Lane)
-cpdef object tell_submitted(Base k, long long now, Task task, object cause=*)
+cpdef long long tell_submitted(Base k, long long now, Task task, long long cause=*) except -1
 @cython.locals(victim=Task)
 cpdef displace(Base k, long long now, object victims)
 @cython.locals(lane=Lane)

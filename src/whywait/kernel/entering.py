@@ -29,7 +29,7 @@ from whywait.kernel.devices import in_bytes
 from whywait.kernel.events import Details, Kind
 from whywait.kernel.ids import GENERATED_ID_PREFIX, LONGEST_ID
 from whywait.kernel.limits import HIGHEST, LOWEST, Demand, Policy, Priority, check_amount
-from whywait.kernel.model import Scope, Submission, Task, name_splits, rank_of, task_for
+from whywait.kernel.model import Lane, Scope, Submission, Task, name_splits, rank_of, task_for
 from whywait.kernel.pool import Pool
 from whywait.kernel.state import BARRED_SCOPE_STATES, OPEN_SCOPE_STATES, STATE_WORDS, Cause, Outcome, TaskState
 from whywait.kernel.waiting import become_ready, lane_of, take_in
@@ -56,18 +56,16 @@ class Dependencies:
     @property
     def has_failed(self) -> bool:
         """Whether one outside of the batch has failed."""
-        return self.failed is not None or any(
-            task.latest().outcome not in (None, Outcome.SUCCESS) for task in self.after
-        )
+        return self.failed is not None or any(task.outcome not in (None, Outcome.SUCCESS) for task in self.after)
 
     @property
     def met(self) -> bool:
         """Whether nothing is awaited: the task is READY at once."""
         if self.failed is not None or self.batch_after or self.batch_after_ended:
             return False
-        if any(task.latest().outcome is None for task in self.after_ended):
+        if any(task.outcome is None for task in self.after_ended):
             return False
-        return all(task.latest().outcome is Outcome.SUCCESS for task in self.after)
+        return all(task.outcome is Outcome.SUCCESS for task in self.after)
 
 
 NO_DEPENDENCIES: Final = Dependencies()
@@ -99,8 +97,7 @@ def submit(
         or after
         or after_ended
         or not slot
-        or not (scope.freely_open and lane.feasible)
-        or scope.limited
+        or not is_free(lane)
         or type(priority) is not int  # True would find the lanes of 1
     ):  # else such a task has passed all checks before, and nothing has changed
         try:
@@ -114,15 +111,26 @@ def submit(
         if lane is None or not slot:
             lane = lane_of(k, now, scope, (rank_of(priority, slot), demand))
     task = job if isinstance(job, Task) else task_for(job)
-    take_in(k, now, task, lane, policy)
-    if name is not None or scope.limited:
-        register(task, name, not found.is_doomed)
-    if found is NO_DEPENDENCIES:
-        become_ready(k, now, task)
-        k.trigger = tell(k, now, _SUBMITTED, task, task.called, lane.details)
+    if found is NO_DEPENDENCIES and name is None and not scope.limited:
+        enter(k, now, task, lane, policy)
     else:
+        take_in(k, now, task, lane, policy)
+        register(task, name, not found.is_doomed)
         _place(k, now, task, found)
     return task
+
+
+def is_free(lane: Lane) -> bool:
+    """Return whether a task without name and dependencies, like one that this lane has had, passes all checks."""
+    scope = lane.scope
+    return scope.freely_open and lane.feasible and not (scope.limited or lane.forgotten)
+
+
+def enter(k: Base, now: int, task: Task, lane: Lane, policy: Policy | None) -> None:
+    """Take a task in that has passed all checks and awaits nothing: it is READY."""
+    take_in(k, now, task, lane, policy)
+    become_ready(k, now, task)
+    k.trigger = tell(k, now, _SUBMITTED, task, 0, lane.details, task.called)
 
 
 def submit_many(k: Base, now: int, requests: Sequence[Submission], *, kept: bool = False) -> list[Task]:
@@ -200,7 +208,7 @@ def _place(k: Base, now: int, task: Task, found: Dependencies) -> None:
         ending.take_down(k, now, [task], failed_id, seq)
 
 
-def tell_submitted(k: Base, now: int, task: Task, cause: int | None = None) -> int:
+def tell_submitted(k: Base, now: int, task: Task, cause: int = 0) -> int:
     """Tell that a task was taken in; return the seq of the event."""
     lane = task.lane
     details: Details = lane.queued_details if task.state is _QUEUED else lane.details
@@ -208,7 +216,7 @@ def tell_submitted(k: Base, now: int, task: Task, cause: int | None = None) -> i
         details += (("after", graph.numbers(task.after)),)
     if not task.plain and task.after_ended:
         details += (("after_ended", graph.numbers(task.after_ended)),)
-    return tell(k, now, _SUBMITTED, task, task.called if cause is None else cause, details)
+    return tell(k, now, _SUBMITTED, task, cause, details, task.called)
 
 
 def displace(k: Base, now: int, victims: Sequence[Task]) -> None:
@@ -227,7 +235,7 @@ def _refused(k: Base, now: int, scope: Scope, name: str | None, error: Rejected 
         else:
             kind = Kind.TASK_REJECTED
             k.stats.count_rejection(error.cause)
-        tell_of(k, now, kind, scope, name, None, (("cause", error.cause),))
+        tell_of(k, now, kind, scope, name, 0, (("cause", error.cause),))
 
 
 # Checks

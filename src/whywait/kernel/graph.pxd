@@ -2,9 +2,8 @@ cimport cython
 
 from whywait.kernel.model cimport Task
 
-@cython.locals(dependency=Task, latest=Task, awaited=list, successors=list)
+@cython.locals(dependency=Task, awaited=list, successors=list)
 cpdef Task link(Task task, object after, object after_ended)
-cpdef hand_over(Task old, Task new)
 @cython.locals(woken=list, task=Task)
 cpdef list met(list successors)
 @cython.locals(each=Task, found=list)

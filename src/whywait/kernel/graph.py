@@ -1,8 +1,8 @@
 """Dependencies: edges between tasks, wake-up, and what a failure takes down.
 
 An edge is kept at both ends: ``task.after`` / ``task.after_ended`` (what it awaits, for explanation) and
-``dependency.successors`` / ``dependency.ended_successors`` (what it wakes). A retry takes the successor lists over,
-so dependents follow a task to its final outcome; their own lists find the newest attempt by ``Task.latest``.
+``dependency.successors`` / ``dependency.ended_successors`` (what it wakes). A task that is retried stays the same
+one, so dependents follow it to its final outcome.
 """
 
 from __future__ import annotations
@@ -23,40 +23,27 @@ def link(task: Task, after: Iterable[Task], after_ended: Iterable[Task]) -> Task
     awaited: list[Task] = []
     task.after = awaited
     for dependency in after:
-        latest = dependency if dependency.outcome is None else dependency.latest()
-        if latest.outcome is None:
-            successors = latest.successors
+        if dependency.outcome is None:
+            successors = dependency.successors
             if successors is None:
-                latest.successors = [task]
+                dependency.successors = [task]
             elif successors[-1] is task:
-                continue  # it awaits two attempts of one task
+                continue  # it was named twice
             else:
                 successors.append(task)
             awaited.append(dependency)
-        elif latest.outcome is not Outcome.SUCCESS and failed is None:
-            failed = latest
+        elif dependency.outcome is not Outcome.SUCCESS and failed is None:
+            failed = dependency
     task.unmet = len(awaited)
     if not awaited:
         task.after = None
     for dependency in after_ended:
-        latest = dependency.latest()
-        if latest.outcome is None:
-            latest.plain = task.plain = False
-            latest.ended_successors = _with(latest.ended_successors, task)
+        if dependency.outcome is None:
+            dependency.plain = task.plain = False
+            dependency.ended_successors = _with(dependency.ended_successors, task)
             task.after_ended = _with(task.after_ended, dependency)
             task.unmet += 1
     return failed
-
-
-def hand_over(old: Task, new: Task) -> None:
-    """Let a retry inherit the successors of the old attempt."""
-    if old.successors is not None:
-        new.successors, old.successors = old.successors, None
-    if old.ended_successors is not None:
-        new.ended_successors, old.ended_successors = old.ended_successors, None
-        new.plain = False
-    if old.dead_edges:
-        new.dead_edges = old.dead_edges
 
 
 def met(successors: list[Task] | None) -> list[Task]:
@@ -72,16 +59,13 @@ def met(successors: list[Task] | None) -> list[Task]:
 
 
 def unmet_dependencies(task: Task) -> list[Task]:
-    """Return the newest attempts of the dependencies that a task still awaits."""
+    """Return the dependencies that a task still awaits."""
     return list(unmet(task))
 
 
 def unmet(task: Task) -> Iterator[Task]:
-    """Yield the newest attempts of the dependencies that a task still awaits."""
-    for dependency in chain(task.after or (), task.after_ended or ()):
-        latest = dependency.latest()
-        if latest.outcome is None:
-            yield latest
+    """Yield the dependencies that a task still awaits."""
+    return (each for each in chain(task.after or (), task.after_ended or ()) if each.outcome is None)
 
 
 def down_from(task: Task) -> Iterator[Task]:
@@ -95,15 +79,15 @@ def down_from(task: Task) -> Iterator[Task]:
 
 
 def numbers(dependencies: Iterable[Task]) -> tuple[int, ...]:
-    """Return the numbers of the newest attempts, each once."""
-    found = [each.number if each.outcome is None else each.latest().number for each in dependencies]
+    """Return the numbers of tasks, each once."""
+    found = [each.number for each in dependencies]
     return (found[0],) if len(found) == 1 else tuple(dict.fromkeys(found))
 
 
 def ancestors(tasks: Iterable[Task]) -> dict[int, Task]:
     """Return the given tasks and everything they await, directly or not, by number."""
     found: dict[int, Task] = {}
-    stack = [task.latest() for task in tasks]
+    stack = list(tasks)
     while stack:
         task = stack.pop()
         if task.number not in found and task.outcome is None:

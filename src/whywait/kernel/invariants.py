@@ -76,7 +76,7 @@ def no_unit_is_given_twice(k: Base) -> None:
             held = {
                 task.number: dict(task.demand).get(devices.memory or "", 0)
                 for task in _served_by(k, pool)
-                if unit.name in dict(task.devices).get(devices.name, ())
+                if unit.name in dict(task.units).get(devices.name, ())
             }
             _equal(sorted(held), sorted(unit.holders), f"{unit} knows which tasks are on it")
             shares = [share for share in held.values() if share]

@@ -14,7 +14,7 @@ Every command is one function of the phase that it belongs to: ``entering``, ``w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from whywait.errors import UnknownTask
@@ -147,7 +147,7 @@ class Kernel(Base):
             elif kind == BACKOFF:
                 target.wait_timer = None
                 target.unmet -= 1
-                wake(self, now, [target], None)
+                wake(self, now, [target], 0)
             elif kind == TICK:
                 periodics.tick(self, now, target)
         return changed
@@ -168,11 +168,11 @@ class Kernel(Base):
         """Send the events from now on to ``emit``."""
         self.emit = emit
 
-    def why(self, now: int, task: Task, earlier: Sequence[Task] = ()) -> Why:
-        """Return why a task waits, or what it does, or how its wait divided; ``earlier``: the attempts before it."""
+    def why(self, now: int, task: Task) -> Why:
+        """Return why a task waits, or what it does, or how its wait divided, over all its attempts."""
         from whywait.kernel.why import explain
 
-        return explain(self, now, task, earlier)
+        return explain(self, now, task)
 
     def snapshot(self, now: int, scope: Scope | None = None, most: Most | None = None) -> Snapshot:
         """Return an immutable picture of everything, or of one scope and what is below it, bounded by ``most``."""

@@ -22,7 +22,7 @@ def blocked(k: Base, now: int, task: Task, on: Task | None) -> None:
         return
     task.blocked_on = on
     if on is None:
-        tell(k, now, Kind.TASK_UNBLOCKED, task, None)
+        tell(k, now, Kind.TASK_UNBLOCKED, task)
         if task.lends and task.abort is None:
             k.wanting[task.number] = task
         return
@@ -31,7 +31,7 @@ def blocked(k: Base, now: int, task: Task, on: Task | None) -> None:
     told: Details = (("on", on.number),)
     if begins or task.lends:
         told = (*told, ("lends", True))
-    seq = tell(k, now, Kind.TASK_BLOCKED, task, None, told)
+    seq = tell(k, now, Kind.TASK_BLOCKED, task, 0, told)
     if begins:
         k.trigger = seq
         _lend(k, now, task)

@@ -27,6 +27,6 @@ def measured(k: Base, now: int, task: Task, ram: int) -> None:
         return
     task.is_overdrawn = True
     details = (("asked", asked), ("ram", ram))
-    seq = tell(k, now, Kind.TASK_OVERDRAWN, task, task.started_seq or None, details)
+    seq = tell(k, now, Kind.TASK_OVERDRAWN, task, task.started_seq, details)
     if k.overdraft == "kill" and task.abort is None:
         ending.ask_abort(k, now, task, Outcome.ERROR, Cause.OUT_OF_MEMORY, seq)

@@ -10,22 +10,18 @@ from whywait.kernel.timers cimport Timer
 cdef object _QUEUED, _READY, _RUNNING, _PAUSED, _SUSPENDED
 
 cdef class Task(Item):
-    cdef public long long unmet, starved_ns
-    cdef public object number, started_seq, name, policy, called, state, outcome, cause, waited
+    cdef public long long unmet, starved_ns, started_seq, wait_ns
+    cdef public object job, number, name, policy, called, state, outcome, cause, wait_cause
     cdef public Scope scope
     cdef public Lane lane
     cdef public Segment segment
     cdef public Epoch epoch
     cdef public list after, successors
+    cdef public dict more_waits
     cdef public bint plain
-    cdef dict __dict__
 
-@cython.final
-cdef class PlainTask(Task):
-    cdef public object job
-
+@cython.locals(first=object, waits=dict)
 cpdef add_wait(Task task, object cause, long long ns)
-@cython.locals(task=PlainTask)
 cpdef Task task_for(object job)
 
 @cython.final

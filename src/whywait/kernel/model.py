@@ -11,7 +11,7 @@ from whywait.errors import printable
 from whywait.kernel.accounts import Epoch, Segment
 from whywait.kernel.benches import Bench
 from whywait.kernel.devices import Ask, Assigned
-from whywait.kernel.events import Details, Waits, spelled_out, submitted_details
+from whywait.kernel.events import Details, submitted_details
 from whywait.kernel.fifo import Fifo, Item
 from whywait.kernel.gates import SHUT, Gate
 from whywait.kernel.ids import (
@@ -50,12 +50,12 @@ class Ref:
 
 
 class Task(Item):
-    """One execution: one number, one priority, one outcome. A retry is another Task.
+    """One task: one number, one priority, one outcome; a retry begins it anew under another number.
 
     The owner of a kernel may bring tasks of a class of its own, with what it has to know of a task beside ``job``.
-    The attributes in ``__slots__`` are set when the task is taken in, but for ``called``, which its owner sets; ``job``
-    is an attribute or a property of a class below. The rest have class-level defaults and cost memory only where they
-    are set (guarded by ``test_pending_task_memory``). The hot path asks ``plain`` before it looks at one of these.
+    The attributes in ``__slots__`` are set when the task is taken in, but for ``called``, which its owner sets. The
+    rest have class-level defaults and cost memory only where they are set (guarded by ``test_pending_task_memory``);
+    compiled, only the classes below have a ``__dict__`` for them. The hot path asks ``plain`` before it looks at one.
     """
 
     __slots__ = (
@@ -64,7 +64,9 @@ class Task(Item):
         "called",
         "cause",
         "epoch",
+        "job",
         "lane",
+        "more_waits",
         "name",
         "number",
         "outcome",
@@ -77,7 +79,8 @@ class Task(Item):
         "state",
         "successors",
         "unmet",
-        "waited",
+        "wait_cause",
+        "wait_ns",
     )
 
     number: int  # in submission order, without gaps
@@ -93,19 +96,21 @@ class Task(Item):
     epoch: Epoch | None  # the lane's account when the task became READY
     outcome: Outcome | None
     cause: str | None  # the code beside the outcome
-    waited: Waits | None  # see `waits`
+    wait_cause: str | None  # what it has waited for, if that was one cause alone
+    wait_ns: int  # how long it has waited for that
+    more_waits: dict[str, int] | None  # how its wait divides, if there was more than one cause
     after: list[Task] | None  # success is awaited
     successors: list[Task] | None  # tasks that await this one's success
     unmet: int  # how many things keep a QUEUED task from READY
-    started_seq: int  # seq of the TASK_STARTED event
+    started_seq: int  # seq of the TASK_STARTED event; 0 before
     starved_ns: int  # from earlier stays in READY
+    job: Any  # opaque: belongs to whatever submitted the task
     plain: bool  # no timer, timeout, periodic, task that awaits any end, in a plain lane: the hot path asks only this
 
-    job: Any = None  # opaque: belongs to whatever submitted the task
-    devices: Assigned = ()  # the units that it got when it started
+    units: Assigned = ()  # the units of devices that it got when it started
     root: str | None = None  # label of the task whose end ended this one
     attempt: int = 1
-    retried_as: Task | None = None
+    earlier: tuple[Attempt, ...] = ()  # the attempts before this one
     after_ended: list[Task] | None = None  # any end is awaited
     ended_successors: list[Task] | None = None  # tasks that await this one's end
     dead_edges: int = 0  # how many of the successors have ended without this one
@@ -129,10 +134,6 @@ class Task(Item):
     overdraft: int = 0  # what the budget counts for it beside what it has asked for
     overdrawn_since: int = 0
     is_overdrawn: bool = False  # it has used more than it had asked for, and that was told
-
-    def another(self) -> Task:
-        """Return a new task for the next attempt at the same job."""
-        return task_for(self.job)
 
     @property
     def id(self) -> str:
@@ -199,17 +200,12 @@ class Task(Item):
             return self.paused_from is _RUNNING
         return state is _RUNNING or state is TaskState.DISPOSING
 
-    def latest(self) -> Task:
-        """Return the newest attempt of this task."""
-        task = self
-        while (newer := task.retried_as) is not None:
-            task = newer
-        return task
-
     @property
     def waits(self) -> dict[str, int]:
         """How the task has waited so far, up to ``since``: wait cause -> ns."""
-        return dict(spelled_out(self.waited)) if self.waited else {}
+        if self.more_waits is not None:
+            return self.more_waits.copy()
+        return {self.wait_cause: self.wait_ns} if self.wait_cause is not None else {}
 
     def __repr__(self) -> str:
         """Show id, scope and state."""
@@ -217,23 +213,36 @@ class Task(Item):
 
 
 class PlainTask(Task):
-    """A task of which the kernel's owner has no class of its own, or a later attempt at one."""
+    """A task of which the kernel's owner has no class of its own."""
 
-    __slots__ = ("job",)
+
+class Attempt(NamedTuple):
+    """An attempt at a task that has failed and was followed by another."""
+
+    number: int
+    waits: dict[str, int]
+
+
+# What a task has for one attempt only, beside what every task has.
+OF_AN_ATTEMPT: Final = (
+    "abort", "abort_since", "blocked_on", "is_overdrawn", "is_stopped", "lends", "overdrawn_since", "parked_since",
+    "pause_timer", "pause_wished", "paused_from", "root", "run_timer", "starved_told", "timeout_left_ns", "units",
+)  # fmt: skip
 
 
 def add_wait(task: Task, cause: str, ns: int) -> None:
     """Add waiting time of a task under a cause."""
     if not ns:
         return
-    waited = task.waited
-    if waited is None:
-        task.waited = (cause, ns)
-    elif isinstance(waited, tuple):
-        first, first_ns = waited
-        task.waited = (cause, first_ns + ns) if first == cause else {first: first_ns, cause: ns}
+    first, waits = task.wait_cause, task.more_waits
+    if waits is not None:
+        task.more_waits = {**waits, cause: waits.get(cause, 0) + ns}
+    elif first is None or first == cause:
+        task.wait_cause = cause
+        task.wait_ns += ns
     else:
-        task.waited = {**waited, cause: waited.get(cause, 0) + ns}
+        task.more_waits = {first: task.wait_ns, cause: ns}
+        task.wait_cause = None
 
 
 def task_for(job: Any) -> Task:  # noqa: ANN401 - opaque

@@ -120,10 +120,10 @@ class Periodic:
         self.last_run_ns = now
         self.last_number = task.number
 
-    def retried(self, old: Task, new: Task) -> None:
-        """Let a retry stand for the iteration that failed."""
-        del self.active[old.number]
-        self.waiting.append(new)
+    def retried(self, task: Task) -> None:
+        """Let an iteration that has failed wait for its next attempt; it still has its old number."""
+        del self.active[task.number]
+        self.waiting.append(task)
 
     def ended(self, task: Task) -> str | None:
         """Count an iteration that has ended; return why the periodic is to be switched off, if it is (R6)."""

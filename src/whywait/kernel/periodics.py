@@ -51,7 +51,7 @@ def add(
     periodic = Periodic(scope, name, now, interval_ns, **settings)
     entering.check_demand(scope.pool, periodic.demand, f"periodic {name!r}")
     scope.periodics[name] = periodic
-    tell_of(k, now, Kind.PERIODIC_ADDED, scope, name, None, (("interval_ns", interval_ns),))
+    tell_of(k, now, Kind.PERIODIC_ADDED, scope, name, 0, (("interval_ns", interval_ns),))
     if periodic.enabled:
         _set_tick(k, now, periodic, consumed=True)
         if immediately:
@@ -136,10 +136,10 @@ def _trigger(k: Base, now: int, periodic: Periodic, *, missed: int) -> None:
             running_ns = None if since is None else now - since
             k.skipped.append(Skip(scope.key, periodic.name, code, running_ns))
         details = (("code", code), ("missed", missed))
-        tell_of(k, now, Kind.PERIODIC_SKIPPED, scope, periodic.name, None, details)
+        tell_of(k, now, Kind.PERIODIC_SKIPPED, scope, periodic.name, 0, details)
         return
     periodic.streak = 0
-    seq = tell_of(k, now, Kind.PERIODIC_TICK, scope, periodic.name, None, (("missed", missed),))
+    seq = tell_of(k, now, Kind.PERIODIC_TICK, scope, periodic.name, 0, (("missed", missed),))
     entering.displace(k, now, victims)
     task = task_for(periodic.job) if periodic.make_task is None else periodic.make_task()
     rank = rank_of(periodic.priority, periodic.slot)

@@ -27,7 +27,7 @@ def resize(k: Base, now: int, name: str, limit: int, *, soft: bool = False) -> N
             k.soft.append(gate)
     gate.resize(limit, gate.in_use)
     _note_feasible(k, now)
-    k.trigger = tell_of(k, now, Kind.LIMIT_CHANGED, k.root, name, None, (("limit", limit),))
+    k.trigger = tell_of(k, now, Kind.LIMIT_CHANGED, k.root, name, 0, (("limit", limit),))
     k.levels.opened(now, gate, no_slot_held(k))
 
 
@@ -41,7 +41,7 @@ def set_units(k: Base, now: int, kind: str, units: Mapping[str, int]) -> None:
     devices.set_units(units)
     _note_feasible(k, now)
     details: Details = (("units", tuple((unit.name, unit.size) for unit in devices.units if unit.is_present)),)
-    k.trigger = tell_of(k, now, Kind.LIMIT_CHANGED, k.root, kind, None, details)
+    k.trigger = tell_of(k, now, Kind.LIMIT_CHANGED, k.root, kind, 0, details)
     for door in devices.doors.values():
         k.levels.opened(now, door, no_slot_held(k))
 

@@ -22,7 +22,7 @@ def pause(k: Base, now: int, task: Task) -> None:
         task.pause_timer = k.timers.add(now + k.pause_timeout_ns, PAUSE, task)
         task.plain = False
         k.requests.append(("pause", task))
-        tell(k, now, Kind.TASK_PAUSE_ASKED, task, None)
+        tell(k, now, Kind.TASK_PAUSE_ASKED, task)
     elif task.active:  # it is stopped, and its engine has to know that it is not to go on
         k.requests.append(("pause", task))
     elif state is not TaskState.PAUSED:
@@ -99,7 +99,7 @@ def _rest(k: Base, now: int, task: Task) -> None:
     task.paused_from = state
     task.state = task_step(state, "pause", TaskState.PAUSED, task.label)
     task.since = now
-    tell(k, now, Kind.TASK_PAUSED, task, None, _paused_details(task))
+    tell(k, now, Kind.TASK_PAUSED, task, 0, _paused_details(task))
 
 
 def _park(k: Base, now: int, task: Task) -> None:
@@ -110,7 +110,7 @@ def _park(k: Base, now: int, task: Task) -> None:
     task.state = task_step(task.state, "park", TaskState.PAUSED, task.label)
     task.paused_from = TaskState.RUNNING
     task.parked_since = now
-    tell(k, now, Kind.TASK_PAUSED, task, None, _paused_details(task))
+    tell(k, now, Kind.TASK_PAUSED, task, 0, _paused_details(task))
 
 
 def _paused_details(task: Task) -> Details:
@@ -128,7 +128,7 @@ def _go_on(k: Base, now: int, task: Task) -> None:
         else:
             task.state = task_step(task.state, "resume", to, task.label)
             task.paused_from = task.parked_since = None
-        tell(k, now, Kind.TASK_RESUMED, task, None, (("to", to),))
+        tell(k, now, Kind.TASK_RESUMED, task, 0, (("to", to),))
         return
     add_wait(task, Wait.PAUSED, now - task.since)
     task.since = now
@@ -138,7 +138,7 @@ def _go_on(k: Base, now: int, task: Task) -> None:
     if not task.unmet:
         waiting.leave_queue(task)
         waiting.become_ready(k, now, task)
-    k.trigger = tell(k, now, Kind.TASK_RESUMED, task, None, (("to", to),))
+    k.trigger = tell(k, now, Kind.TASK_RESUMED, task, 0, (("to", to),))
 
 
 def note(k: Base, now: int, task: Task, kind: str, details: Details) -> None:
@@ -147,7 +147,7 @@ def note(k: Base, now: int, task: Task, kind: str, details: Details) -> None:
     Of a scope that is DISPOSED nothing is told any more: a thread that a body has left behind may come too late.
     """
     if task.scope.state is not ScopeState.DISPOSED:
-        tell(k, now, kind, task, task.started_seq or None, details)
+        tell(k, now, kind, task, task.started_seq, details)
 
 
 def overdraw(k: Base, now: int, task: Task, gate: Gate, amount: int) -> None:
@@ -161,7 +161,7 @@ def overdraw(k: Base, now: int, task: Task, gate: Gate, amount: int) -> None:
     task.overdrawn_since = now
     task.plain = False
     asked = task.lane.need(gate)
-    k.trigger = tell(k, now, Kind.TASK_MEASURED, task, task.started_seq or None, ((gate.name, asked + amount),))
+    k.trigger = tell(k, now, Kind.TASK_MEASURED, task, task.started_seq, ((gate.name, asked + amount),))
     if amount < before and gate.benches:
         k.levels.opened(now, gate, len(k.running) == k.slotless)
 

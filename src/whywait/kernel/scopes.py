@@ -54,7 +54,7 @@ def open_scope(
     details: Details = (("parent", parent.key),) if parent.key else ()
     if budget is not None:
         details = (*details, ("own_budget", True))
-    tell_of(k, now, Kind.SCOPE_CREATED, scope, None, None, details or None)
+    tell_of(k, now, Kind.SCOPE_CREATED, scope, None, 0, details or None)
     if mount:
         mount_scope(k, now, scope)
     return scope

@@ -250,7 +250,7 @@ def _task(k: Base, task: Task) -> TaskView:
         waits_for(k, task),
         task.demand,
         task.takes_slot,
-        task.devices,
+        task.units,
         task.paused_from,
         task.function,
     )

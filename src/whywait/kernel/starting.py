@@ -15,7 +15,7 @@ from typing import Final
 
 from whywait.kernel import ending, lending
 from whywait.kernel.base import Base, Decision, count_holder, no_slot_held, tell, tell_of
-from whywait.kernel.events import Details, Kind, Started, Waits
+from whywait.kernel.events import Details, Kind, Started
 from whywait.kernel.gates import Gate
 from whywait.kernel.model import Lane, Level, Scope, Task
 from whywait.kernel.state import Cause, Outcome, ScopeState, TaskState, Wait, scope_step
@@ -96,7 +96,7 @@ def would_hold_back(k: Base, lane: Lane, gate: Gate) -> bool:
 
 def _fill(k: Base, now: int, started: Decision) -> None:  # noqa: C901, PLR0912 - in one piece for speed
     """Start tasks in order until the slots are taken, or the rest is held back, and none goes beside any more."""
-    slots, levels = k.slots, k.levels
+    slots, levels, decided = k.slots, k.levels, started.started
     beside, counts_holders = levels.beside, k.counts_holders
     holds_back: Lane | None = None
     while True:
@@ -124,7 +124,7 @@ def _fill(k: Base, now: int, started: Decision) -> None:  # noqa: C901, PLR0912 
                 forget_entry(task, lane.level)
             task.state = _RUNNING  # from READY: it was in a lane
             task.since = now
-            started.append(task)
+            decided.append(task)
             activate(k, now, task)
             if not lane.front:
                 lane_emptied(k, now, lane)
@@ -165,18 +165,18 @@ def activate(k: Base, now: int, task: Task) -> None:
         _first_activation(k, now, task.scope)
     if not task.plain:
         _begin_run(k, now, task)
-    waits = task.waited
-    k.stats.count_waits(waits)
-    told: Started | Waits | None = waits or None  # it waits no more: nothing is added to it
-    if lane.asks or (waits and task.starved_ns):
-        told = Started(waits or None, task.devices, task.starved_ns)
-    task.started_seq = tell(k, now, _STARTED, task, k.trigger, told)
+    k.stats.count_wait(task.wait_cause, task.wait_ns, task.more_waits)
+    if task.more_waits is None and not task.starved_ns and not lane.asks:  # the common case
+        task.started_seq = tell(k, now, _STARTED, task, k.trigger, None, task.wait_cause, task.wait_ns)
+    else:
+        told = Started(task.waits or None, task.units, task.starved_ns)
+        task.started_seq = tell(k, now, _STARTED, task, k.trigger, told)
 
 
 def _take_more(k: Base, lane: Lane, task: Task) -> None:
     """Take the units of a task that asks for devices, and count one that takes no slot."""
     if lane.asks:
-        task.devices = tuple([(ask.devices.name, ask.devices.take(task, ask)) for ask in lane.asks])
+        task.units = tuple([(ask.devices.name, ask.devices.take(task, ask)) for ask in lane.asks])
     if not lane.takes_slot:
         k.slotless += 1
 

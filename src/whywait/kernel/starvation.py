@@ -199,7 +199,7 @@ class Starvation:
         if not task.starved_told:
             task.starved_told = True
             self._stats.starved += 1
-            self._tell(now, Kind.TASK_STARVED, task, None, (("starved_ns", starved_ns),))
+            self._tell(now, Kind.TASK_STARVED, task, 0, (("starved_ns", starved_ns),))
 
     def _watch(self, now: int, level: Level, starved: int, entry: int, watched: Lane | Task) -> None:
         heappush(level.watch, (starved + self._timeout_ns, entry, watched))

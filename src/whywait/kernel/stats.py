@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final
 
-from whywait.kernel.events import Waits
 from whywait.kernel.state import Outcome
 
 RECENT: Final = 10_000
@@ -42,20 +41,20 @@ class Stats:
         self.unstarted_ns: dict[str, int] = {}  # the same of tasks that ended without a start
         self.recent_waits_ns: deque[int] = deque(maxlen=RECENT)  # whole waits of the tasks started last
 
-    def count_waits(self, waits: Waits | None) -> None:
-        """Count how the wait of a task that starts divides."""
-        if waits is None:
-            whole_ns = 0
-        elif isinstance(waits, tuple):  # the common case
-            whole_ns = waits[1]
-        else:
-            whole_ns = sum(waits.values())
-        _add(self.wait_ns, waits)
-        self.recent_waits_ns.append(whole_ns)
+    def count_wait(self, cause: str | None, ns: int, more: dict[str, int] | None) -> None:
+        """Count how the wait of a task that starts divides: into one cause, if there is no more."""
+        if more is not None:
+            for each, each_ns in more.items():
+                self.wait_ns[each] = self.wait_ns.get(each, 0) + each_ns
+            ns = sum(more.values())
+        elif cause is not None:
+            self.wait_ns[cause] = self.wait_ns.get(cause, 0) + ns
+        self.recent_waits_ns.append(ns)
 
-    def count_unstarted(self, waits: Waits) -> None:
+    def count_unstarted(self, waits: dict[str, int]) -> None:
         """Count how the wait of a task that ends without a start divides."""
-        _add(self.unstarted_ns, waits)
+        for cause, ns in waits.items():
+            self.unstarted_ns[cause] = self.unstarted_ns.get(cause, 0) + ns
 
     def waited_for_ns(self) -> dict[str, int]:
         """Return how long tasks that wait no more have waited in all, by cause."""
@@ -99,13 +98,3 @@ class Stats:
             "wait_ns_by_cause": dict(self.wait_ns),
             "wait_ns": self.wait_quantiles_ns(),
         }
-
-
-def _add(sums: dict[str, int], waits: Waits | None) -> None:
-    """Add the parts of a wait to the sums of all."""
-    if isinstance(waits, tuple):  # the common case
-        cause, ns = waits
-        sums[cause] = sums.get(cause, 0) + ns
-    elif waits is not None:
-        for cause, ns in waits.items():
-            sums[cause] = sums.get(cause, 0) + ns

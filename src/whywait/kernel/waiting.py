@@ -42,17 +42,22 @@ def take_in(k: Base, now: int, task: Task, lane: Lane, policy: Policy | None) ->
     task.lane = lane
     task.policy = policy
     task.since = now
-    task.state = _QUEUED
     task.plain = policy.untimed and lane.plain
-    task.entry = task.unmet = task.started_seq = task.starved_ns = 0
-    task.name = task.segment = task.epoch = task.waited = task.after = task.successors = None
-    task.outcome = task.cause = None
+    task.name = task.after = task.successors = task.outcome = None
+    begin(task)
     scope.tasks[number] = task
     if scope.counted:
-        _count_in(task)
+        count_in(task)
 
 
-def _count_in(task: Task) -> None:
+def begin(task: Task) -> None:
+    """Have a task, which was never READY in this attempt, begin with no wait and no end."""
+    task.state = _QUEUED
+    task.entry = task.unmet = task.started_seq = task.starved_ns = task.wait_ns = 0
+    task.segment = task.epoch = task.wait_cause = task.more_waits = task.cause = None
+
+
+def count_in(task: Task) -> None:
     """Count a new task where a queue limit counts, and list it where it may be displaced."""
     for scope in task.scope.counted:
         scope.pending += 1
@@ -96,11 +101,11 @@ def become_ready(k: Base, now: int, task: Task) -> None:  # noqa: C901 - in one 
             k.starvation.task_returned(now, task)
     if not lane.watched:
         k.starvation.lane_entered(now, lane, entry)
-    if task.waited is not None and task.starved_ns:
+    if task.starved_ns:
         k.starvation.task_returned(now, task)
 
 
-def wake(k: Base, now: int, tasks: list[Task], cause: int | None) -> None:
+def wake(k: Base, now: int, tasks: list[Task], cause: int) -> None:
     """Turn QUEUED tasks READY that nothing keeps any more, in the order of their submission or, if asked for, ids."""
     if len(tasks) > 1:
         tasks.sort(key=_BY_ID if k.order.ties == "id" else _BY_NUMBER)
@@ -197,11 +202,7 @@ def charge(k: Base, now: int, task: Task, lane: Lane) -> None:
     segment = level.segment
     epoch = lane.epoch
     if task.segment is segment and task.epoch is epoch:  # nothing has changed since it entered: one cause all the time
-        cause = segment.mode if epoch.gate is None else epoch.gate.name
-        if task.waited is None:
-            task.waited = (cause, waited)
-        else:
-            add_wait(task, cause, waited)
+        add_wait(task, segment.mode if epoch.gate is None else epoch.gate.name, waited)
         if segment.higher:
             k.starvation.note(task, task.starved_ns + waited)
     else:
@@ -209,14 +210,10 @@ def charge(k: Base, now: int, task: Task, lane: Lane) -> None:
         assert entered is not None, "a READY task entered in a segment"
         waits = ready_wait(task.since, task.epoch, entered, now, epoch, segment)
         starved = segment.starved_at(now) - entered.starved_at(task.since)
-        if task.waited is None:
-            task.waited = waits
-        else:
-            starved += task.starved_ns
-            for cause, ns in waits.items():
-                add_wait(task, cause, ns)
+        for cause, ns in waits.items():
+            add_wait(task, cause, ns)
         if starved:
-            k.starvation.note(task, starved)
+            k.starvation.note(task, task.starved_ns + starved)
     if waited >= levels.step_ns:
         k.stats.promotions += k.order.promotions(level.priority, waited)
 

@@ -44,11 +44,12 @@ _MOST_LANES: Final = 1000  # lanes that are looked at
 _MOST_UNITS: Final = 100  # units of a device that are given
 
 
-def explain(k: Base, now: int, task: Task, earlier: Iterable[Task] = ()) -> Why:
-    """Return why a task is not running, or what it does, or how its wait divided; ``earlier``: attempts before it."""
+def explain(k: Base, now: int, task: Task) -> Why:
+    """Return why a task is not running, or what it does, or how its wait divided, over all its attempts."""
     breakdown: dict[str, int] = {}
-    for each in (*earlier, task):
-        _add(breakdown, each.waits)
+    for attempt in task.earlier:
+        _add(breakdown, attempt.waits)
+    _add(breakdown, task.waits)
     facts: dict[str, Any] = {}
     if task.state == TaskState.READY:
         facts = _ready(k, now, task)
@@ -81,7 +82,7 @@ def explain(k: Base, now: int, task: Task, earlier: Iterable[Task] = ()) -> Why:
         awaited_by=len(awaiting),
         awaiting=tuple(other.label for other in awaiting[:_NAMED]),
         breakdown=breakdown,
-        devices=task.devices,
+        devices=task.units,
         waited_ns=sum(breakdown.values()),
         **facts,
     )
@@ -126,8 +127,8 @@ def _not_ready(k: Base, now: int, task: Task) -> dict[str, Any]:
         tasks = tuple(_blocking(k, now, other, end_suffices=True) for other in others[:_MOST_TASKS])
         reasons.append(Reason(ReasonKind.OVERLAP, Wait.OVERLAP, need=len(others), tasks=tasks))
     elif unmet := graph.unmet_dependencies(task):
-        ended = {other.latest().number for other in task.after_ended or ()}
-        needed = {other.latest().number for other in task.after or ()}
+        ended = {other.number for other in task.after_ended or ()}
+        needed = {other.number for other in task.after or ()}
         tasks = tuple(
             _followed(k, now, other, end_suffices=other.number in ended and other.number not in needed)
             for other in unmet[:_MOST_TASKS]
@@ -253,7 +254,7 @@ def _holder(now: int, task: Holding, amount: int, asked: int | None = None) -> H
 
 def _blocked_on(task: Holding) -> Task | None:
     """Return the task for whose end the body of another blocks; None: it does not, or that end has come."""
-    on: Task | None = None if task.blocked_on is None else task.blocked_on.latest()
+    on: Task | None = task.blocked_on
     return None if on is None or on.outcome is not None else on
 
 

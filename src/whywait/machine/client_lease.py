@@ -27,7 +27,7 @@ from whywait.machine.inside import Permission
 from whywait.machine.measured import ClientWatch
 from whywait.machine.moments import Moment
 from whywait.machine.remains import Remain, Remains
-from whywait.runtime.handle import Handle, execution_of
+from whywait.runtime.handle import Handle
 from whywait.runtime.scope import Scope
 from whywait.support.known import Known
 from whywait.support.usage import Usage, exit_facts
@@ -158,7 +158,7 @@ class Lease(Known):
         execution = self._execution
         if execution is None:  # it is just being granted, which passes the wish on, or has ended
             return
-        abort = None if wish in ("pause", "resume") else execution.task.abort
+        abort = None if wish in ("pause", "resume") else execution.abort
         self._tell({"wish": wish} if abort is None else {"wish": wish, **self._because(abort[1])})
         if wish == "kill" and self.command is not None:
             with self._lock:
@@ -189,8 +189,8 @@ class Lease(Known):
 
     def stopped(self, *, is_stopped: bool) -> None:
         """Take the news that the client, or its command, is stopped or goes on."""
-        execution = execution_of(self.handle)
-        if execution.task.is_stopped != is_stopped:
+        execution = self.handle
+        if execution.is_stopped != is_stopped:
             self._leases.engine.stopped(execution, is_stopped=is_stopped)
 
     def look(self) -> None:

@@ -41,7 +41,7 @@ class Permission:
         self.mark = mark
         self.token = f"{mark:x}"
         self._demand: Demand = task.demand
-        self._devices: Assigned = task.devices
+        self._devices: Assigned = task.units
         self._core = core
         self._around = scope
         self._lock = RLock()

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
-from whywait.engines.base import Engine, EngineTask
+from whywait.engines.base import Engine
 from whywait.errors import ConfigError, MachineError, Rejected, StaleRef, UnknownTask, shown
 from whywait.kernel.entering import check_batch
 from whywait.kernel.events import Kind, RawEvent, details_of
@@ -45,10 +45,10 @@ from whywait.machine.salvage import NAMED
 from whywait.machine.store import Store, Ticket
 from whywait.runtime.authority import DEFAULT_SCOPE, Authority, core_of
 from whywait.runtime.execution import Execution
-from whywait.runtime.handle import Handle, handle_of
+from whywait.runtime.handle import Handle, new_handle
 from whywait.runtime.remember import learned_ram
 from whywait.runtime.scope import Scope, open_of
-from whywait.runtime.submission import prepare
+from whywait.runtime.submission import request_for
 from whywait.support.digits import number_in
 from whywait.support.known import Known
 from whywait.support.learned import as_learned
@@ -352,7 +352,7 @@ class Jobs:
         def act(now: int) -> None:
             self._core.kernel.submit_many(now, requests, kept=True)
             for execution in paused:
-                self._core.kernel.pause(now, execution.task)
+                self._core.kernel.pause(now, execution)
 
         self._core.command(act)
         for live in list(self._live.values()):
@@ -414,11 +414,10 @@ class Jobs:
         """Return what the kernel takes for a job."""
         job = live.job
         body: Any = live  # the engine takes no function
-        execution = Execution().of(self._core, body, (), Context(), self.engine)
+        execution = new_handle(self._core, body, (), Context(), self.engine)
         record = open_of(self.scope(job.scope)).record
-        asked = prepare(self._core, record, execution, self._task_options(job))
-        live.handle = handle_of(execution)
-        return Submission(*asked, execution)
+        live.handle = execution
+        return request_for(self._core, record, execution, self._task_options(job))
 
     def _end(self, job: Job, outcome: str, cause: str) -> Ticket:
         """End a job that the kernel does not have."""
@@ -541,9 +540,9 @@ class Jobs:
         names = (name if number == 1 else f"{name}-{number}" for number in count(1))
         return next(each for each in names if not self._is_used(each))
 
-    def permission(self, scope: Scope, id: str, execution: EngineTask) -> Permission:
+    def permission(self, scope: Scope, id: str, execution: Any) -> Permission:  # noqa: ANN401 - an EngineTask that is a Task
         """Return what a task that starts is permitted."""
-        return Permission(self._core, scope, id, execution.task, new_mark(self._family))
+        return Permission(self._core, scope, id, execution, new_mark(self._family))
 
     def _task_options(self, job: Job) -> Any:  # noqa: ANN401 - TaskOptions
         awaited = {  # others were met, and forgotten

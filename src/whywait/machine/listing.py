@@ -15,7 +15,7 @@ from whywait.machine import moments
 from whywait.machine.moments import seconds_between
 from whywait.machine.rows import Job
 from whywait.observe.explain import Why, ending_in_words, in_words
-from whywait.runtime.handle import Handle, execution_of
+from whywait.runtime.handle import Handle
 from whywait.support.usage import Usage
 from whywait.support.version import __version__
 
@@ -35,7 +35,7 @@ class Reasons:
 
     def of(self, handle: Handle[Any]) -> str | None:
         """Return why a task waits, or what it does; None if it has ended."""
-        task = execution_of(handle).task
+        task = handle
         if task.state == TaskState.DISPOSED:
             return None
         if task.state != TaskState.READY:
@@ -94,7 +94,7 @@ def lease_row(lease: Lease, known: Reasons) -> dict[str, Any]:
         "number": None,
         "scope": lease.scope,
         "state": handle.state,
-        "stopped": execution_of(handle).task.is_stopped,
+        "stopped": handle.is_stopped,
         "outcome": handle.outcome,
         "cause": handle.cause,
         "exit_code": None,

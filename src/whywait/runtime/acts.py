@@ -54,17 +54,16 @@ def set_periodic_enabled(now: int, core: Core, id: str, enabled: bool, immediate
 
 def parked(now: int, core: Core, execution: Execution, signal: Any) -> None:  # noqa: ANN401 - an AbortSignal
     """Record that a body has parked at a checkpoint."""
-    core.kernel.parked(now, execution.task)
+    core.kernel.parked(now, execution)
     signal.parked = True
 
 
 def pause(now: int, core: Core, execution: Execution, tell: Callable[[], object]) -> bool:
     """Pause a task; if it runs, return True and have ``tell`` called when it has parked or will not."""
-    task = execution.task
-    core.kernel.pause(now, task)
-    if task.state is not TaskState.RUNNING:
+    core.kernel.pause(now, execution)
+    if execution.state is not TaskState.RUNNING:
         return False
-    core.pause_waiters.setdefault(task.number, []).append(tell)
+    core.pause_waiters.setdefault(execution.number, []).append(tell)
     return True
 
 
@@ -72,13 +71,13 @@ def cancel_pending(now: int, core: Core, executions: Iterable[Execution]) -> Non
     """End those tasks that can be ended without asking a body."""
     for execution in executions:
         if execution.is_cancellable:
-            core.kernel.cancel(now, execution.task)
+            core.kernel.cancel(now, execution)
 
 
 def loop_closed(now: int, core: Core, engine: Engine) -> None:
     """End the pending tasks of an engine whose event loop has ended."""
     for task in core.kernel.living():
-        if task.pending and task.job.engine is engine:
+        if task.pending and task.engine is engine:
             core.kernel.cancel(now, task, Cause.LOOP_CLOSED)
 
 
@@ -90,7 +89,7 @@ def block(now: int, core: Core, execution: Execution, wait: Any) -> None:  # noq
 def unblock(now: int, core: Core, execution: Execution, wait: Any, waiter: Any) -> bool:  # noqa: ANN401 - as above; a Waiter
     """Record that it does no more; if it has to wait for its slot, return True and have ``waiter`` released then."""
     _follow(now, core, execution, _without(execution.blocked_for, wait))
-    if waiter is None or execution.task.number not in core.kernel.wanting:
+    if waiter is None or execution.number not in core.kernel.wanting:
         return False
     execution.returning = (*execution.returning, waiter)
     return True
@@ -102,10 +101,10 @@ def _follow(now: int, core: Core, execution: Execution, waits: tuple[Any, ...]) 
     for wait in waits:
         wait.on = None
         for other in reversed(wait.others):
-            if not other.done:
+            if not other.is_done:
                 on = wait.on = other
                 break
-    core.kernel.blocked(now, execution.task, None if on is None else on.task)
+    core.kernel.blocked(now, execution, on)
 
 
 def _without(waits: tuple[Any, ...], wait: Any) -> tuple[Any, ...]:  # noqa: ANN401 - as above

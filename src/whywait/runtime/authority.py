@@ -16,7 +16,7 @@ from whywait.kernel.limits import Backfill, Limits, Overdraft, Overflow, Retry, 
 from whywait.kernel.model import Ref
 from whywait.kernel.order import Order
 from whywait.kernel.state import ScopeState, Wait
-from whywait.runtime.handle import Handle, handle_of
+from whywait.runtime.handle import Handle
 from whywait.runtime.journal import Events
 from whywait.runtime.scope import OpenScope, Scope, ScopeOptions, Submitter, open_scope
 from whywait.runtime.services import CoreServices
@@ -171,7 +171,7 @@ class Authority(Submitter):
 
     def get(self, ref: Ref | str) -> Handle[Any]:
         """Return the handle of a living task by its ref or id."""
-        return handle_of(self._core.find(ref))
+        return self._core.find(ref)
 
     def why(self, ref: Ref | str) -> Why:
         """Return why a task waits, or what it does, by its ref or id."""
@@ -181,20 +181,20 @@ class Authority(Submitter):
         """Cancel a task by its ref or id, as its handle does; one that has ended stays as it is."""
         execution = self._core.find_or_ended(ref)
         if execution is not None:
-            handle_of(execution).cancel()
+            execution.cancel()
 
     def pause(self, ref: Ref | str) -> None:
         """Pause a task by its ref or id, as its handle does; one that has ended stays as it is."""
         execution = self._core.find_or_ended(ref)
         if execution is not None:
-            handle_of(execution).pause()
+            execution.pause()
 
     def resume(self, ref: Ref | str) -> None:
         """Resume a paused task by its ref or id, as its handle does; one that has ended is an error."""
         execution = self._core.find_or_ended(ref)
         if execution is None:
             raise InvalidTransition(f"task {ref!r} has ended, it is not paused: there is nothing to resume")
-        handle_of(execution).resume()
+        execution.resume()
 
     def set_periodic_enabled(self, id: str, enabled: bool, *, immediately: bool = False) -> None:  # noqa: FBT001 - the setting itself
         """Switch a periodic on (from its next tick, or now if ``immediately``) or off, by ``id`` or ``scope/id``."""

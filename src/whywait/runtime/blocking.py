@@ -36,7 +36,7 @@ class Ending(Protocol):
         """What it belongs to."""
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether it has ended."""
 
 
@@ -58,7 +58,7 @@ class Blocking:
 
     def look_again(self) -> None:
         """Tell of another task if the one that was told of has ended."""
-        if self._here is not None and (self.on is None or self.on.done):
+        if self._here is not None and (self.on is None or self.on.is_done):
             self._here.core.blocks(self._here, self)
 
     def end(self) -> None:

@@ -81,7 +81,7 @@ def fail(core: Core, error: BaseException, decision: Decision | None = None, rep
             sleep(pause_s)
             if reported is not None:
                 core.gone.add(reported)
-            decided = [] if decision is None else [task.job for task in (*decision, *decision.settled)]
+            decided = [] if decision is None else [*decision.started, *decision.settled]
             _fail(core, error, decided if reported is None else [*decided, reported])
         except NO_MEMORY:  # it may come back
             continue
@@ -94,8 +94,8 @@ def _fail(core: Core, error: BaseException, decided: list[Execution]) -> None:
         core.broken = core.broken or error
         is_first, core.is_failing = not core.is_failing, True
         tasks = (*core.kernel.living(), *core.kernel.running.values(), *core.kernel.settled)
-        living = [each for each in dict.fromkeys((*(task.job for task in tasks), *decided)) if not each.done]
-        running = [each for each in living if each.task.active and each not in core.gone]
+        living = [each for each in dict.fromkeys((*tasks, *decided)) if not each.is_done]
+        running = [each for each in living if each.active and each not in core.gone]
         core.survivors.update(dict.fromkeys(running))
     _each(core, living, _end)
     with core.lock:
@@ -127,12 +127,11 @@ def _each(core: Core, executions: Iterable[Execution], act: Callable[[Core, Exec
 
 def _end(core: Core, execution: Execution) -> None:
     """Record the end of a task."""
-    task = execution.task
-    task.outcome, task.cause = Outcome.ERROR, Cause.AUTHORITY_BROKEN
+    execution.outcome, execution.cause = Outcome.ERROR, Cause.AUTHORITY_BROKEN
     execution.error = None
-    execution.done = True
+    execution.is_done = True
     details = outcome_details(Outcome.ERROR, Cause.AUTHORITY_BROKEN)
-    tell(core.kernel, monotonic_ns(), Kind.TASK_FINISHED, task, task.started_seq or None, details)
+    tell(core.kernel, monotonic_ns(), Kind.TASK_FINISHED, execution, execution.started_seq, details)
 
 
 def _abort(core: Core, execution: Execution) -> None:
@@ -160,6 +159,6 @@ def _kill(core: Core, execution: Execution) -> None:
 
 def _tell(core: Core, execution: Execution) -> None:
     if execution in core.survivors:
-        execution.release_waiters()  # the body still runs: what it uses is not let go
+        core.release(execution)  # the body still runs: what it uses is not let go
     else:
         core.tell(execution)

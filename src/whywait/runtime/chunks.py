@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from whywait.engines.registry import gives_coroutines
 from whywait.errors import ConfigError
-from whywait.runtime.handle import Handle, execution_of
+from whywait.runtime.handle import Handle
 from whywait.runtime.submission import each_dependency
 from whywait.task.chunk import Awaited, Chunk, CoroutineChunk
 
@@ -113,6 +113,6 @@ def _wait(handle: Handle[Any]) -> Any:  # noqa: ANN401 - any result
 
 def _cancel_pending(handles: Iterable[Handle[Any]]) -> None:
     """Cancel those of the tasks that have not started."""
-    executions = [execution_of(handle) for handle in handles if not handle.done()]
+    executions: list[Any] = [handle for handle in handles if not handle.done()]
     if executions:
         executions[0].core.cancel_pending(executions)

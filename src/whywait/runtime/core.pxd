@@ -4,9 +4,11 @@ from whywait.kernel cimport ending, entering, starting
 from whywait.kernel.base cimport Base, Decision
 from whywait.kernel.gates cimport Gate
 from whywait.kernel.model cimport Scope as KernelScope
-from whywait.kernel.model cimport Task
+from whywait.kernel.collector cimport hide
+from whywait.kernel.model cimport Lane, Task
 from whywait.kernel.timers cimport Timers
-from whywait.runtime.execution cimport Execution
+from whywait.engines.thread cimport EngineThread
+from whywait.runtime.execution cimport Execution, drop_body, release_waiters, run_body
 from whywait.runtime.watching cimport Watching
 
 cdef object _REJECTED, _SUCCESS, SUCCEEDED
@@ -14,8 +16,16 @@ cdef Decision _NOTHING
 cdef int _UNTOUCHED, _BEGUN, _CHANGED, _OVER
 
 @cython.final
+cdef class Terms:
+    cdef public object priority, demand, policy, engine
+    cdef public bint slot
+    cdef public Lane lane
+
+@cython.final
 cdef class ScopeRecord:
     cdef public KernelScope kernel_scope
+    cdef public Terms plain_terms
+    cdef public tuple last
     cdef public object engine, plain_engine, coroutine_engine, scope, grace_s
     cdef public list errors
     cdef public dict terms
@@ -27,21 +37,25 @@ cdef class Core(Watching):
     cdef public set gone
     cdef public list when_broken
     cdef public bint midst, is_failing, has_failed
-    cdef public Gate _slots
+    cdef public Gate slots
     cdef public Timers _timers, _expiries
-    @cython.locals(kernel=Base, decision=Decision, stage=int, now="long long", ended=list)
-    cpdef admit(self, Execution execution, KernelScope scope, object name=*, object priority=*, object demand=*, object after=*, object after_ended=*, object policy=*, bint slot=*)
-    @cython.locals(kernel=Base, decision=Decision, stage=int, now="long long", ended=list, go_on=Execution, job=Execution, task=Task, new=Task, retried=Task)
-    cpdef Execution report(self, Execution execution, object outcome=*, object engine=*, object later=*)
-    cpdef tell(self, Execution execution)
     cpdef ask_and_tell(self, Decision decision, list ended)
-    @cython.locals(job=Execution, by_engine=dict)
-    cdef _start_bodies(self, Decision decision, Execution go_on)
+    @cython.locals(execution=Execution, by_engine=dict)
+    cdef start_bodies(self, list started, Execution go_on)
     @cython.locals(execution=Execution, ended=list)
-    cdef list _settle(self, Decision decision)
-    cdef bint _is_sooner(self) except -1
+    cdef list settle(self, Decision decision)
+    cdef bint is_sooner(self) except -1
     cpdef deliver_events(self)
 
+@cython.locals(kernel=Base, decision=Decision, stage=int, now="long long", ended=list, started=list, lane=Lane, is_plain=bint)
+cpdef _admit(Core core, Execution execution, KernelScope scope, Terms terms, object name=*, object after=*, object after_ended=*)
+@cython.locals(kernel=Base, decision=Decision, stage=int, now="long long", ended=list, started=list, go_on=Execution, first=Execution, retried=Task)
+cpdef Execution _report(Core core, Execution execution, object outcome=*, object engine=*, object later=*)
+@cython.locals(following=Execution)
+cpdef _carry_out(Core core, Execution execution, EngineThread runner, object engine)
+cpdef _tell(Core core, Execution execution)
+
+cdef _submit(Base kernel, long long now, KernelScope scope, Terms terms, object name, object after, object after_ended, Execution execution)
 cdef _dispatch(Base kernel, long long now, Decision decision)
 cdef _fail(Core core, object error, object decision, object reported=*)
 cdef object _current_error()

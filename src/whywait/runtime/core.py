@@ -73,16 +73,17 @@ from whywait.errors import (
 )
 from whywait.kernel import ending, entering, starting
 from whywait.kernel.base import Decision
+from whywait.kernel.collector import hide
 from whywait.kernel.durations import NS
 from whywait.kernel.kernel import Kernel
 from whywait.kernel.limits import Demand, Policy, Priority
+from whywait.kernel.model import Lane, Task
 from whywait.kernel.model import Scope as KernelScope
-from whywait.kernel.model import Task
 from whywait.kernel.state import Outcome, TaskState
 from whywait.runtime import acts, breaking, leftovers
 from whywait.runtime.clock import Clock
 from whywait.runtime.drop_log import warn_of_drops, warn_of_skips
-from whywait.runtime.execution import Execution
+from whywait.runtime.execution import Execution, drop_body, release_waiters, run_body
 from whywait.runtime.journal import Journal
 from whywait.runtime.settings import Settings
 from whywait.runtime.watching import Watching
@@ -97,6 +98,8 @@ from whywait.task.running import signal_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from whywait.engines.thread import EngineThread, ThreadEngine
 
 T = TypeVar("T")
 _REJECTED: Final = Outcome.REJECTED
@@ -115,6 +118,28 @@ REFUSALS: Final = (
 )  # fmt: skip
 
 
+class Terms:
+    """What a combination of options means: the same for every task that a scope takes with it."""
+
+    __slots__ = ("demand", "engine", "lane", "policy", "priority", "slot")
+
+    def __init__(
+        self,
+        priority: int = Priority.NORMAL,
+        demand: Demand = (),
+        policy: Policy | None = None,
+        engine: Engine | None = None,
+        slot: bool = True,  # noqa: FBT001, FBT002 - one of a row
+    ) -> None:
+        """Keep options that were checked."""
+        self.priority = int(priority)
+        self.demand = demand
+        self.policy = policy
+        self.engine = engine
+        self.slot = slot
+        self.lane: Lane | None = None  # of the task that was taken last, so that it need not be looked for
+
+
 class ScopeRecord:
     """What the core keeps of a living scope."""
 
@@ -124,7 +149,9 @@ class ScopeRecord:
         "errors",
         "grace_s",
         "kernel_scope",
+        "last",
         "plain_engine",
+        "plain_terms",
         "scope",
         "terms",
     )
@@ -139,7 +166,182 @@ class ScopeRecord:
         self.grace_s = grace_s
         self.errors: list[BaseException] = []  # those that leaving the block raises
         self.scope: Any = None  # what `get_scope` returns
-        self.terms: dict[Any, Any] = {}  # what combinations of options come to, see submission.py
+        self.plain_terms = Terms()  # of tasks without options
+        self.terms: dict[Any, Terms] = {}  # what combinations of options mean, see submission.py
+        self.last: tuple[dict[str, Any], Terms] | None = None  # the one that was asked for last
+
+
+def _admit(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed, and to release the lock where it was taken
+    core: Core,
+    execution: Execution,
+    scope: KernelScope,
+    terms: Terms,
+    name: str | None = None,
+    after: Sequence[Task | str] = (),
+    after_ended: Sequence[Task | str] = (),
+) -> None:
+    """Submit a task; a refusal raises and leaves nothing behind."""
+    lock, kernel, stage = core.lock, core.kernel, _UNTOUCHED
+    decision, ended, lane = _NOTHING, None, terms.lane
+    try:
+        if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
+            wait_for(lock)
+        if core.midst or core.broken is not None:
+            core.refuse()
+        stage, core.midst = _BEGUN, True
+        now = monotonic_ns()
+        is_plain = name is None and not after and not after_ended and not kernel.is_recorded
+        if is_plain and lane is not None and entering.is_free(lane):
+            entering.enter(kernel, now, execution, lane, terms.policy)
+        else:
+            _submit(kernel, now, scope, terms, name, after, after_ended, execution)
+            terms.lane = execution.lane
+        stage = _CHANGED
+        if core.slots.free > 0 or not terms.slot or kernel.settled or core.is_sooner():
+            decision = Decision()
+            _dispatch(kernel, now, decision)
+            if decision.settled or decision.requests or core.is_sooner():
+                ended = core.settle(decision)
+        core.midst = False
+        lock.release()
+        hide(execution)  # the kernel keeps it alive to its end
+        started = decision.started
+        if started:
+            if len(started) == 1 and started[0] is execution:
+                execution.engine.start(execution)
+            else:
+                core.start_bodies(started, None)
+        if ended is not None:
+            core.ask_and_tell(decision, ended)
+        stage = _OVER
+        if kernel.emit is not None:
+            core.deliver_events()
+    finally:
+        if stage != _OVER:
+            error = _current_error()
+            if stage == _BEGUN and isinstance(error, REFUSALS):
+                stage, core.midst = _UNTOUCHED, False
+            if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as above
+                lock.release()  # in the frame that has taken it: where the stack ends, a call to do it would fail
+            if stage == _UNTOUCHED:
+                core.deliver_events()
+            else:
+                core.broken = error
+                try:
+                    _fail(core, error, decision)
+                except RecursionError:  # to start a thread takes no more of the stack than to take a lock
+                    start_new_thread(breaking.fail, (core, error, decision))
+
+
+def _report(  # noqa: C901, PLR0912, PLR0915 - in one piece, as above
+    core: Core,
+    execution: Execution,
+    outcome: Ended = SUCCEEDED,
+    engine: Engine | None = None,
+    later: deque[Execution] | None = None,
+) -> Execution | None:
+    """Report that a body has really ended; return a task with which ``engine`` may go on in this thread.
+
+    With ``later``, an execution that succeeded is put there, and the engine calls :meth:`tell` when it has gone on.
+    """
+    lock, kernel, stage, decision = core.lock, core.kernel, _UNTOUCHED, Decision()
+    go_on = ended = None
+    how, cause, retryable = outcome
+    try:
+        if not lock.acquire(False):  # noqa: FBT003 - as above
+            wait_for(lock)
+        if core.midst or core.broken is not None:
+            stage = _OVER
+            lock.release()
+            core.take_late_report(execution)
+            return None
+        stage, core.midst = _BEGUN, True
+        now = monotonic_ns()
+        streams = execution.opened_streams() if execution.callbacks is not None else ()  # each has one
+        if kernel.is_recorded:
+            retried = kernel.ended(now, execution, how, cause, retryable, execution.facts, streams)
+        else:
+            retried = ending.end_running(kernel, now, execution, how, cause, retryable, execution.facts, streams)
+        stage = _CHANGED
+        if retried is None:
+            if outcome is not SUCCEEDED:
+                core.note_failure(execution)
+            execution.is_done = True
+        else:
+            execution.begin_again()
+        _dispatch(kernel, now, decision)
+        if (
+            decision.settled
+            or decision.requests
+            or core.pause_waiters
+            or (core.watchers and len(execution.scope.tasks) <= execution.scope.triggers)  # is anything left?
+            or core.is_sooner()
+        ):
+            ended = core.settle(decision)
+        core.midst = False
+        lock.release()
+        started = decision.started
+        if started:
+            if (
+                later is not None
+                or retried is not None
+                or not execution.callbacks  # one may be slow
+                or (engine is not None and engine.has_quick_callbacks)
+            ):
+                first: Any = started[0]
+                if first.engine is engine:
+                    go_on = first
+                elif len(started) > 1:
+                    go_on = _first_of(engine, started)
+            if go_on is None or len(started) > 1:
+                core.start_bodies(started, go_on)
+        if retried is None:
+            if later is not None and (outcome is SUCCEEDED or execution.error is None):
+                later.append(execution)
+            else:
+                _tell(core, execution)
+        if ended is not None:
+            core.ask_and_tell(decision, ended)
+        stage = _OVER
+        if kernel.emit is not None:
+            core.deliver_events()
+    finally:
+        if stage != _OVER:
+            error = _current_error()
+            if stage == _BEGUN and isinstance(error, REFUSALS):
+                stage, core.midst = _UNTOUCHED, False
+            if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as above
+                lock.release()  # in the frame that has taken it: where the stack ends, a call to do it would fail
+            if stage == _UNTOUCHED:
+                core.deliver_events()
+            else:
+                core.broken = error
+                try:
+                    _fail(core, error, decision, execution)
+                except RecursionError:  # to start a thread takes no more of the stack than to take a lock
+                    start_new_thread(breaking.fail, (core, error, decision, execution))
+    return go_on
+
+
+def _carry_out(core: Core, execution: Execution, runner: EngineThread, engine: ThreadEngine) -> None:
+    """Run a body in this thread and report its end; go on with the tasks of the engine that start in its place."""
+    caller: Any = engine.call
+    goes_on = engine if engine.goes_on else None
+    following: Execution | None = execution
+    del execution
+    while following is not None:
+        runner.execution = following
+        following = _report(core, following, run_body(following, runner, engine, caller), goes_on)
+    runner.execution = None
+
+
+def _tell(core: Core, execution: Execution) -> None:
+    """Let go of a body whose task has its final outcome, and tell its waiters and callbacks."""
+    drop_body(execution)
+    if execution.attention or execution.outcome is not _SUCCESS:
+        core.wind_up(execution)
+    if execution.waiters is not None or execution.callbacks is not None:
+        release_waiters(execution)
 
 
 class Core(Watching):
@@ -147,7 +349,6 @@ class Core(Watching):
 
     __slots__ = (
         "_expiries",
-        "_slots",
         "_timers",
         "began_ns",
         "broken",
@@ -162,6 +363,7 @@ class Core(Watching):
         "pause_waiters",
         "scopes",
         "settings",
+        "slots",
         "survivors",
         "when_broken",
     )
@@ -174,7 +376,7 @@ class Core(Watching):
         self.scopes: dict[str, ScopeRecord] = {}  # living ones by key
         self.kernel = kernel = _make_kernel(settings, record, log)
         self.began_ns = monotonic_ns()
-        self.journal = Journal(settings.events, kernel.emit_to, log)
+        self.journal = Journal(settings.events, kernel, log)
         self.clock = Clock(self._tick, log)
         self.midst = False  # a command is in the midst of its changes, or was broken off there
         self.broken: BaseException | None = None  # what has broken a command off
@@ -182,7 +384,7 @@ class Core(Watching):
         self.survivors: dict[Execution, None] = {}  # of a broken authority, those whose bodies still run
         self.gone: set[Execution] = set()  # of a broken authority, those whose bodies have ended since
         self.when_broken: list[Callable[[], object]] = []  # called once, when the authority has broken
-        self._slots = kernel.root.slot_gate
+        self.slots = kernel.root.slot_gate
         self._timers, self._expiries = kernel.timers, kernel.expiries
         self.pause_waiters: dict[int, list[Callable[[], object]]] = {}  # by task number
         own(self)
@@ -193,7 +395,12 @@ class Core(Watching):
         super().let_go()
         leftovers.forget(self)
 
-    # Commands
+    # Commands. What every task goes through are functions above, which the compiled core calls directly.
+
+    admit = _admit
+    report = _report
+    carry_out = _carry_out
+    tell = _tell
 
     def command(self, act: Callable[..., T], *args: Any) -> T:  # noqa: ANN401 - the command's own
         """Run ``act(now, *args)`` under the lock, then dispatch; return its result when all that follows is done.
@@ -201,23 +408,21 @@ class Core(Watching):
         A refusal is raised and has changed nothing. Any other exception breaks the authority (A2).
         """
         lock, kernel, stage, decision = self.lock, self.kernel, _UNTOUCHED, Decision()
-        if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
-            self._refuse_inside()
         try:
             if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
                 wait_for(lock)
             if self.midst or self.broken is not None:
-                self.check_whole()
+                self.refuse()
             stage, self.midst = _BEGUN, True
             now = monotonic_ns()
             result = act(now, *args)
             stage = _CHANGED
             _dispatch(kernel, now, decision)
-            ended = self._settle(decision)
+            ended = self.settle(decision)
             self.midst = False
             lock.release()
-            if decision:
-                self._start_bodies(decision, None)
+            if decision.started:
+                self.start_bodies(decision.started, None)
             self.ask_and_tell(decision, ended)
             stage = _OVER
             self.deliver_events()
@@ -238,170 +443,16 @@ class Core(Watching):
                         start_new_thread(breaking.fail, (self, error, decision))
         return result
 
-    def admit(  # noqa: C901, PLR0912 - in one piece for speed, and to release the lock where it was taken
-        self,
-        execution: Execution,
-        scope: KernelScope,
-        name: str | None = None,
-        priority: int = Priority.NORMAL,
-        demand: Demand = (),
-        after: Sequence[Task | str] = (),
-        after_ended: Sequence[Task | str] = (),
-        policy: Policy | None = None,
-        slot: bool = True,  # noqa: FBT001, FBT002 - the hot path
-    ) -> None:
-        """Submit a task; a refusal raises and leaves nothing behind."""
-        lock, kernel, stage = self.lock, self.kernel, _UNTOUCHED
-        decision, ended = _NOTHING, None
-        if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as above
-            self._refuse_inside()
-        try:
-            if not lock.acquire(False):  # noqa: FBT003 - as above
-                wait_for(lock)
-            if self.midst or self.broken is not None:
-                self.check_whole()
-            stage, self.midst = _BEGUN, True
-            now = monotonic_ns()
-            if kernel.is_recorded:
-                kernel.submit(now, scope, name, priority, demand, after, after_ended, policy, slot, execution)
-            else:
-                entering.submit(kernel, now, scope, name, priority, demand, after, after_ended, policy, slot, execution)
-            stage = _CHANGED
-            if self._slots.free > 0 or not slot or kernel.settled or self._is_sooner():
-                decision = Decision()
-                _dispatch(kernel, now, decision)
-                if decision.settled or decision.requests or self._is_sooner():
-                    ended = self._settle(decision)
-            self.midst = False
-            lock.release()
-            if decision:
-                if len(decision) == 1 and decision[0] is execution:
-                    execution.engine.start(execution)
-                else:
-                    self._start_bodies(decision, None)
-            if ended is not None:
-                self.ask_and_tell(decision, ended)
-            stage = _OVER
-            self.deliver_events()
-        finally:
-            if stage != _OVER:
-                error = _current_error()
-                if stage == _BEGUN and isinstance(error, REFUSALS):
-                    stage, self.midst = _UNTOUCHED, False
-                if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as above
-                    lock.release()  # in the frame that has taken it: where the stack ends, a call to do it would fail
-                if stage == _UNTOUCHED:
-                    self.deliver_events()
-                else:
-                    self.broken = error
-                    try:
-                        _fail(self, error, decision)
-                    except RecursionError:  # to start a thread takes no more of the stack than to take a lock
-                        start_new_thread(breaking.fail, (self, error, decision))
+    def release(self, execution: Execution) -> None:
+        """Let the waiters of a task go on whose body may still run."""
+        release_waiters(execution)
 
-    def report(  # noqa: C901, PLR0912, PLR0915 - in one piece, as above
-        self,
-        execution: Execution,
-        outcome: Ended = SUCCEEDED,
-        engine: Engine | None = None,
-        later: deque[Execution] | None = None,
-    ) -> Execution | None:
-        """Report that a body has really ended; return a task with which ``engine`` may go on in this thread.
-
-        With ``later``, an execution that succeeded is put there, and the engine calls :meth:`tell` when it has gone on.
-        """
-        lock, kernel, stage, decision = self.lock, self.kernel, _UNTOUCHED, Decision()
-        go_on = ended = None
-        task = execution if execution.outcome is None else execution.task  # it has an outcome: this is a retry
-        how, cause, retryable = outcome
-        try:
-            if not lock.acquire(False):  # noqa: FBT003 - as above
-                wait_for(lock)
-            if self.midst or self.broken is not None:
-                stage = _OVER
-                lock.release()
-                self.take_late_report(execution)
-                return None
-            stage, self.midst = _BEGUN, True
-            now = monotonic_ns()
-            streams = execution.opened_streams() if execution.callbacks is not None else ()  # each has one
-            if kernel.is_recorded:
-                retried = kernel.ended(now, task, how, cause, retryable, execution.facts, streams)
-            else:
-                retried = ending.end_running(kernel, now, task, how, cause, retryable, execution.facts, streams)
-            stage = _CHANGED
-            if retried is None:
-                if outcome is not SUCCEEDED:
-                    self._note_failure(execution)
-                execution.done = True
-            else:
-                execution.retried(retried)
-            _dispatch(kernel, now, decision)
-            if (
-                decision.settled
-                or decision.requests
-                or self.pause_waiters
-                or (self._watchers and len(task.scope.tasks) <= task.scope.triggers)  # they ask if anything is left
-                or self._is_sooner()
-            ):
-                ended = self._settle(decision)
-            self.midst = False
-            lock.release()
-            if decision:
-                if (
-                    later is not None
-                    or retried is not None
-                    or not execution.callbacks  # one may be slow
-                    or (engine is not None and engine.has_quick_callbacks)
-                ):
-                    new = decision[0]
-                    job = new if isinstance(new, Execution) else new.job  # of a retry
-                    if job.engine is engine:
-                        go_on = job
-                    elif len(decision) > 1:
-                        go_on = _first_of(engine, decision)
-                if go_on is None or len(decision) > 1:
-                    self._start_bodies(decision, go_on)
-            if retried is None:
-                if later is not None and (outcome is SUCCEEDED or execution.error is None):
-                    later.append(execution)
-                else:
-                    self.tell(execution)
-            if ended is not None:
-                self.ask_and_tell(decision, ended)
-            stage = _OVER
-            self.deliver_events()
-        finally:
-            if stage != _OVER:
-                error = _current_error()
-                if stage == _BEGUN and isinstance(error, REFUSALS):
-                    stage, self.midst = _UNTOUCHED, False
-                if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as above
-                    lock.release()  # in the frame that has taken it: where the stack ends, a call to do it would fail
-                if stage == _UNTOUCHED:
-                    self.deliver_events()
-                else:
-                    self.broken = error
-                    try:
-                        _fail(self, error, decision, execution)
-                    except RecursionError:  # to start a thread takes no more of the stack than to take a lock
-                        start_new_thread(breaking.fail, (self, error, decision, execution))
-        return go_on
-
-    def tell(self, execution: Execution) -> None:
-        """Let go of a body whose task has its final outcome, and tell its waiters and callbacks."""
-        execution.let_go()
-        if execution.attention or execution.outcome is not _SUCCESS:
-            self._wind_up(execution)
-        if execution.waiters is not None or execution.callbacks is not None:
-            execution.release_waiters()
-
-    def _wind_up(self, execution: Execution) -> None:
+    def wind_up(self, execution: Execution) -> None:
         """End what is left of a task beside its body, and log an error that no handle tells."""
         if execution.attention or execution.started_seq:
             end_parts(execution)
             execution.signal = None
-        if execution.error is not None and execution.task.periodic is not None:
+        if execution.error is not None and execution.periodic is not None:
             told = shown_error(execution.error)
             self.log.error(
                 "task %s of a periodic failed: %s", execution.label, told, exc_info=loggable(execution.error)
@@ -415,11 +466,11 @@ class Core(Watching):
 
     def measured(self, execution: Execution, ram: int) -> None:
         """Report how many bytes of memory a body uses now."""
-        self.command(self.kernel.measured, execution.task, ram)
+        self.command(self.kernel.measured, execution, ram)
 
     def stopped(self, execution: Execution, is_stopped: bool) -> None:  # noqa: FBT001 - the fact itself
         """Report that the system has stopped the process of a body, or of its client, or that it goes on."""
-        self.command(self.kernel.stopped, execution.task, is_stopped)
+        self.command(self.kernel.stopped, execution, is_stopped)
 
     def call_later(self, delay_s: float, fn: Callable[[], None]) -> None:
         """Call ``fn`` on the clock's thread after so many seconds."""
@@ -427,7 +478,7 @@ class Core(Watching):
 
     def grace_of(self, execution: Execution) -> float:
         """Return how many seconds a body and the parts of its task have to end after they are asked to."""
-        record = self.scopes.get(execution.task.scope.key)
+        record = self.scopes.get(execution.scope.key)
         return self.settings.grace if record is None else record.grace_s
 
     # From a decision to its effects
@@ -437,101 +488,101 @@ class Core(Watching):
         if self.clock.needs_thread:
             self.clock.start()
         for verb, task in decision.requests:
-            self._ask(verb, task, task.job)
+            self._ask(verb, task)
         dropped = [each for each in ended if each.outcome is _REJECTED]
         if dropped:  # before their handles raise
             warn_of_drops(dropped, self.log)
         if decision.skipped:
             warn_of_skips(decision.skipped, self.log)
         for each in ended:
-            self.tell(each)
+            _tell(self, each)
 
-    def _start_bodies(self, decision: Decision, go_on: Execution | None) -> None:
+    def start_bodies(self, started: list[Any], go_on: Execution | None) -> None:
         """Hand the tasks that start to their engines, but for one that goes on in this thread."""
         by_engine: dict[Engine, list[Any]] = {}
-        for task in decision:
-            job: Execution = task.job
-            if job is not go_on:
-                by_engine.setdefault(job.engine, []).append(job)
+        for execution in started:
+            if execution is not go_on:
+                by_engine.setdefault(execution.engine, []).append(execution)
         for engine, executions in by_engine.items():
             engine.start_all(executions)
 
-    def _settle(self, decision: Decision) -> list[Execution]:
+    def settle(self, decision: Decision) -> list[Execution]:
         """Take in, under the lock, what was decided beside starts; return the executions that have ended by it."""
-        ended = [task.job for task in decision.settled]
+        ended: list[Any] = list(decision.settled)
         for execution in ended:
-            execution.done = True
-        if self._watchers:
+            execution.is_done = True
+        if self.watchers:
             self.tell_watchers()
         if self.pause_waiters:
             self._release_pause_waiters()
-        if self._is_sooner():
+        if self.is_sooner():
             deadline = self.kernel.next_deadline()
             if deadline is not None and deadline < self.clock.kernel_at_ns:
                 self.clock.tick_at(deadline)
         return ended
 
-    def _is_sooner(self) -> bool:
+    def is_sooner(self) -> bool:
         """Return whether a timer of the kernel may be due before the clock looks."""
         timers, expiries, at_ns = self._timers.heap, self._expiries.heap, self.clock.kernel_at_ns
         return bool(timers and timers[0][0] < at_ns) or bool(expiries and expiries[0][0] < at_ns)
 
-    def _ask(self, verb: str, task: Task, execution: Execution) -> None:
+    def _ask(self, verb: str, execution: Any) -> None:  # noqa: ANN401 - an Execution
         """Let a body know what is wished of it.
 
         What is passed on is what the kernel wishes now, not what it wished when it asked: requests are carried out
         without the lock and may overtake each other.
         """
         if verb == "go_on":
-            self._let_go_on(task, execution)
+            self._let_go_on(execution)
             return
         with self.lock:
-            if task.outcome is not None or execution.task is not task:
+            if not execution.active or (verb == "abort" and execution.abort is None):
                 return  # its body has ended meanwhile
-            signal = signal_of(execution)
-            is_parked = task.state == TaskState.PAUSED
-            is_paused = is_parked or task.pause_timer is not None
+            number, signal = execution.number, signal_of(execution)
+            is_parked = execution.state == TaskState.PAUSED
+            is_paused = is_parked or execution.pause_timer is not None
             pause = signal.pause_number(parked=is_parked) if is_paused else 0
-            signal.follow(pause=pause, reason=task.abort[1] if task.abort else None)
+            signal.follow(pause=pause, reason=execution.abort[1] if execution.abort else None)
             execution.attention = True
         signal.notify()
         engine = execution.engine
         if verb == "abort":
             engine.abort(execution)
             if engine.can_kill or self.settings.inject:
-                self.call_later(self.grace_of(execution), lambda: self._kill(task, execution))
+                self.call_later(self.grace_of(execution), lambda: self._kill(execution, number))
         elif verb == "pause":
             engine.pause(execution)
         else:
             engine.resume(execution)
 
-    def _let_go_on(self, task: Task, execution: Execution) -> None:
+    def _let_go_on(self, execution: Execution) -> None:
         """Let a body go on that has waited for its slot."""
         with self.lock:
-            if task.number in self.kernel.wanting:
+            if execution.number in self.kernel.wanting:
                 return  # it waits again
             waiters = execution.returning
             execution.returning = ()
         for waiter in waiters:
             waiter.release()
 
-    def _kill(self, task: Task, execution: Execution) -> None:
-        if task.outcome is None:
+    def _kill(self, execution: Execution, number: int) -> None:
+        """End the body of an attempt by force, unless it has ended."""
+        if execution.outcome is None and execution.number == number:
             execution.engine.kill(execution)
             parts = parts_if_any(execution)
             if parts is not None and self.settings.inject:
                 parts.inject()
 
-    def _note_failure(self, execution: Execution) -> None:
+    def note_failure(self, execution: Execution) -> None:
         """Make the error of a task final, under the lock, and keep it for the scopes whose block raises it."""
         execution.note_failure()
-        error, task = execution.error, execution.task
+        error = execution.error
         if error is None:
             return
-        if task.periodic is not None:
+        if execution.periodic is not None:
             execution.mark_seen()  # its handle is rarely held: it is logged when it is told
-        elif task.outcome is Outcome.ERROR:
-            for kernel_scope in task.scope.aborting:
+        elif execution.outcome is Outcome.ERROR:
+            for kernel_scope in execution.scope.aborting:
                 record = self.scopes.get(kernel_scope.key)
                 if record is not None:
                     record.errors.append(error)
@@ -557,9 +608,18 @@ class Core(Watching):
                 breaking.fail(self, self.broken)
             raise breaking.broken_error(self)
 
-    def _refuse_inside(self) -> None:
-        """Raise: this very thread holds the lock, so a finaliser has interrupted a command."""
-        raise WhywaitError("called from inside the scheduler (a finaliser?): call it from another thread")
+    def refuse(self) -> None:
+        """Raise, under the lock: another command is in the midst, or the authority is broken.
+
+        If this very thread has taken the lock twice, a finaliser has interrupted its command.
+        """
+        lock = self.lock
+        lock.release()
+        is_inside = lock._is_owned()  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
+        lock.acquire()
+        if is_inside:
+            raise WhywaitError("called from inside the scheduler (a finaliser?): call it from another thread")
+        self.check_whole()
 
     def thread_lost(self, execution: Execution | None) -> None:
         """Let the authority fail as a whole, since a thread of an engine ends by an error, and a body with it."""
@@ -585,11 +645,11 @@ class Core(Watching):
             self.survivors.pop(execution, None)
             self.tell_watchers()
         end_parts(execution)
-        execution.let_go()
+        drop_body(execution)
 
     def deliver_events(self) -> None:
         """Pass events on that subscribers have not got yet; without the lock."""
-        if self.journal.undelivered:
+        if self.journal.undelivered and not self.lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as above
             self.journal.deliver()
 
 
@@ -622,9 +682,26 @@ def _dispatch(kernel: Kernel, now: int, decision: Decision) -> None:
         starting.dispatch(kernel, now, decision)
 
 
-def _first_of(engine: Engine | None, decision: Decision) -> Execution | None:
+def _submit(
+    kernel: Kernel,
+    now: int,
+    scope: KernelScope,
+    terms: Terms,
+    name: str | None,
+    after: Sequence[Task | str],
+    after_ended: Sequence[Task | str],
+    execution: Execution,
+) -> None:
+    priority, demand, policy, slot = terms.priority, terms.demand, terms.policy, terms.slot
+    if kernel.is_recorded:
+        kernel.submit(now, scope, name, priority, demand, after, after_ended, policy, slot, execution)
+    else:
+        entering.submit(kernel, now, scope, name, priority, demand, after, after_ended, policy, slot, execution)
+
+
+def _first_of(engine: Engine | None, started: list[Any]) -> Execution | None:
     """Return the first of the tasks that start which an engine is to carry out."""
-    return next((task.job for task in decision if task.job.engine is engine), None)
+    return next((each for each in started if each.engine is engine), None)
 
 
 def _make_kernel(settings: Settings, record: str | Path | None, log: Log) -> Kernel:

@@ -1,11 +1,11 @@
-"""Execution: one task's body as the runtime and the engines know it, through all its attempts.
+"""Execution: a task of the kernel with its body and what came of it, as the runtime and the engines know it.
 
-``value`` and ``error`` are set by the engine before it reports. ``task``, ``done``, ``attempts``, ``waiters`` and
-``callbacks`` are guarded by the core's lock. How a waiter is told:
+``value`` and ``error`` are set by the engine before it reports. ``is_done``, ``waiters`` and ``callbacks`` are guarded
+by the core's lock. How a waiter is told:
 
-1. A waiter adds its lock to ``waiters`` unless ``done`` is set, under the core's lock.
-2. The core sets ``done`` under its lock, and releases the waiters' locks after it: no waiter is added between, so none
-   is missed.
+1. A waiter adds its lock to ``waiters`` unless ``is_done`` is set, under the core's lock.
+2. The core sets ``is_done`` under its lock, and releases the waiters' locks after it: no waiter is added between, so
+   none is missed.
 3. A waiter that times out removes its lock; it may have been released this moment, which does no harm.
 
 What is done under the lock here takes no memory: compiled, the C code of a ``with``, and of a handler that looks at its
@@ -14,14 +14,15 @@ exception, crashes where there is none for a traceback.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import Context
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from whywait.engines.base import NEVER_RAN, SUCCEEDED, Ended, Engine, Runtime, call
 from whywait.errors import AuthorityBroken, CommandFailed, TaskAborted, TaskDropped, TaskFailed, TaskTimeout
-from whywait.kernel.devices import Assigned
+from whywait.kernel.collector import show
+from whywait.kernel.durations import Seconds, patience_s
 from whywait.kernel.events import Streams
 from whywait.kernel.limits import MEASURED, Retry
 from whywait.kernel.model import Ref, Task
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from whywait.observe.explain import Why
 
 _OURS: Final = ("whywait", "whywait.engines", "whywait.runtime")
+_SUCCESS: Final = Outcome.SUCCESS
 _KILLED: Final = 137  # the exit code of what the system kills for memory
 
 
@@ -92,11 +94,10 @@ class Owner(Runtime, Protocol):
 
 
 class Execution(Task):
-    """One task: the kernel's record of its first attempt, its body, and what came of it.
+    """One task: what the kernel knows of it, its body, and what came of it, through all its attempts.
 
-    It is a kernel's task with more to it, so that a task is one object. A retry is another task for the kernel; the
-    execution stays, and ``task`` is the present attempt. Attributes that few tasks need have class-level defaults and
-    cost nothing where they are not set.
+    It is a kernel's task with more to it, and users hold it as a ``Handle``, the class below it: a task is one object.
+    Attributes that few tasks need have class-level defaults and cost nothing where they are not set.
     """
 
     __slots__ = (
@@ -105,12 +106,11 @@ class Execution(Task):
         "callbacks",
         "context",
         "core",
-        "done",
         "engine",
         "facts",
         "fn",
+        "is_done",
         "kwargs",
-        "retry_task",
         "value",
         "waiters",
     )
@@ -120,12 +120,11 @@ class Execution(Task):
     args: tuple[Any, ...]  # handles among them are executions here, inside containers too (Nest)
     context: Context | None
     engine: Engine
-    done: bool  # outcome, value and error are final
+    is_done: bool  # outcome, value and error are final
     callbacks: list[tuple[Callable[[Any], object], Any]] | None  # called with that at the end, after the waiters
     waiters: list[Waiter] | None  # released at the end
     value: Any
 
-    retry_task: Task | None  # the present attempt, if it is not the first
     facts: Facts  # what the engine tells with the end of the present attempt
     attention: bool  # an abort or a pause is asked for, or the task has parts
     kwargs: dict[str, Any] | None  # None: the arguments are as they were given
@@ -135,66 +134,21 @@ class Execution(Task):
     cancel_with_awaiter: bool = False
     error: BaseException | None = None
     signal: AbortSignal | None = None
-    attempts: Sequence[Task] = ()  # earlier ones
     usage_now: Callable[[], Usage] | None = None  # gives what was used so far, while the body runs
     inside: Inside | None = None  # set with the first stream, handler or worker
     unseen: Unseen | None = None  # set with a final error
 
-    def of(
-        self, core: Owner, fn: Callable[..., Any], args: tuple[Any, ...], context: Context | None, engine: Engine
-    ) -> Self:
-        """Become the execution of a call that is to be submitted; return itself.
-
-        It is no ``__init__``, which takes twice the time before Python 3.13.
-        """
-        self.core = core
-        self.fn = fn
-        try:
-            self.called = fn.__name__
-        except AttributeError:
-            self.called = short_name(fn)
-        self.args = args
-        self.context = context
-        self.engine = engine
-        self.attention = self.done = False
-        self.kwargs = self.callbacks = self.waiters = self.retry_task = None
-        self.facts = ()
-        return self
-
-    # As the kernel sees it
-
-    @property
-    def job(self) -> Execution:
-        """The execution behind the kernel's task: itself."""
-        return self
-
-    @property
-    def task(self) -> Task:
-        """The present attempt."""
-        return self if self.retry_task is None else self.retry_task
-
-    @property
-    def present_state(self) -> str:
-        """Where the present attempt stands."""
-        return self.task.state
-
-    @property
-    def present_devices(self) -> Assigned:
-        """The units that the present attempt has, by kind."""
-        return self.task.devices
-
     # What it is
+
+    @property
+    def ref(self) -> Ref:
+        """The identity of the present (or last) attempt."""
+        return Ref(self.number, self.scope.key, self.core.token)
 
     @property
     def given_name(self) -> str | None:
         """The id that it was given; None: it has a generated one."""
         return self.name
-
-    @property
-    def ref(self) -> Ref:
-        """The identity of the present (or last) attempt."""
-        task = self.task
-        return Ref(task.number, task.scope.key, self.core.token)
 
     @property
     def aborted(self) -> bool:
@@ -204,7 +158,7 @@ class Execution(Task):
     @property
     def is_cancellable(self) -> bool:
         """Whether the task can be ended at once, without asking a body."""
-        return not self.done and self.task.pending
+        return not self.is_done and self.pending
 
     # Its body
 
@@ -214,37 +168,6 @@ class Execution(Task):
         if kwargs is None:
             return self.fn, self.args, {}
         return self.fn, tuple(self.resolved_args()), {key: self._resolved(kwargs[key]) for key in kwargs}
-
-    def run(self, runner: EngineThread, engine: ThreadEngine) -> Ended:
-        """Run the body in this thread and wait for the parts of its task; return how the task has ended.
-
-        The body is called right here: between it and an error's traceback is nothing of the task.
-        """
-        if self.attention and self.aborted:
-            return NEVER_RAN
-        context = self.context
-        try:
-            if engine.call is not None:
-                engine.call(self)
-            elif self.kwargs is not None or context is None:
-                self.value = call(context, *self.body())
-            else:
-                if not context:
-                    if runner.empty:
-                        runner.empty = Context()
-                    context = runner.empty
-                if self.args:
-                    self.value = context.run(self.fn, *self.args)
-                else:  # a star costs as much as the rest of the call
-                    self.value = context.run(self.fn)
-            outcome = SUCCEEDED
-        except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
-            cut_traceback(error, _within_body(traceback_of(error)))
-            outcome = engine.failed(self, error)
-        try:
-            return finish_parts(self, outcome) if self.attention else outcome  # there may be more of it than its body
-        finally:
-            del self, runner, engine  # an error's traceback leads to this frame, and an execution to its error
 
     def resolved_args(self) -> list[Any]:
         """Return the arguments by position, handles among them replaced by results."""
@@ -276,30 +199,24 @@ class Execution(Task):
     def failed(self, error: BaseException) -> Ended:
         """Keep what the body raised; return outcome, cause and whether it may be retried."""
         self.error = error
-        retry = self.task.policy.retry
-        return Outcome.ERROR, Cause.EXCEPTION, retry is not None and _is_retried(error, retry, self.task, self.core.log)
+        retry = self.policy.retry
+        return Outcome.ERROR, Cause.EXCEPTION, retry is not None and _is_retried(error, retry, self, self.core.log)
 
     def note_failure(self) -> None:
-        """Make the error of a task that ended otherwise than in success final, before ``done`` is set."""
-        task = self.task
-        if task.outcome is Outcome.ERROR:
-            if task.abort is not None:  # for the memory that it used
-                error = TaskFailed(f"task {task.label} ended as {task.outcome} ({task.cause}): {_overdrawn(task)}")
+        """Make the error of a task that ended otherwise than in success final, before ``is_done`` is set."""
+        if self.outcome is Outcome.ERROR:
+            if self.abort is not None:  # for the memory that it used
+                error = TaskFailed(f"task {self.label} ended as {self.outcome} ({self.cause}): {_overdrawn(self)}")
                 error.__cause__ = self.error
                 self.error = error
             elif self.error is None:
-                self.error = TaskFailed(f"task {task.label} ended as {task.outcome} ({task.cause})")
-            self.unseen = Unseen(task.label, self.error, self.core.log)
+                self.error = TaskFailed(f"task {self.label} ended as {self.outcome} ({self.cause})")
+            self.unseen = Unseen(self.label, self.error, self.core.log)
         else:
             self.error = None
 
-    def retried(self, task: Task) -> None:
-        """Follow the task to its next attempt."""
-        before = self.retry_task
-        self.attempts = (*self.attempts, before or self)
-        if before is not None:
-            before.job = None  # it does not keep the execution alive
-        self.retry_task = task
+    def begin_again(self) -> None:
+        """Forget what belonged to the attempt before this one."""
         self.error = self.signal = None
         self.attention = False
         if self.inside is not None:
@@ -320,18 +237,18 @@ class Execution(Task):
     def failure(self) -> BaseException:
         """Return the error that a handle raises for a task without a result."""
         self.mark_seen()
-        if self.task.cause == Cause.AUTHORITY_BROKEN:
+        if self.cause == Cause.AUTHORITY_BROKEN:
             return AuthorityBroken(f"task {self.label} has not ended: {broken_error(self.core)}")
         if self.error is not None:
             return self.error
-        task, policy = self.task, self.task.policy
-        ended = f"task {task.label} ended as {task.outcome} ({task.cause})"
-        if task.outcome is Outcome.TIMEOUT:
+        policy = self.policy
+        ended = f"task {self.label} ended as {self.outcome} ({self.cause})"
+        if self.outcome is Outcome.TIMEOUT:
             return TaskTimeout(f"{ended}: it ran longer than its timeout of {(policy.timeout_ns or 0) / 1e9:g} s")
-        if task.outcome is Outcome.REJECTED:
-            limit = f" (max_wait {(policy.max_wait_ns or 0) / 1e9:g} s)" if task.cause == Cause.MAX_WAIT else ""
+        if self.outcome is Outcome.REJECTED:
+            limit = f" (max_wait {(policy.max_wait_ns or 0) / 1e9:g} s)" if self.cause == Cause.MAX_WAIT else ""
             return TaskDropped(f"{ended}: it was dropped before it could start{limit}")
-        root = f" of {task.root!r}" if task.cause == Cause.DEPENDENCY else ""
+        root = f" of {self.root!r}" if self.cause == Cause.DEPENDENCY else ""
         return TaskAborted(f"{ended}{': the end' + root + ' took it down' if root else ''}")
 
     # Waiting for its end
@@ -352,15 +269,13 @@ class Execution(Task):
             if blocking is not None:
                 blocking.end()
             self.remove_waiter(waiter)
-        raise TimeoutError(
-            f"task {self.label} is {STATE_WORDS[self.task.state]} after {timeout} s of waiting; it goes on"
-        )
+        raise TimeoutError(f"task {self.label} is {STATE_WORDS[self.state]} after {timeout} s of waiting; it goes on")
 
     def add_waiter(self, waiter: Waiter) -> bool:
         """Release ``waiter`` when the final outcome is there; return False if it is."""
         alone = [waiter]
         with self.core.lock:
-            if self.done:
+            if self.is_done:
                 return False
             if self.waiters is None:
                 self.waiters = alone
@@ -379,7 +294,7 @@ class Execution(Task):
         """Call ``fn`` with the handle when the final outcome is there; at once if it is. An error in it is logged."""
         alone = [(fn, handle)]
         with self.core.lock:
-            if not self.done:
+            if not self.is_done:
                 if self.callbacks is None:
                     self.callbacks = alone
                 else:
@@ -390,7 +305,7 @@ class Execution(Task):
     def ends_with(self, end: Callable[[], object]) -> None:
         """Call ``end`` when the final outcome is there, before the callbacks of users; at once if it is."""
         with self.core.lock:
-            if not self.done:
+            if not self.is_done:
                 self.callbacks = [(_end, end), *(self.callbacks or ())]
                 return
         end()
@@ -399,26 +314,11 @@ class Execution(Task):
         """Take back all that :meth:`when_done` was told to call ``fn`` for; return how many those were."""
         with self.core.lock:
             before = self.callbacks
-            if before is None or self.done:  # they are called without the lock: it is too late
+            if before is None or self.is_done:  # they are called without the lock: it is too late
                 return 0
             kept = list(filter(lambda each: each[0] != fn, before))
             self.callbacks = kept or None
             return len(before) - len(kept)
-
-    def let_go(self) -> None:
-        """Keep nothing of the body alive: it has ended, or will never run."""
-        self.fn = self.context = self.kwargs = None
-        self.args = ()
-
-    def release_waiters(self) -> None:
-        """Let everything go on that waits for the final outcome, then call the callbacks; outside the lock."""
-        waiters = self.waiters
-        if waiters is not None:
-            for waiter in tuple(waiters):  # a waiter that times out removes its lock
-                waiter.release()
-            self.waiters = None
-        if self.callbacks is not None:
-            self.run_callbacks()
 
     def run_callbacks(self) -> None:
         """Call the callbacks, once."""
@@ -434,6 +334,91 @@ class Execution(Task):
 
     def _callback_failed(self, error: BaseException) -> None:
         self.core.log.error("a done callback of task %s failed", self.label, exc_info=loggable(error))
+
+
+def set_up(
+    execution: Execution,
+    core: Owner,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    context: Context | None,
+    engine: Engine,
+) -> None:
+    """Give a new execution its call; it is no ``__init__``, which takes twice the time before Python 3.13."""
+    execution.core = core
+    execution.fn = fn
+    try:
+        execution.called = fn.__name__
+    except AttributeError:
+        execution.called = short_name(fn)
+    execution.args = args
+    execution.context = context
+    execution.engine = engine
+    execution.attention = execution.is_done = False
+    execution.kwargs = execution.callbacks = execution.waiters = execution.value = None
+    execution.facts = ()
+
+
+def run_body(
+    execution: Execution, runner: EngineThread, engine: ThreadEngine, caller: Callable[[Execution], object] | None
+) -> Ended:
+    """Run a body in this thread and wait for the parts of its task; return how the task has ended.
+
+    ``caller`` calls it if there is one, else it is called here: between it and an error's traceback is nothing of ours.
+    """
+    if execution.attention and execution.aborted:
+        return NEVER_RAN
+    context = execution.context
+    try:
+        if caller is not None:
+            caller(execution)
+        elif execution.kwargs is not None or context is None:
+            execution.value = call(context, *execution.body())
+        else:
+            if not context:
+                if runner.empty:
+                    runner.empty = Context()
+                context = runner.empty
+            if execution.args:
+                execution.value = context.run(execution.fn, *execution.args)
+            else:  # a star costs as much as the rest of the call
+                execution.value = context.run(execution.fn)
+        outcome = SUCCEEDED
+    except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
+        cut_traceback(error, _within_body(traceback_of(error)))
+        outcome = engine.failed(execution, error)
+    try:
+        return finish_parts(execution, outcome) if execution.attention else outcome  # there may be more than the body
+    finally:
+        del execution, runner, engine  # an error's traceback leads to this frame, and an execution to its error
+
+
+def result_of(execution: Execution, timeout: Seconds | None) -> Any:  # noqa: ANN401 - whatever the body returns
+    """Wait for the result of a task and return it; raise what the task raised, or why it has none."""
+    if not execution.is_done:
+        execution.wait(patience_s(timeout))
+    if execution.outcome is _SUCCESS:
+        value = execution.value
+        return value if value is None else fetched(value)
+    raise execution.failure()
+
+
+def drop_body(execution: Execution) -> None:
+    """Keep nothing of a body alive: it has ended, or will never run."""
+    execution.fn = execution.context = execution.kwargs = None
+    execution.args = ()
+    show(execution)
+
+
+def release_waiters(execution: Execution) -> None:
+    """Let everything go on that waits for a final outcome, then call the callbacks; outside the lock."""
+    waiters = execution.waiters
+    if waiters is not None:
+        for waiter in tuple(waiters):  # a waiter that times out removes its lock
+            waiter.release()
+        execution.waiters = None
+    if execution.callbacks is not None:
+        execution.run_callbacks()
 
 
 class Unseen:

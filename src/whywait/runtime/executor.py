@@ -30,8 +30,9 @@ from whywait.kernel.limits import Priority
 from whywait.observe.explain import Why
 from whywait.runtime.authority import DEFAULT_SCOPE, Authority, core_of
 from whywait.runtime.chunks import cut, hand_out, in_order
-from whywait.runtime.future import FutureExecution, TaskFuture
-from whywait.runtime.handle import execution_of
+from whywait.runtime.core import Terms
+from whywait.runtime.execution import set_up
+from whywait.runtime.future import TaskFuture
 from whywait.runtime.leaving import LOOK_S, Leaving
 from whywait.runtime.settings import UNSET, AuthorityOptions, Size, Unset
 from whywait.task.chunk import Chunk
@@ -95,6 +96,7 @@ class Executor(ThreadPoolExecutor):
     def _begin(self, plan: _Plan) -> None:
         self._pool = pool = _Pool(plan)
         self._core, self._engine, self._scope = pool.core, pool.engine, pool.scope
+        self._terms = Terms()
         self._has_own_context = isinstance(pool.engine, PoolEngine) or not pool.engine.shares_memory
         pool.finalizer = weakref.finalize(self, pool.abandon)
         pool.finalizer.atexit = False
@@ -107,7 +109,7 @@ class Executor(ThreadPoolExecutor):
 
     def why(self, future: Future[Any]) -> Why:
         """Return why a future of this executor waits, what its task does, or how its wait divided."""
-        if not isinstance(future, TaskFuture) or execution_of(future).core is not self._core:
+        if not isinstance(future, TaskFuture) or future.core is not self._core:
             raise ValueError(f"{future!r} is not a future of this executor: it cannot say why it waits")
         return future.why()
 
@@ -117,12 +119,12 @@ class Executor(ThreadPoolExecutor):
         if pool.refusal is not None:
             pool.refuse()
         context = None if self._has_own_context else copy_context()
-        execution = FutureExecution().of(self._core, fn, args, context, self._engine)
+        future: TaskFuture[T] = TaskFuture()
+        set_up(future, self._core, fn, args, context, self._engine)
         if kwargs:
-            execution.kwargs = kwargs
-        future: TaskFuture[T] = TaskFuture(execution)
+            future.kwargs = kwargs
         try:
-            self._core.admit(execution, self._scope, None)
+            self._core.admit(future, self._scope, self._terms)
         except ScopeClosed as error:
             raise RuntimeError(SHUT_DOWN) from error
         if pool.refusal is not None:
@@ -329,7 +331,7 @@ class _Pool:
     def _cancel_all(self, now: int) -> None:
         cancel = self.core.kernel.cancel
         for task in list(self.scope.tasks.values()):
-            if isinstance(task.job, FutureExecution) and task.job.is_cancellable:
+            if isinstance(task, TaskFuture) and task.is_cancellable:
                 cancel(now, task)
 
     def _is_empty(self) -> bool:

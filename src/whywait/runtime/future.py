@@ -5,8 +5,8 @@ keeps in every future (a condition, a list of waiters, a list of callbacks) is m
 
 A thread that waits for a future does not take the authority's lock. What must hold instead:
 
-1. The runtime marks an execution done and *then* looks for callbacks; a thread that wants to be told leaves a note
-   among the callbacks and *then* looks whether the execution is done. So at least one sees the other.
+1. The runtime marks a task done and *then* looks for callbacks; a thread that wants to be told leaves a note
+   among the callbacks and *then* looks whether the task is done. So at least one sees the other.
 2. Where both see each other, a note is a list that only one of them can pop: no function is called twice.
 3. ``concurrent.futures.wait`` and ``as_completed`` hold a future's condition while they count which futures are done
    and leave their waiter with it; a future must not become done in between. Hence a future that has a condition shows
@@ -28,7 +28,6 @@ from typing import Any, Final, TypeVar
 from whywait.kernel.durations import Seconds, patience_s
 from whywait.kernel.state import Cause, Outcome
 from whywait.runtime.blocking import Blocking
-from whywait.runtime.execution import Execution
 from whywait.runtime.handle import Handle
 
 T = TypeVar("T")
@@ -40,14 +39,111 @@ if hasattr(os, "register_at_fork"):  # in a fork, where executors begin anew, no
     os.register_at_fork(after_in_child=_attaching._at_fork_reinit)  # type: ignore[attr-defined] # noqa: SLF001 - made for it
 
 
-class FutureExecution(Execution):
-    """The execution behind a future; its callbacks are notes.
+class _Watched:
+    """Gives an attribute that ``wait`` and ``as_completed`` look at, making it when it is first looked at."""
 
-    A note is the lock of a thread that waits, a future that is watched, or a list of one function to call back and the
-    future to call it with.
-    """
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
 
-    __slots__ = ()
+    def __get__(self, future: TaskFuture[Any], owner: type) -> Any:  # noqa: ANN401 - of the attribute's type
+        future.be_watched()
+        return future.__dict__[self._name]
+
+
+class TaskFuture(Handle[T], Future[T]):
+    """A future of an executor: the standard library's in all it documents, and the handle of its task."""
+
+    _condition: Condition = _Watched()  # type: ignore[assignment]
+    _waiters: list[Any] = _Watched()  # type: ignore[assignment]
+    is_shown: bool | None = None  # whether the end of the task may be seen; None: nothing watches, it may
+
+    def __init__(self) -> None:
+        """Made by an executor only, which gives it its call."""
+
+    # What users of a future call
+
+    def cancel(self) -> bool:  # type: ignore[override] # a handle asks a running body to end; a future does not
+        """Cancel the task if it has not started; return whether it is cancelled."""
+        if self.is_cancellable:
+            self.core.cancel_pending([self])
+        return self.was_cancelled
+
+    def cancelled(self) -> bool:
+        """Return whether the task was ended before it started."""
+        return self.was_cancelled
+
+    def running(self) -> bool:
+        """Return whether the task has started and not ended."""
+        return not self.is_done and self.has_started
+
+    def result(self, timeout: Seconds | None = None) -> T:
+        """Wait for the task's result and return it; raise what the task raised, or CancelledError."""
+        try:
+            if not self.is_done:
+                self.wait(patience_s(timeout))
+            if self.outcome is Outcome.SUCCESS:
+                return self.value  # type: ignore[no-any-return]
+            raise self.failure()
+        finally:
+            del self  # it is on the traceback of the error that it holds
+
+    def exception(self, timeout: Seconds | None = None) -> BaseException | None:
+        """Wait for the end and return what the task raised, or None; raise CancelledError if it was cancelled."""
+        try:
+            if not self.is_done:
+                self.wait(patience_s(timeout))
+            if self.outcome is Outcome.SUCCESS:
+                return None
+            if self.was_cancelled:
+                raise self.failure()
+            return self.failure()
+        finally:
+            del self
+
+    def add_done_callback(self, fn: Callable[[Any], object]) -> None:
+        """Call ``fn(future)`` when the task has ended, at once if it has; what it raises is logged."""
+        self.when_done(fn, self)
+
+    def future(self) -> Future[T]:
+        """Return itself."""
+        return self
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Return False if the task was cancelled; the rest is the executor's business."""
+        if self.cancelled():
+            return False
+        raise InvalidStateError(f"{self!r} follows its task: only its executor starts it")
+
+    def set_result(self, result: T) -> None:  # noqa: ARG002 - as the base class has it
+        """Refuse: the result is what the task returns."""
+        raise InvalidStateError(f"{self!r} follows its task: its result cannot be set")
+
+    def set_exception(self, exception: BaseException | None) -> None:  # noqa: ARG002 - as the base class has it
+        """Refuse: the exception is what the task raises."""
+        raise InvalidStateError(f"{self!r} follows its task: its exception cannot be set")
+
+    def __repr__(self) -> str:
+        """Show id and state, in the words of futures."""
+        return f"<Future {self.label} at {id(self):#x} state={self._state.lower()}>"
+
+    # What the functions beside the class in `concurrent.futures` look at
+
+    @property
+    def _state(self) -> str:  # type: ignore[override]
+        if self.is_done if self.is_shown is None else self.is_shown:
+            return CANCELLED_AND_NOTIFIED if self.was_cancelled else FINISHED
+        return RUNNING if self.has_started else PENDING
+
+    @property
+    def _result(self) -> T | None:  # type: ignore[override]
+        return self.value if self.is_done and self.outcome is Outcome.SUCCESS else None
+
+    @property
+    def _exception(self) -> BaseException | None:  # type: ignore[override]
+        return self.exception(0) if self.is_done and not self.was_cancelled else None
+
+    # As the runtime knows it: its callbacks are notes. A note is the lock of a thread that waits, the future itself if
+    # it is watched, or a list of one function to call back and the future to call it with.
 
     def body(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
         """Return the function and its arguments as they are: a future among them is only a future."""
@@ -56,20 +152,20 @@ class FutureExecution(Execution):
     @property
     def has_started(self) -> bool:
         """Whether a body of this task has ever begun."""
-        return self.task.started_seq != 0 or self.task.attempt > 1
+        return self.started_seq != 0 or self.attempt > 1
 
     @property
     def is_cancellable(self) -> bool:
         """Whether the task can be ended at once: a future that has run is not cancelled between two attempts."""
-        return not self.done and not self.has_started
+        return not self.is_done and not self.has_started
 
     @property
-    def cancelled(self) -> bool:
+    def was_cancelled(self) -> bool:
         """Whether the task was ended before it started."""
         return (
-            self.done
-            and self.task.outcome is Outcome.ABORTED
-            and self.task.cause in (Cause.CANCELLED, Cause.SCOPE_DISPOSED)
+            self.is_done
+            and self.outcome is Outcome.ABORTED
+            and self.cause in (Cause.CANCELLED, Cause.SCOPE_DISPOSED)
             and not self.has_started
         )
 
@@ -80,15 +176,15 @@ class FutureExecution(Execution):
 
     def failure(self) -> BaseException:
         """Return what the future raises."""
-        return CancelledError() if self.cancelled else super().failure()
+        return CancelledError() if self.was_cancelled else super().failure()
 
     def wait(self, timeout: float | None) -> None:
         """Block until the task has ended, also on the thread of an event loop, as futures do."""
         waiter = Lock()
         waiter.acquire()
         notes = self.leave(waiter)
-        with Blocking(() if self.done else (self,)):
-            if self.done or waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+        with Blocking(() if self.is_done else (self,)):
+            if self.is_done or waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
                 return
         with contextlib.suppress(ValueError):
             notes.remove(waiter)
@@ -98,7 +194,7 @@ class FutureExecution(Execution):
         """Call ``fn(future)`` when the task has ended, at once if it has; what it raises is logged."""
         note = [(fn, handle)]
         self.leave(note)
-        if self.done and note:
+        if self.is_done and note:
             try:
                 note.pop()
             except IndexError:
@@ -157,129 +253,16 @@ class FutureExecution(Execution):
                 notes.append(note)
         return notes
 
-
-class _Watched:
-    """Gives an attribute that ``wait`` and ``as_completed`` look at, making it when it is first looked at."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, future: TaskFuture[Any], owner: type) -> Any:  # noqa: ANN401 - of the attribute's type
-        future.be_watched()
-        return future.__dict__[self._name]
-
-
-class TaskFuture(Handle[T], Future[T]):
-    """A future of an executor: the standard library's in all it documents, and the handle of its task."""
-
-    _execution: FutureExecution
-    _condition: Condition = _Watched()  # type: ignore[assignment]
-    _waiters: list[Any] = _Watched()  # type: ignore[assignment]
-    is_shown: bool | None = None  # whether the end of the task may be seen; None: nothing watches, it may
-
-    def __init__(self, execution: FutureExecution) -> None:
-        """Made by an executor only."""
-        self._execution = execution
-
-    # What users of a future call
-
-    def cancel(self) -> bool:  # type: ignore[override] # a handle asks a running body to end; a future does not
-        """Cancel the task if it has not started; return whether it is cancelled."""
-        execution = self._execution
-        if execution.is_cancellable:
-            execution.core.cancel_pending([execution])
-        return execution.cancelled
-
-    def cancelled(self) -> bool:
-        """Return whether the task was ended before it started."""
-        return self._execution.cancelled
-
-    def running(self) -> bool:
-        """Return whether the task has started and not ended."""
-        return not self._execution.done and self._execution.has_started
-
-    def result(self, timeout: Seconds | None = None) -> T:
-        """Wait for the task's result and return it; raise what the task raised, or CancelledError."""
-        execution = self._execution
-        try:
-            if not execution.done:
-                execution.wait(patience_s(timeout))
-            if execution.task.outcome is Outcome.SUCCESS:
-                return execution.value  # type: ignore[no-any-return]
-            raise execution.failure()
-        finally:
-            del self, execution  # they are on the traceback of the error that they hold
-
-    def exception(self, timeout: Seconds | None = None) -> BaseException | None:
-        """Wait for the end and return what the task raised, or None; raise CancelledError if it was cancelled."""
-        execution = self._execution
-        try:
-            if not execution.done:
-                execution.wait(patience_s(timeout))
-            if execution.task.outcome is Outcome.SUCCESS:
-                return None
-            if execution.cancelled:
-                raise execution.failure()
-            return execution.failure()
-        finally:
-            del self, execution
-
-    def add_done_callback(self, fn: Callable[[Any], object]) -> None:
-        """Call ``fn(future)`` when the task has ended, at once if it has; what it raises is logged."""
-        self._execution.when_done(fn, self)
-
-    def future(self) -> Future[T]:
-        """Return itself."""
-        return self
-
-    def set_running_or_notify_cancel(self) -> bool:
-        """Return False if the task was cancelled; the rest is the executor's business."""
-        if self.cancelled():
-            return False
-        raise InvalidStateError(f"{self!r} follows its task: only its executor starts it")
-
-    def set_result(self, result: T) -> None:  # noqa: ARG002 - as the base class has it
-        """Refuse: the result is what the task returns."""
-        raise InvalidStateError(f"{self!r} follows its task: its result cannot be set")
-
-    def set_exception(self, exception: BaseException | None) -> None:  # noqa: ARG002 - as the base class has it
-        """Refuse: the exception is what the task raises."""
-        raise InvalidStateError(f"{self!r} follows its task: its exception cannot be set")
-
-    def __repr__(self) -> str:
-        """Show id and state, in the words of futures."""
-        return f"<Future {self._execution.label} at {id(self):#x} state={self._state.lower()}>"
-
-    # What the functions beside the class in `concurrent.futures` look at
-
-    @property
-    def _state(self) -> str:  # type: ignore[override]
-        shown, execution = self.is_shown, self._execution
-        if execution.done if shown is None else shown:
-            succeeded = execution.task.outcome is Outcome.SUCCESS
-            return FINISHED if succeeded or not execution.cancelled else CANCELLED_AND_NOTIFIED
-        return RUNNING if execution.has_started else PENDING
-
-    @property
-    def _result(self) -> T | None:  # type: ignore[override]
-        execution = self._execution
-        return execution.value if execution.done and execution.task.outcome is Outcome.SUCCESS else None
-
-    @property
-    def _exception(self) -> BaseException | None:  # type: ignore[override]
-        return self.exception(0) if self._execution.done and not self.cancelled() else None
-
-    # For the execution
+    # For watchers
 
     def be_watched(self) -> None:
         """Make what watchers look at; show the end at once if it is there."""
         condition, waiters = RLock(), []  # type: ignore[var-annotated] # before the look, made in one go
-        execution = self._execution
         with _attaching:
             if self.is_shown is None:
                 self.__dict__.update(is_shown=False, _waiters=waiters, _condition=condition)
-                execution.leave(self)
-        if execution.done:
+                self.leave(self)
+        if self.is_done:
             self.show_end()
 
     def show_end(self) -> None:
@@ -289,7 +272,7 @@ class TaskFuture(Handle[T], Future[T]):
                 return
             self.is_shown = True
             for waiter in self._waiters:
-                if self._execution.task.outcome is Outcome.SUCCESS:
+                if self.outcome is Outcome.SUCCESS:
                     waiter.add_result(self)
                 elif self.cancelled():
                     waiter.add_cancelled(self)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from operator import attrgetter
+from contextvars import Context
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
+from whywait.engines.base import Engine
 from whywait.errors import PauseTimeout, printable
 from whywait.kernel.durations import Seconds, patience_s
 from whywait.kernel.model import Ref
 from whywait.kernel.state import Cause, Outcome, TaskState
 from whywait.runtime.blocking import Blocking
-from whywait.runtime.execution import Execution
-from whywait.support.elsewhere import Elsewhere, fetched
+from whywait.runtime.execution import Execution, Owner, result_of, set_up
+from whywait.support.elsewhere import Elsewhere
 from whywait.support.lazy import asyncio
 from whywait.support.usage import Usage
 from whywait.support.waiters import Awaited, call_on, refuse_on_loop
@@ -28,49 +29,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Handle(Generic[T]):
+class Handle(Execution, Generic[T]):
     """Follows one task, through its retries, to its final outcome.
 
     ``result``, ``exception`` and ``await handle`` wait for the end. ``state``, ``outcome``, ``cause`` and ``why`` tell
     where the task stands. ``cancel``, ``pause`` and ``resume`` act on it.
     """
 
-    __slots__ = ("__weakref__", "_execution")
-
-    _execution: Execution
-
-    # What it is
-
-    @property
-    def ref(self) -> Ref:
-        """The identity of the present (or last) attempt."""
-        return self._execution.ref
-
-    @property
-    def id(self) -> str:
-        """The id the task was given, or a generated one."""
-        return self._execution.task.id
-
-    @property
-    def state(self) -> str:
-        """Where the task stands: QUEUED, READY, RUNNING, PAUSED, DISPOSING or DISPOSED."""
-        return self._execution.task.state
-
-    @property
-    def paused_from(self) -> str | None:
-        """The state that a PAUSED task goes back to: QUEUED, READY or RUNNING; None if it is not PAUSED."""
-        task = self._execution.task
-        return task.paused_from if task.state == TaskState.PAUSED else None
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """How the task ended; None until it has."""
-        return self._execution.task.outcome if self._execution.done else None
-
-    @property
-    def cause(self) -> str | None:
-        """The code beside the outcome."""
-        return self._execution.task.cause if self._execution.done else None
+    # What it is; id, state, paused_from, outcome, cause, priority and ref are those of the kernel's task
 
     @property
     def usage(self) -> Usage | None:
@@ -78,42 +44,35 @@ class Handle(Generic[T]):
 
         None if nothing was measured: the task has not started, was very short, or shares the process of the program.
         """
-        execution = self._execution
-        if execution.facts:
-            return Usage.of(dict(execution.facts))
-        usage_now = execution.usage_now
+        if self.facts:
+            return Usage.of(dict(self.facts))
+        usage_now = self.usage_now
         return None if usage_now is None else usage_now()
 
     @property
     def exit_code(self) -> int | None:
         """The exit code of a command that has ended, as a shell has it: 128 and its number if a signal ended it."""
-        return dict(self._execution.facts).get("exit_code")
+        return dict(self.facts).get("exit_code")
 
     @property
     def exit_signal(self) -> str | None:
         """The name of the signal that ended a command, if one did."""
-        return dict(self._execution.facts).get("exit_signal")
-
-    @property
-    def priority(self) -> int:
-        """The base priority."""
-        return self._execution.task.priority
+        return dict(self.facts).get("exit_signal")
 
     @property
     def devices(self) -> dict[str, list[str]]:
         """The units that the present (or last) attempt has or had, by kind; empty before it starts."""
-        return {kind: list(names) for kind, names in self._execution.task.devices}
+        return {kind: list(names) for kind, names in self.units}
 
     @property
     def attempts(self) -> list[Ref]:
         """The refs of all attempts so far, the present one last."""
-        execution = self._execution
-        tasks = (*execution.attempts, execution.task)
-        return [Ref(task.number, task.scope.key, execution.core.token) for task in tasks]
+        numbers = (*(each.number for each in self.earlier), self.number)
+        return [Ref(number, self.scope.key, self.core.token) for number in numbers]
 
     def done(self) -> bool:
         """Return whether the final outcome is there."""
-        return self._execution.done
+        return self.is_done
 
     # Waiting for it
 
@@ -122,29 +81,23 @@ class Handle(Generic[T]):
 
         A ``timeout`` (TimeoutError) ends the waiting only, not the task.
         """
-        execution = self._execution
-        if not execution.done:
-            execution.wait(patience_s(timeout))
-        if execution.task.outcome is Outcome.SUCCESS:
-            return fetched(execution.value)  # type: ignore[no-any-return]
-        raise execution.failure()
+        return result_of(self, timeout)  # type: ignore[no-any-return]
 
     def exception(self, timeout: Seconds | None = None) -> BaseException | None:
         """Wait for the end and return the error that ``result`` would raise, or None."""
-        execution = self._execution
-        if not execution.done:
-            execution.wait(patience_s(timeout))
-        return None if execution.task.outcome is Outcome.SUCCESS else execution.failure()
+        if not self.is_done:
+            self.wait(patience_s(timeout))
+        return None if self.outcome is Outcome.SUCCESS else self.failure()
 
     def add_done_callback(self, fn: Callable[[Handle[T]], object]) -> None:
         """Call ``fn(handle)`` when the final outcome is there; at once if it is. An error in it is logged."""
         if getattr(fn, "__module__", None) == "asyncio.tasks":  # of `asyncio.wait`, which knows no other threads
             fn = _OnLoop(fn, asyncio.get_running_loop())
-        self._execution.when_done(fn, self)
+        self.when_done(fn, self)
 
     def remove_done_callback(self, fn: Callable[[Handle[T]], object]) -> int:
         """Take back a function given to :meth:`add_done_callback`; return how often it was given and not called yet."""
-        return self._execution.forget_callback(fn)
+        return self.forget_callback(fn)
 
     def cancelled(self) -> bool:
         """Return whether the task has ended as ``aborted``, because it was cancelled or something it depends on was."""
@@ -161,25 +114,24 @@ class Handle(Generic[T]):
         """Return a ``concurrent.futures.Future`` that follows this handle; cancelling it cancels the task."""
         from whywait.runtime.follower import follow
 
-        return follow(self, self._execution.ends_with, self._execution.core.log)
+        return follow(self, self.ends_with, self.core.log)
 
     def __await__(self) -> Generator[Any, None, T]:
         """Wait on the running event loop."""
-        execution = self._execution
-        if not execution.done:
+        if not self.is_done:
             waiter = Awaited()
-            if execution.add_waiter(waiter):
+            if self.add_waiter(waiter):
                 try:
                     if task_here() is None:
                         yield from waiter.future
                     else:  # it is told that the body waits
-                        yield from Blocking((execution,)).over(waiter.future).__await__()
+                        yield from Blocking((self,)).over(waiter.future).__await__()
                 except BaseException as error:
-                    execution.remove_waiter(waiter)
-                    if execution.cancel_with_awaiter and isinstance(error, asyncio.CancelledError):
+                    self.remove_waiter(waiter)
+                    if self.cancel_with_awaiter and isinstance(error, asyncio.CancelledError):
                         self.cancel()
                     raise
-        if isinstance(getattr(execution, "value", None), Elsewhere):
+        if isinstance(self.value, Elsewhere):
             yield from asyncio.to_thread(self.result).__await__()  # the loop need not wait for it to come
         return self.result()
 
@@ -187,33 +139,32 @@ class Handle(Generic[T]):
 
     def cancel(self) -> None:
         """End the task at once if it is pending, ask it to abort if it runs; idempotent."""
-        self._execution.core.cancel(self._execution)
+        self.core.cancel(self)
 
     def pause(self) -> None:
         """Pause the task; a running one parks at its next checkpoint, or PauseTimeout is raised and it is cancelled."""
-        execution = self._execution
-        if execution.task.state == TaskState.RUNNING:
+        if self.state == TaskState.RUNNING:
             refuse_on_loop("pause() of a running task", "await handle.pause_async()")
         waiter = Lock()
         waiter.acquire()
-        if execution.core.pause(execution, waiter.release):
+        if self.core.pause(self, waiter.release):
             waiter.acquire()
             self._check_paused()
 
     async def pause_async(self) -> None:
         """Pause the task without blocking the event loop."""
         waiter = Awaited()
-        if self._execution.core.pause(self._execution, waiter.release):
+        if self.core.pause(self, waiter.release):
             await waiter.future
             self._check_paused()
 
     def resume(self) -> None:
         """Bring a paused task back to where it was."""
-        self._execution.core.resume(self._execution)
+        self.core.resume(self)
 
     def why(self) -> Why:
         """Return why the task waits, what it does, or how its wait divided."""
-        return self._execution.core.why(self._execution)
+        return self.core.why(self)
 
     def stream(self, name: str = DEFAULT, *, past: bool = True) -> Reader:
         """Return a reader of one of the task's streams, for ``for`` and ``async for``.
@@ -221,15 +172,7 @@ class Handle(Generic[T]):
         It begins with the oldest chunk that is still there, or with the next one if not ``past``. A failure or an
         abort of the task is raised when what came before it has been read.
         """
-        return Reader(self, self._execution.core.stream_of(self._execution, name), past=past)
-
-    def __eq__(self, other: object) -> bool:
-        """Return whether the other one is a handle of the same task."""
-        return isinstance(other, Handle) and other._execution is self._execution
-
-    def __hash__(self) -> int:
-        """Return a number that handles of the same task share."""
-        return hash(self._execution)
+        return Reader(self, self.core.stream_of(self, name), past=past)
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled: a handle leads to a task of this process."""
@@ -240,21 +183,19 @@ class Handle(Generic[T]):
 
     def __repr__(self) -> str:
         """Show id and state."""
-        task = self._execution.task
-        return f"<Handle {printable(task.scope.key)}/{task.label} {self.outcome or self.state}>"
+        return f"<Handle {printable(self.scope.key)}/{self.label} {self.outcome or self.state}>"
 
     def _repr_html_(self) -> str:
         """Return a line for a notebook: the id, where the task stands, and the first reason if it waits."""
         from whywait.observe.html import handle_html
 
-        return handle_html(self._execution.task.label, self.why())
+        return handle_html(self.label, self.why())
 
     def _check_paused(self) -> None:
-        task = self._execution.task
-        if task.cause == Cause.PAUSE_TIMEOUT or (task.abort or ("", ""))[1] == Cause.PAUSE_TIMEOUT:
-            limit_s = self._execution.core.pause_timeout_s
+        if self.cause == Cause.PAUSE_TIMEOUT or (self.abort or ("", ""))[1] == Cause.PAUSE_TIMEOUT:
+            limit_s = self.core.pause_timeout_s
             raise PauseTimeout(
-                f"task {task.label} reached no checkpoint within {limit_s:g} s (pause_timeout): it is cancelled"
+                f"task {self.label} reached no checkpoint within {limit_s:g} s (pause_timeout): it is cancelled"
             )
 
 
@@ -276,13 +217,10 @@ class _OnLoop:
     __hash__ = None  # type: ignore[assignment] # compared only
 
 
-# For the runtime only
-
-execution_of: Final[Callable[[Handle[Any]], Execution]] = attrgetter("_execution")
-
-
-def handle_of(execution: Execution) -> Handle[Any]:
-    """Return a handle of a task."""
+def new_handle(
+    core: Owner, fn: Callable[..., Any], args: tuple[Any, ...], context: Context | None, engine: Engine
+) -> Handle[Any]:
+    """Return the handle of a call that is to be submitted."""
     handle: Handle[Any] = Handle()
-    handle._execution = execution  # noqa: SLF001 - made here only; an ``__init__`` takes twice the time before Python 3.13
+    set_up(handle, core, fn, args, context, engine)
     return handle

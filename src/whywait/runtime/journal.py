@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from itertools import islice
 from threading import RLock
 from typing import Final, TypeVar
 
 from whywait.kernel.events import Event, RawEvent
+from whywait.kernel.kernel import Kernel
+from whywait.kernel.ring import Ring
 from whywait.support.logger import Log
 from whywait.support.raised import loggable
 
@@ -29,9 +30,10 @@ class Events(list[Event]):
 class Journal:
     """A ring of the latest events; they come in under the authority's lock and go out without it."""
 
-    def __init__(self, size: int, emit_to: Callable[[Callable[[RawEvent], None]], None], log: Log) -> None:
-        """Remember up to ``size`` events; ``emit_to`` tells their source where to put them."""
-        self._ring: deque[RawEvent] = deque(maxlen=size)
+    def __init__(self, size: int, kernel: Kernel, log: Log) -> None:
+        """Remember up to ``size`` events of a kernel."""
+        self._ring = kernel.ring = Ring(size)  # as long as nothing listens, an event is only written there
+        self._kernel = kernel
         self._subscribers: list[Callable[[Event], object]] = []
         self._taps: list[Callable[[RawEvent], object]] = []
         self._log = log
@@ -40,30 +42,19 @@ class Journal:
         self._last_delivered = 0
         # A subscriber that is too slow costs neither memory nor time: what it missed shows in the seq, and in the log.
         self.undelivered: deque[RawEvent] = deque(maxlen=max(size, _WAITING))
-        self._emit_to = emit_to
-        emit_to(self._ring.append)  # as long as nothing listens, an event costs no more than this
 
-    def since(self, seq: int, last_seq: int, limit: int | None = None) -> tuple[list[RawEvent], int]:
-        """Return up to ``limit`` remembered events with a seq above this one, oldest first, and how many are forgotten.
-
-        ``last_seq`` is the seq of the latest event, remembered or not.
-        """
-        ring = self._ring
-        if not ring:
-            return [], max(0, last_seq - seq)
-        skipped = max(0, ring[0][0] - seq - 1)
-        newer = min(len(ring), max(0, ring[-1][0] - seq))  # no seq is missing in between
-        known = len(ring) - newer
-        if known < newer:
-            return list(islice(ring, known, None if limit is None else known + limit)), skipped
-        latest = list(islice(reversed(ring), newer))  # from the end: fast for a reader that lacks only the last few
-        latest.reverse()
-        return latest[:limit], skipped
+    def since(self, seq: int, limit: int | None = None) -> tuple[list[RawEvent], int]:
+        """Return up to ``limit`` remembered events after this seq, oldest first, and how many are forgotten."""
+        last_seq = self._kernel.seq
+        newer = max(0, last_seq - seq)
+        known = min(newer, len(self._ring))
+        count = known if limit is None else min(known, limit)
+        return self._ring.events(known, count, last_seq), newer - known
 
     def subscribe(self, fn: Callable[[Event], object]) -> Callable[[], None]:
         """Pass every event from now on to ``fn``; return a function that ends it."""
         if not self._subscribers:
-            self._last_delivered = self._ring[-1][0] if self._ring else 0
+            self._last_delivered = self._kernel.seq
         return self._add(self._subscribers, fn)
 
     def tap(self, fn: Callable[[RawEvent], object]) -> Callable[[], None]:
@@ -75,18 +66,17 @@ class Journal:
 
     def _add(self, to: list[Listener], fn: Listener) -> Callable[[], None]:
         to.append(fn)
-        self._emit_to(self._remember)
+        self._kernel.emit_to(self._pass)
 
         def end() -> None:
             if fn in to:
                 to.remove(fn)
                 if not self._subscribers and not self._taps:
-                    self._emit_to(self._ring.append)
+                    self._kernel.emit_to(None)
 
         return end
 
-    def _remember(self, raw: RawEvent) -> None:
-        self._ring.append(raw)
+    def _pass(self, raw: RawEvent) -> None:
         for fn in self._taps:
             fn(raw)
         if self._subscribers:

@@ -109,7 +109,8 @@ class Leaving:
     def _is_overdue(self, task: Task, now: int) -> bool:
         if task.abort_since is None:
             return False
-        limit_s = self._core.grace_of(task.job) + kill_s(self._core, task.job)
+        assert isinstance(task, Execution), "all tasks of this kernel are"
+        limit_s = self._core.grace_of(task) + kill_s(self._core, task)
         return now >= task.abort_since + limit_s * NS
 
     def _line(self, now: int) -> str:

@@ -61,7 +61,8 @@ def _some(tasks: list[Task]) -> str:
 
 def remedy(stuck: list[Task]) -> str:
     """Return what to do about bodies that run on after they were asked to end; empty if they can be killed."""
-    return "" if all(task.job.engine.can_kill for task in stuck) else _STUCK
+    executions: list[Any] = [*stuck]
+    return "" if all(each.engine.can_kill for each in executions) else _STUCK
 
 
 atexit.register(_tell)

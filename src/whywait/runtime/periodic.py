@@ -16,7 +16,8 @@ from whywait.kernel.model import Ref
 from whywait.kernel.periodic import Overlap
 from whywait.kernel.periodic import Periodic as KernelPeriodic
 from whywait.runtime.core import ScopeRecord
-from whywait.runtime.execution import Execution
+from whywait.runtime.execution import Execution, set_up
+from whywait.runtime.handle import Handle
 from whywait.runtime.services import CoreServices
 from whywait.runtime.settings import duration_ns
 from whywait.runtime.submission import BodyOptions, prepare
@@ -26,13 +27,11 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
 
-class Iteration(Execution):
+class Iteration(Handle[Any]):
     """One iteration of a periodic."""
 
-    __slots__ = ("periodic_id", "told")
-
     periodic_id: str | None  # as it was given
-    told: str
+    told: str | None = None  # the text of its error
 
     @property
     def given_name(self) -> str | None:
@@ -47,9 +46,8 @@ class Iteration(Execution):
     def note_failure(self) -> None:
         """Make the error final, and say it in the status of the periodic."""
         super().note_failure()
-        periodic = self.task.periodic
-        if periodic is not None and self.error is not None:
-            periodic.last_error = getattr(self, "told", None) or type(self.error).__name__
+        if self.periodic is not None and self.error is not None:
+            self.periodic.last_error = self.told or type(self.error).__name__
 
 
 class PeriodicOptions(BodyOptions, total=False):
@@ -85,8 +83,7 @@ def add_periodic(
     of_tasks: Any = {"slot": False, **{key: value for key, value in options.items() if key not in _OWN}}
     if isinstance(name, str):
         of_tasks["id"] = name
-    asked = prepare(core, record, prototype, of_tasks, "a periodic", ("every", *_OWN))
-    kernel_scope, _, priority, demand, after, after_ended, policy, slot = asked
+    terms, _, after, after_ended = prepare(core, record, prototype, of_tasks, "a periodic", ("every", *_OWN))
     if after or after_ended:
         raise ConfigError(
             "a periodic has no dependencies and takes no handle as argument: its tasks start by the clock"
@@ -95,13 +92,13 @@ def add_periodic(
     periodic = core.command(
         lambda now: core.kernel.add_periodic(
             now,
-            kernel_scope,
+            record.kernel_scope,
             interval_ns,
             name,
-            priority=priority,
-            demand=demand,
-            policy=policy,
-            slot=slot,
+            priority=terms.priority,
+            demand=terms.demand,
+            policy=terms.policy,
+            slot=terms.slot,
             make_task=lambda: _iteration(prototype, name),
             **own,
         )
@@ -113,7 +110,8 @@ def _iteration(prototype: Execution, name: str | None) -> Iteration:
     """Return the task that the kernel makes of a tick."""
     assert prototype.context is not None, "it was copied from the caller"
     context = prototype.context.copy()  # iterations may overlap, and do not see what others set there
-    iteration = Iteration().of(prototype.core, prototype.fn, prototype.args, context, prototype.engine)
+    iteration = Iteration()
+    set_up(iteration, prototype.core, prototype.fn, prototype.args, context, prototype.engine)
     iteration.periodic_id = name
     if prototype.kwargs is not None:
         iteration.kwargs = prototype.kwargs

@@ -22,7 +22,7 @@ from whywait.kernel.waiting import waits_for
 from whywait.observe.explain import CAUSE_LABELS
 from whywait.observe.fold import ENDS, Attempt, Fold
 from whywait.runtime.authority import Authority, root_of
-from whywait.runtime.handle import Handle, execution_of
+from whywait.runtime.handle import Handle
 from whywait.runtime.scope import OpenScope, Scope, inside_of
 from whywait.support.html import bar
 from whywait.support.notebooks import Cell, in_notebook
@@ -106,21 +106,21 @@ class _Handles:
     """A fixed number of handles."""
 
     def __init__(self, handles: list[Handle[Any]]) -> None:
-        self._executions = [execution_of(handle) for handle in handles]
+        self._executions = list(handles)
 
     def look(self) -> Look:
         executions = self._executions
-        done = [each for each in executions if each.done]
-        failed = sum(each.task.outcome is not Outcome.SUCCESS for each in done)
-        return _look(len(done), len(executions), failed, [each.task for each in executions if not each.done])
+        done = [each for each in executions if each.is_done]
+        failed = sum(each.outcome is not Outcome.SUCCESS for each in done)
+        return _look(len(done), len(executions), failed, [each for each in executions if not each.is_done])
 
     def wait(self, timeout_s: float) -> bool:
         until = monotonic() + timeout_s
         for each in self._executions:
-            if not each.done:
+            if not each.is_done:
                 with suppress(TimeoutError):
                     each.wait(max(0.0, until - monotonic()))
-                if not each.done:
+                if not each.is_done:
                     return False
         return True
 
@@ -166,10 +166,10 @@ class _Tasks:
         self._end()
 
 
-def _look(ended: int, total: int, failed: int, living: list[Task]) -> Look:
+def _look(ended: int, total: int, failed: int, living: list[Any]) -> Look:
     running, waiting = [], Counter[str]()
     for task in living[:_MOST_ASKED]:
-        core = task.job.core
+        core = task.core
         with core.lock:
             cause = waits_for(core.kernel, task)
             if task.active:

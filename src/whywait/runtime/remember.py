@@ -31,7 +31,7 @@ def teller(kernel: Kernel, history: History) -> Callable[[RawEvent], None]:
         if number is None:
             return
         if kind == Kind.TASK_STARTED:
-            execution = kernel.scopes[scope].tasks[number].job
+            execution: Any = kernel.scopes[scope].tasks[number]
             began[number] = time_ns, history_name(execution.given_name, execution.fn)
         elif kind in _ENDS and number in began:
             since_ns, name = began.pop(number)

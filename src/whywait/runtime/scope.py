@@ -14,21 +14,20 @@ from whywait.errors import ConfigError, DisposeIncomplete, UnknownScope
 from whywait.kernel.durations import Seconds, in_seconds
 from whywait.kernel.limits import Budget, Limits, OnError, Overflow, Retry, WhenBlocked, WhenBusy
 from whywait.kernel.model import Scope as KernelScope
-from whywait.kernel.model import Submission, Task
+from whywait.kernel.model import Task
 from whywait.kernel.state import ScopeState
 from whywait.runtime import acts, submission
 from whywait.runtime.blocking import Blocking
 from whywait.runtime.chunks import map_calls
 from whywait.runtime.core import ScopeRecord
-from whywait.runtime.execution import Execution
-from whywait.runtime.handle import Handle, handle_of
+from whywait.runtime.handle import Handle, new_handle
 from whywait.runtime.lazy import Lazy
 from whywait.runtime.leaving import LOOK_S, Leaving, kill_s
 from whywait.runtime.leftovers import remedy
 from whywait.runtime.periodic import Periodic, PeriodicOptions, add_periodic
 from whywait.runtime.services import CoreServices
 from whywait.runtime.settings import UNSET
-from whywait.runtime.submission import CO_COROUTINE, EMPTY, Call, TaskOptions, changed, prepare
+from whywait.runtime.submission import CO_COROUTINE, EMPTY, Call, TaskOptions, changed, request_for
 from whywait.support.lazy import asyncio
 from whywait.support.waiters import refuse_on_loop
 
@@ -124,12 +123,12 @@ class OpenScope:
         for condition in conditions:
             await self.core.wait_until_async(condition, LOOK_S)
 
-    def _last(self) -> list[Execution]:
+    def _last(self) -> list[Any]:
         """Return the task of the scope, or of one below, that was submitted last; what waits for all waits for it."""
         with self.core.lock:
             last = [next(reversed(each.tasks.values()), None) for each in self.kernel_scope.subtree()]
         tasks = [task for task in last if task is not None and task.periodic is None]
-        return [max(tasks, key=attrgetter("number")).job] if tasks else []
+        return [max(tasks, key=attrgetter("number"))] if tasks else []
 
     def dispose(self, grace: Seconds | None, *, leaving: bool = False) -> None:
         """End everything inside; raise DisposeIncomplete, naming them, if bodies still run after ``grace``.
@@ -190,11 +189,11 @@ class OpenScope:
         with core.lock:
             return record.grace_s + max((kill_s(core, job) for job in self._bodies()), default=0.0)
 
-    def _bodies(self) -> list[Execution]:
+    def _bodies(self) -> list[Any]:
         """Return the executions whose bodies run, here and below; under the lock."""
         core, scope = self.core, self.kernel_scope
-        running = [task.job for task in core.kernel.running.values()] if core.broken is None else core.survivors
-        return [execution for execution in running if scope in execution.task.scope.chain]
+        running: Iterable[Any] = list(core.kernel.running.values()) if core.broken is None else core.survivors
+        return [execution for execution in running if scope in execution.scope.chain]
 
     def _waiting(self) -> Iterator[Callable[[], bool]]:
         """Yield what to wait for next, :data:`LOOK_S` at most."""
@@ -225,7 +224,7 @@ class OpenScope:
     def _left(self) -> list[Task]:
         """Return the tasks that have not ended, here and below; of a broken authority those whose bodies still run."""
         if self.core.broken is not None:
-            return [execution.task for execution in self._bodies()]
+            return list(self._bodies())
         return [task for each in self.kernel_scope.subtree() for task in each.tasks.values()]
 
     def _anything_running(self) -> bool:
@@ -277,22 +276,22 @@ class Submitter:
         of an authority, or to a scope inside this one.
         """
         core = self._open.core
-        executions: list[Execution] = []
+        handles: list[Handle[Any]] = []
         requests = []
         for index, each in enumerate(calls):
             fn, args, options, where = each if isinstance(each, Call) else Call(each)
             options = options or {}
             try:
                 scope = self._open if where is None else self._open_for(where)
-                execution = Execution().of(core, fn, args, copy_context() or EMPTY, scope.engine_for(fn, options))
-                requests.append(Submission(*prepare(core, scope.record, execution, {**options}), execution))
+                handle = new_handle(core, fn, args, copy_context() or EMPTY, scope.engine_for(fn, options))
+                requests.append(request_for(core, scope.record, handle, {**options}))
             except (ConfigError, TypeError, UnknownScope) as error:
                 kind = UnknownScope if isinstance(error, UnknownScope) else ConfigError
-                name = options.get("id") or f"number {index} of the batch"
-                raise kind(f"task {name}: {error}") from None
-            executions.append(execution)
+                shown = options.get("id") or f"number {index} of the batch"
+                raise kind(f"task {shown}: {error}") from None
+            handles.append(handle)
         core.command(core.kernel.submit_many, requests)
-        return [handle_of(execution) for execution in executions]
+        return handles
 
     def _open_for(self, where: Any) -> OpenScope:  # noqa: ANN401 - checked here
         """Return the scope to which a call of a batch goes."""
@@ -350,7 +349,7 @@ class Submitter:
         The keywords are those of :class:`PeriodicOptions`; the function's own go into ``kwargs``.
         """
         scope = self._open
-        prototype = Execution().of(scope.core, fn, args, copy_context(), scope.engine_for(fn, options))
+        prototype = new_handle(scope.core, fn, args, copy_context(), scope.engine_for(fn, options))
         return add_periodic(scope.core, scope.record, prototype, every, id, options)
 
 

@@ -23,6 +23,7 @@ from whywait.runtime import acts
 from whywait.runtime.blocking import Blocking
 from whywait.runtime.core import Core, ScopeRecord
 from whywait.runtime.execution import Execution, Waiter
+from whywait.runtime.handle import Handle
 from whywait.runtime.journal import Events, Listener
 from whywait.runtime.lazy import Lazy
 from whywait.runtime.lazy import end as end_lazy
@@ -66,7 +67,7 @@ class CoreServices(Core):
 
     def note(self, execution: Execution, kind: str, details: tuple[tuple[str, Any], ...]) -> None:
         """Record an event of a handler, a worker or a stream."""
-        self.command(self.kernel.note, execution.task, kind, details)
+        self.command(self.kernel.note, execution, kind, details)
 
     def interrupt(self, execution: Execution) -> None:
         """Let the body of a task know at once that a part of the task has failed."""
@@ -117,7 +118,7 @@ class CoreServices(Core):
 
     def cancel(self, execution: Execution) -> None:
         """End a pending task at once, ask a running one to abort; idempotent."""
-        self.command(self.kernel.cancel, execution.task)
+        self.command(self.kernel.cancel, execution)
 
     def cancel_pending(self, executions: Iterable[Execution]) -> None:
         """End those tasks at once that can be ended so, without asking a body."""
@@ -129,7 +130,7 @@ class CoreServices(Core):
 
     def resume(self, execution: Execution) -> None:
         """Bring a paused task back to where it was."""
-        self.command(self.kernel.resume, execution.task)
+        self.command(self.kernel.resume, execution)
 
     def blocks(self, execution: Execution, wait: Blocking, /) -> None:
         """Record that the body of a task waits for the ends of others; the last one that has not ended is told of."""
@@ -145,20 +146,20 @@ class CoreServices(Core):
 
         with self.lock:
             self.check_whole()
-            why = self.kernel.why(monotonic_ns(), execution.task, execution.attempts or ())
+            why = self.kernel.why(monotonic_ns(), execution)
         if why.running_ns is not None:
             why = replace(why, placement=execution.engine.placement(execution))
         return in_words(why)
 
     # Looking things up
 
-    def find(self, ref: Ref | str) -> Execution:
-        """Return a living task by its ref or id."""
+    def find(self, ref: Ref | str) -> Handle[Any]:
+        """Return the handle of a living task by its ref or id."""
         with self.lock:
             self.check_whole()
-            task = self._find_named(ref) if isinstance(ref, str) else self._find_numbered(ref)
-            execution: Execution = task.job
-            return execution
+            found = self._find_named(ref) if isinstance(ref, str) else self._find_numbered(ref)
+            assert isinstance(found, Handle), "all tasks of this kernel are"
+            return found
 
     def _find_named(self, name: str) -> Task:
         found = self.kernel.find(name)
@@ -179,7 +180,7 @@ class CoreServices(Core):
             raise StaleRef(f"{ref} is no longer valid: its task has ended or was retried under a new ref")
         raise UnknownTask(f"{ref} was never given out")
 
-    def find_or_ended(self, ref: Ref | str) -> Execution | None:
+    def find_or_ended(self, ref: Ref | str) -> Handle[Any] | None:
         """Return a living task by its ref, an earlier attempt's too, or its id; None if the task has ended (X5)."""
         with self.lock:
             try:
@@ -191,10 +192,10 @@ class CoreServices(Core):
                     return None
                 raise
 
-    def _retried(self, number: int) -> Execution | None:
+    def _retried(self, number: int) -> Handle[Any] | None:
         """Return the living task of which an attempt had this number; one after the other is looked at."""
-        living = (task.job for task in self.kernel.living() if task.attempt > 1)
-        return next((job for job in living if any(each.number == number for each in job.attempts)), None)
+        living: list[Any] = self.kernel.living()
+        return next((task for task in living if any(each.number == number for each in task.earlier)), None)
 
     def find_scope(self, key: str) -> ScopeRecord:
         """Return the living scope of a key."""
@@ -242,7 +243,7 @@ class CoreServices(Core):
 
     def picture(self, execution: Execution) -> Snapshot:
         """Return a picture of the scope of a running task, and of what is below it."""
-        return self.snapshot(execution.task.scope)
+        return self.snapshot(execution.scope)
 
     def snapshot(self, scope: KernelScope, most: Most | None = None) -> Snapshot:
         """Return a picture of one scope and what is below it, bounded if ``most`` is given."""
@@ -274,7 +275,7 @@ class CoreServices(Core):
     def raw_events(self, since: int, limit: int | None = None) -> tuple[list[RawEvent], int]:
         """Return up to ``limit`` remembered events after ``since``, and how many before them are forgotten."""
         with self.lock:
-            return self.journal.since(since, self.last_seq, limit)
+            return self.journal.since(since, limit)
 
     def tap(self, fn: Callable[[RawEvent], object]) -> Callable[[], None]:
         """Call ``fn`` with every raw event at once, in the thread that caused it, under the lock; return an end."""

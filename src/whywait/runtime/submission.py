@@ -12,11 +12,10 @@ from whywait.engines.registry import EngineName
 from whywait.errors import ConfigError, ForeignRef, UnknownTask
 from whywait.kernel.durations import Seconds
 from whywait.kernel.limits import Demand, Policy, Priority, Retry, make_demand
-from whywait.kernel.model import Ref, Task
-from whywait.kernel.model import Scope as KernelScope
-from whywait.runtime.core import ScopeRecord
+from whywait.kernel.model import Ref, Submission, Task
+from whywait.runtime.core import ScopeRecord, Terms
 from whywait.runtime.execution import Execution
-from whywait.runtime.handle import Handle, execution_of, handle_of
+from whywait.runtime.handle import Handle, new_handle
 from whywait.runtime.lazy import Lazy, check_use
 from whywait.runtime.remember import history_name, learned_ram
 from whywait.runtime.services import CoreServices
@@ -66,23 +65,12 @@ EMPTY: Final = Context()  # for all submissions with no variable set: an object 
 _OPTIONS: Final = TaskOptions.__annotations__.keys()
 _OF_POLICY: Final = frozenset(("timeout", "retry", "max_wait"))
 _OF_ONE_TASK: Final = frozenset(("id", "kwargs", "after_ended", "cancel_with_awaiter"))  # and `after`
+_MISSING: Final = object()
 _MOST_TERMS: Final = 1_000  # combinations of options that a scope remembers
 
 
-class Terms(NamedTuple):
-    """What a combination of options comes to: the same for every task that is submitted with it."""
-
-    priority: int
-    demand: Demand
-    policy: Policy | None
-    engine: Engine | None
-    slot: bool
-
-
-_NO_OPTIONS: Final = Terms(Priority.NORMAL, (), None, None, slot=True)
-
-# scope, name, priority, demand, after, after_ended, policy, slot: a Submission but for its job
-Asked = tuple[KernelScope, str | None, int, Demand, Sequence[Task | str], Sequence[Task | str], Policy | None, bool]
+# terms, name, after, after_ended
+Asked = tuple[Terms, str | None, Sequence[Task | str], Sequence[Task | str]]
 
 
 def submit(self: Any, fn: Callable[..., Any], /, *args: Any, **options: Any) -> Handle[Any]:  # noqa: ANN401 - a Submitter, which stands after this; the function's own
@@ -102,19 +90,36 @@ def submit_call(scope: Any, fn: Callable[..., Any], args: tuple[Any, ...], optio
     except AttributeError:
         plain = False
     engine = (record.plain_engine if plain else None) or scope.engine_for(fn, options)
-    execution = Execution.__new__(Execution).of(core, fn, args, copy_context() or EMPTY, engine)
+    handle = new_handle(core, fn, args, copy_context() or EMPTY, engine)
+    name: str | None = None
+    after: Sequence[Task | str] = ()
+    after_ended: Sequence[Task | str] = ()
     if options:
-        asked = prepare(core, record, execution, options)
-        kernel_scope, name, priority, demand, after, after_ended, policy, slot = asked
-        core.admit(execution, kernel_scope, name, priority, demand, after, after_ended, policy, slot)
-    elif args:
-        after = await_handles(core, record, execution)
-        core.admit(execution, record.kernel_scope, None, Priority.NORMAL, (), after)
+        last = record.last
+        if last is not None and _is_same(options, last[0]):  # as those of the call before
+            terms = last[1]
+            if terms.engine is not None:
+                handle.engine = terms.engine.here()
+            if args:
+                after = await_handles(core, record, handle)
+        else:
+            terms, name, after, after_ended = prepare(core, record, handle, options)
     else:
-        core.admit(execution, record.kernel_scope)
-    handle: Handle[Any] = Handle()  # as `handle_of` does, without a call
-    handle._execution = execution  # noqa: SLF001 - the same
+        terms = record.plain_terms
+        if args:
+            after = await_handles(core, record, handle)
+    core.admit(handle, record.kernel_scope, terms, name, after, after_ended)
     return handle
+
+
+def _is_same(options: dict[str, Any], others: dict[str, Any]) -> bool:
+    """Return whether two calls have the very same options: what they mean is known then."""
+    if len(options) != len(others):
+        return False
+    for option, value in options.items():  # noqa: SIM110 - no generator in the compiled core
+        if others.get(option, _MISSING) is not value:
+            return False
+    return True
 
 
 def prepare(
@@ -125,7 +130,7 @@ def prepare(
     what: str = "a task",
     known: Iterable[str] = (),
 ) -> Asked:
-    """Return what the kernel takes for a call with these options, which are used up.
+    """Return the terms of a call with these options, which are used up, its name and what it awaits.
 
     The execution gets its engine and its arguments. ``what`` is what a refusal calls it, ``known`` are the options
     that were taken already.
@@ -135,28 +140,39 @@ def prepare(
     after_ended: Any = ()
     if not _OF_ONE_TASK.isdisjoint(options):
         name, kwargs, after_ended = _take_own(execution, options)
-    priority, demand, policy, engine, slot = _NO_OPTIONS
+    terms = record.plain_terms
     if options:
+        found: Terms | None = None
         parts: list[Any] = []
         for option in options:
             value = options[option]  # type: ignore[literal-required]
             parts += (option, value, value.__class__)  # 1 and True are not the same
         key = tuple(parts)
         try:
-            terms = record.terms[key]
-        except (KeyError, TypeError):  # it is new, or has a value that cannot be hashed, such as a dict of resources
-            terms = None
-        if terms is None:  # not in the handler: what is wrong with the options is all that a refusal shows
+            found = record.terms.get(key)
+        except TypeError:  # it has a value that cannot be hashed, such as a dict of resources
+            pass
+        else:
+            if found is not None:
+                record.last = (options, found)  # type: ignore[assignment] # a TypedDict is a dict
+        if found is None:  # not in the handler: what is wrong with the options is all that a refusal shows
             is_shared = not _learn(core, execution, name, options)
-            terms = _terms(core, record, options, key if is_shared else None, what, known)
-        priority, demand, policy, engine, slot = terms
-        if engine is not None:
-            execution.engine = engine.here()
+            found = _terms(core, record, options, key if is_shared else None, what, known)
+        terms = found
+        if terms.engine is not None:
+            execution.engine = terms.engine.here()
     ended = tuple([_task(core, dependency) for dependency in each_dependency(after_ended)]) if after_ended else ()
     awaited: Sequence[Task | str] = await_handles(core, record, execution, ended) if execution.args or kwargs else ()
     if after:
         awaited = [*[_task(core, dependency) for dependency in each_dependency(after)], *awaited]
-    return record.kernel_scope, name, priority, demand, awaited, ended, policy, slot
+    return terms, name, awaited, ended
+
+
+def request_for(core: CoreServices, record: ScopeRecord, handle: Handle[Any], options: TaskOptions) -> Submission:
+    """Return what a batch takes for a call with these options, which are used up."""
+    terms, name, after, after_ended = prepare(core, record, handle, options)
+    asked = (terms.priority, terms.demand, after, after_ended, terms.policy, terms.slot)
+    return Submission(record.kernel_scope, name, *asked, handle)
 
 
 def _take_own(execution: Execution, options: TaskOptions) -> tuple[str | None, Mapping[str, Any] | None, Any]:
@@ -229,9 +245,6 @@ def await_handles(
     for value in args:
         if value.__class__ in PLAIN:
             kept.append(value)
-        elif value.__class__ is Handle:
-            kept.append(execution_of(value))
-            found.append(kept[-1])
         else:
             kept.append(_kept(value, found, ended))
     kept_kwargs = {key: _kept(value, found, ended) for key, value in kwargs.items()} if kwargs else {}
@@ -244,27 +257,21 @@ def await_handles(
         else:
             if each.core is not core:
                 raise _foreign(each)
-            awaited.append(each if each.outcome is None else each.task)
+            awaited.append(each)
     execution.args, execution.kwargs = tuple(kept), kept_kwargs
     return awaited
 
 
 def _kept(value: Any, found: list[Execution | Lazy[Any]], ended: Sequence[Task | str]) -> Any:  # noqa: ANN401 - any argument
     """Return an argument as an execution keeps it; add the executions and the lazy resources in it to ``found``."""
-    if isinstance(value, Handle):
-        found.append(execution_of(value))
-        return found[-1]
-    if isinstance(value, Lazy):
+    if isinstance(value, Execution | Lazy):
         found.append(value)
         return value
 
-    def keep(thing: Handle[Any] | Lazy[Any]) -> Execution | Lazy[Any] | None:
-        if isinstance(thing, Lazy):
-            return thing
-        execution = execution_of(thing)
-        return None if execution.task in ended else execution
+    def keep(thing: Execution | Lazy[Any]) -> Execution | Lazy[Any] | None:
+        return None if thing in ended else thing
 
-    nest = nest_of(value, (Handle, Lazy), keep, (Execution, Lazy))
+    nest = nest_of(value, (Execution, Lazy), keep, (Execution, Lazy))
     if nest is None:
         return value
     found += nest.things
@@ -297,7 +304,7 @@ def each_dependency(dependencies: Any) -> Iterable[Any]:  # noqa: ANN401 - check
     """Return several dependencies; one alone may be written without brackets."""
     if dependencies.__class__ in (list, tuple):
         return dependencies
-    if isinstance(dependencies, str | Handle | Ref):
+    if isinstance(dependencies, str | Execution | Ref):
         return (dependencies,)
     if not isinstance(dependencies, Iterable):
         raise ConfigError(f"dependencies are a list of handles, refs or ids, not {dependencies!r}")
@@ -306,17 +313,16 @@ def each_dependency(dependencies: Any) -> Iterable[Any]:  # noqa: ANN401 - check
 
 def _task(core: CoreServices, dependency: Any) -> Task | str:  # noqa: ANN401 - checked here
     """Turn a handle, a ref or an id into what the kernel takes."""
-    if isinstance(dependency, Handle):
-        execution = execution_of(dependency)
-        if execution.core is not core:
-            raise _foreign(execution)
-        return execution.task
+    if isinstance(dependency, Execution):
+        if dependency.core is not core:
+            raise _foreign(dependency)
+        return dependency
     if isinstance(dependency, str):
         return dependency
     if isinstance(dependency, Ref):
-        return core.find(dependency).task
+        return core.find(dependency)
     raise UnknownTask(f"a dependency is a handle, a ref or an id, not {dependency!r}")
 
 
 def _foreign(execution: Execution) -> ForeignRef:
-    return ForeignRef(f"{handle_of(execution)!r} belongs to another authority: it cannot be awaited here")
+    return ForeignRef(f"{execution!r} belongs to another authority: it cannot be awaited here")

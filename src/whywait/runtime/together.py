@@ -17,7 +17,7 @@ from whywait.kernel.durations import Seconds, in_seconds
 from whywait.kernel.state import Outcome
 from whywait.runtime.blocking import Blocking
 from whywait.runtime.execution import Execution
-from whywait.runtime.handle import Handle, execution_of
+from whywait.runtime.handle import Handle
 from whywait.support.lazy import asyncio
 from whywait.support.waiters import call_on, refuse_on_loop
 from whywait.support.words import counted
@@ -51,7 +51,7 @@ def _wait(
         refuse_on_loop(f"{called}()", f"await whywait.{called}_async(...)")
         following: _InThread[T] = _InThread(several, timeout)
         try:
-            with Blocking(map(execution_of, several)) as blocking:
+            with Blocking(several) as blocking:
                 while not enough(several) and following.next() is not None:
                     blocking.look_again()
         finally:
@@ -69,7 +69,7 @@ async def wait_async(
     several, enough = _each(handles), _rule(return_when)
     if not enough(several):
         following: _OnLoop[T] = _OnLoop(several, timeout)
-        blocking = Blocking(map(execution_of, several))
+        blocking = Blocking(several)
 
         async def follow() -> None:
             while not enough(several) and await following.next() is not None:
@@ -146,7 +146,7 @@ class _Following(ABC, Generic[T]):
 
     def awaited(self) -> list[Execution]:
         """Return the tasks that the next one is waited for among; none if one is there already."""
-        return [] if self.has_next() else [execution_of(each) for each in self._handles if not each.done()]
+        return [] if self.has_next() else [each for each in self._handles if not each.done()]
 
     @abstractmethod
     def has_next(self) -> bool:

@@ -13,12 +13,12 @@ from whywait.support.waiters import Awaited, refuse_on_loop
 class Watching:
     """The lock of a kernel, and the watchers that hear when a condition holds under it."""
 
-    __slots__ = ("__weakref__", "_watchers", "lock")
+    __slots__ = ("__weakref__", "lock", "watchers")
 
     def __init__(self) -> None:
         """Begin with a free lock and without watchers."""
         self.lock = threading.RLock()
-        self._watchers: list[tuple[Callable[[], bool], Callable[[], None]]] = []
+        self.watchers: list[tuple[Callable[[], bool], Callable[[], None]]] = []
 
     def let_go(self) -> None:
         """Be of no use in a fork of this process: none of the threads is there, and locks may be held for ever."""
@@ -30,12 +30,12 @@ class Watching:
             if condition():
                 tell()
             else:
-                self._watchers.append((condition, tell))
+                self.watchers.append((condition, tell))
 
     def unwatch(self, tell: Callable[[], None]) -> None:
         """Do not call ``tell`` any more."""
         with self.lock:
-            self._watchers = [watcher for watcher in self._watchers if watcher[1] is not tell]
+            self.watchers = [watcher for watcher in self.watchers if watcher[1] is not tell]
 
     def wait_until(self, condition: Callable[[], bool], timeout_s: float | None, what: str, instead: str) -> bool:
         """Block until a condition, asked under the lock, holds; return whether that was in time.
@@ -73,9 +73,9 @@ class Watching:
     def tell_watchers(self) -> None:
         """Tell those whose condition holds now, under the lock."""
         waiting = []
-        for condition, tell in self._watchers:
+        for condition, tell in self.watchers:
             if condition():
                 tell()
             else:
                 waiting.append((condition, tell))
-        self._watchers = waiting
+        self.watchers = waiting

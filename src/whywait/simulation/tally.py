@@ -163,8 +163,8 @@ class Tally:
             ready_ns[task.priority].append(ready)
             if task.demand:
                 self._use(now, task.demand)
-                if task.devices:
-                    self.devices[self._id(task)] = task.devices
+                if task.units:
+                    self.devices[self._id(task)] = task.units
 
     def settle(self, tasks: Sequence[Task]) -> None:
         """Take in tasks that ended while they were pending."""
@@ -284,8 +284,8 @@ class PlainTally(Tally):
         if self._demanding:
             for task in tasks:
                 self._use(now, task.demand)
-                if task.devices:
-                    self.devices[self._id(task)] = task.devices
+                if task.units:
+                    self.devices[self._id(task)] = task.units
 
     def end(self, now: int, tasks: list[Task]) -> None:
         """Take in that these bodies have ended."""

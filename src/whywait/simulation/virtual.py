@@ -245,7 +245,7 @@ class VirtualEngine:
         task = self._known.get(op.id)
         if task is None:
             return
-        kernel, task = self._kernel, task.latest()
+        kernel = self._kernel
         if op.do == "cancel":
             kernel.cancel(now, task)
         elif op.do == "pause":

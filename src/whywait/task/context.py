@@ -50,7 +50,7 @@ class TaskContext:
     @property
     def devices(self) -> dict[str, list[str]]:
         """The units that this task has, by kind: ``{"gpu": ["0"]}``."""
-        return {kind: list(names) for kind, names in self._task.present_devices}
+        return {kind: list(names) for kind, names in self._task.units}
 
     def snapshot(self) -> Snapshot:
         """Return an immutable picture of the scope of this task; in a worker process there is none to look at."""
@@ -133,7 +133,7 @@ class TaskContext:
 
     def _refuse_unless_running(self, what: str) -> None:
         task = self._task
-        state = task.present_state
+        state = task.state
         if state != TaskState.RUNNING:
             error = TaskAborted if state == TaskState.DISPOSING else InvalidTransition
             remedy = _REMEDIES.get(state, "")

@@ -18,7 +18,7 @@ def parts_of(task: RunningTask) -> Parts:
     with task.core.lock:
         inside = inside_of(task)
         if inside.parts is None:
-            state = task.present_state
+            state = task.state
             if state not in _ACTIVE:
                 raise InvalidTransition(
                     f"task {task.label} is {STATE_WORDS[state]}: no body of it runs that could have queues"

@@ -57,11 +57,11 @@ class RunningTask(Protocol):
         """The identity of the present attempt."""
 
     @property
-    def present_state(self) -> str:
+    def state(self) -> str:
         """Where the present attempt stands."""
 
     @property
-    def present_devices(self) -> Assigned:
+    def units(self) -> Assigned:
         """The units that the present attempt has, by kind."""
 
 

@@ -17,14 +17,12 @@ from typing import Any, Final
 
 from whywait.errors import ConfigError, DisposeIncomplete, Rejected
 from whywait.kernel.durations import NS
-from whywait.kernel.model import Submission
 from whywait.kernel.order import Aging, Order, Strict
 from whywait.kernel.state import Outcome
 from whywait.runtime.authority import DEFAULT_SCOPE, Authority, core_of
-from whywait.runtime.execution import Execution
-from whywait.runtime.handle import Handle, execution_of, handle_of
+from whywait.runtime.handle import Handle, new_handle
 from whywait.runtime.scope import Scope, open_of
-from whywait.runtime.submission import Call, prepare
+from whywait.runtime.submission import Call, request_for
 from whywait.workflow.bodies import make_body
 from whywait.workflow.format import AWAY
 from whywait.workflow.learned import with_learned
@@ -124,7 +122,7 @@ class Run:
             for view in self.authority.snapshot().running:
                 handle = self.handles.get(view.id)
                 if handle is not None:
-                    execution = execution_of(handle)
+                    execution = handle
                     execution.engine.kill(execution)
             self._over.wait(0.05)
         self.survivors = tuple(view.id for view in self.authority.snapshot().running)
@@ -202,9 +200,9 @@ class Run:
             scope = open_of(self._scopes[spec.scope])
             with into(sink):
                 engine = scope.engine_for(call.fn, call.options or {})
-                execution = Execution().of(core, call.fn, call.args, copy_context(), engine)
-            terms = prepare(core, scope.record, execution, {**(call.options or {})})
-            prepared.append((spec, execution, Submission(*terms, execution)))
+                execution = new_handle(core, call.fn, call.args, copy_context(), engine)
+            request = request_for(core, scope.record, execution, {**(call.options or {})})
+            prepared.append((spec, execution, request))
         ended: dict[str, str] = {}  # tasks that never got in -> the task that was refused first
 
         def act(now: int) -> None:
@@ -214,10 +212,8 @@ class Run:
                     ended[spec.id] = ended[lost]
                     continue
                 needed = request._replace(
-                    after=tuple(execution_of(self.handles[each]).task for each in spec.after),
-                    after_ended=tuple(
-                        execution_of(self.handles[each]).task for each in spec.after_ended if each in self.handles
-                    ),
+                    after=tuple(self.handles[each] for each in spec.after),
+                    after_ended=tuple(self.handles[each] for each in spec.after_ended if each in self.handles),
                 )
                 try:
                     core.kernel.submit(now, *needed)
@@ -225,7 +221,7 @@ class Run:
                     ended[spec.id] = spec.id
                     self.refusals[spec.id] = error
                 else:
-                    self.handles[spec.id] = handle_of(execution)
+                    self.handles[spec.id] = execution
 
         core.command(act)
         for ident, root in ended.items():

@@ -251,7 +251,7 @@ class CommandEngine(ThreadEngine):
 
         This notes it and then looks for the command; `call` makes the command known and then looks for the note.
         """
-        self._doomed.add(execution.task.number)
+        self._doomed.add(execution.number)
         running = self._running.get(execution)
         if running is not None:
             running.tree.kill()
@@ -288,13 +288,13 @@ class CommandEngine(ThreadEngine):
             running.tree.measure(self.teller(execution)).begin()
             if execution.attention:  # wishes that came before it could be found
                 self._follow(execution)
-                if execution.task.number in self._doomed:
+                if execution.number in self._doomed:
                     running.tree.kill()
             running.collect()
         finally:
             code = running.finish()
             self._running.pop(execution, None)
-            self._doomed.discard(execution.task.number)
+            self._doomed.discard(execution.number)
             execution.usage_now = None
             execution.facts = (*exit_facts(code), *running.tree.usage.facts())
         out, err = running.tails.values() or (_Tail(0), _Tail(0))
@@ -320,7 +320,7 @@ class CommandEngine(ThreadEngine):
             while True:
                 try:
                     with turn:
-                        return _launch(command, more, environment_of(execution.task.devices))
+                        return _launch(command, more, environment_of(execution.units))
                 except CommandFailed as error:
                     turn = self._scarcity
                     refusal = error.__cause__

@@ -207,6 +207,6 @@ class ChildQueue:
 
     def _question(self, verb: str, timeout: float | None = None, data: bytes | None = None) -> Question:
         """Return what to ask the process above; raise if the worker has ended: it does not reach its task any more."""
-        if self._task.present_state == TaskState.DISPOSED:
+        if self._task.state == TaskState.DISPOSED:
             raise queue_has_ended(self._task.label, self._name)
         return verb, self._name, self._limit, timeout, data

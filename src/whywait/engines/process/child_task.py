@@ -90,7 +90,7 @@ class ChildTask:
         return float(self._words()[1])
 
     @property
-    def present_devices(self) -> Assigned:
+    def units(self) -> Assigned:
         """The units that the task has, by kind."""
         told = self._words()[2]
         return tuple((kind, tuple(names)) for kind, names in json.loads(told)) if told else ()
@@ -99,7 +99,7 @@ class ChildTask:
         return self.told.decode(errors="surrogatepass").split("\0", 5)
 
     @property
-    def present_state(self) -> str:
+    def state(self) -> str:
         """Where the task stands, as far as this process knows."""
         if not self.core.runs(self):
             return TaskState.DISPOSED

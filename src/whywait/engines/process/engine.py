@@ -259,7 +259,7 @@ class ProcessEngine(Engine):
         None: the system gives no more processes, and the task waits for one that is there.
         A process that is bound to other units than those of the task is not given it.
         """
-        if process is not None and process.devices != execution.task.devices:
+        if process is not None and process.devices != execution.units:
             self._crew.let_idle(process)
             process = None
         if execution.attention and execution.aborted:
@@ -274,7 +274,7 @@ class ProcessEngine(Engine):
             if self._broken is not None:
                 return self._spare(process, self._refuse(execution))
             try:
-                process = process or self._crew.find(execution.task.devices)
+                process = process or self._crew.find(execution.units)
             except CannotSetUp as error:
                 self._break(error.args[0])
                 continue
@@ -294,7 +294,7 @@ class ProcessEngine(Engine):
         """
         if isinstance(error, OSError) and error.errno in SHORTAGES:
             self._waiting[execution] = error.strerror or str(error)
-            if self._crew.has_idle(execution.task.devices):  # since it was looked for
+            if self._crew.has_idle(execution.units):  # since it was looked for
                 self._try_again(execution)
                 return None
             if self._crew.has_any():
@@ -320,7 +320,7 @@ class ProcessEngine(Engine):
 
     def _deliver(self, execution: EngineTask, process: ChildProcess, parcel: Parcel) -> ChildProcess | Ended | None:
         """Send a task to a process; return it, or how the task has ended, or None if the process was gone before."""
-        process.begin(execution, execution.task.number)
+        process.begin(execution, execution.number)
         process.measure(self.teller(execution))
         execution.usage_now = process.used_so_far
         if execution.attention and execution.aborted:  # an abort from now on finds the process by itself

@@ -26,7 +26,7 @@ def hire(parts: Parts, task: RunningTask, identity: Identity, fn: Callable[..., 
 
 
 def _look_after(parts: Parts, task: RunningTask, identity: Identity, part: Part, parcel: tuple[bytes, bytes]) -> Any:  # noqa: ANN401 - what the function returned
-    process = ChildProcess(task.present_devices)
+    process = ChildProcess(task.units)
     signal = signal_of(task)
     killer = _Killer(task.core.grace_of(task), lambda: process.kill(task))
 

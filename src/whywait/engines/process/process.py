@@ -353,11 +353,11 @@ class ChildProcess:
 
 def identity_of(execution: EngineTask) -> Identity:
     """Return what a child process has to know of a task to give its ref, its id and its label."""
-    task, ref = execution.task, execution.ref
-    devices = json.dumps(task.devices) if task.devices else ""
-    function = (task.function or "").replace("\0", "")
+    ref = execution.ref
+    devices = json.dumps(execution.units) if execution.units else ""
+    function = (execution.function or "").replace("\0", "")
     grace_s = execution.core.grace_of(execution)
-    text = f"{ref.authority}\0{grace_s}\0{devices}\0{ref.scope}\0{function}\0{task.name or ''}"
+    text = f"{ref.authority}\0{grace_s}\0{devices}\0{ref.scope}\0{function}\0{execution.name or ''}"
     return ref.number, text.encode(errors="surrogatepass")
 
 

@@ -102,9 +102,9 @@ class RayChildTask(ChildTask):
         self.early: dict[int, str] = {}  # lines that have overtaken others
 
     @property
-    def present_devices(self) -> Assigned:
+    def units(self) -> Assigned:
         """The units that the authority has assigned, or else the GPUs that Ray has."""
-        assigned = super().present_devices
+        assigned = super().units
         gpus = () if assigned else tuple(map(str, ray.get_gpu_ids()))
         return (("gpu", gpus),) if gpus else assigned
 

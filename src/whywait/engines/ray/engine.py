@@ -109,7 +109,7 @@ class RayEngine(Engine):
 
     def abort(self, execution: EngineTask) -> None:
         """Pass the signal on; a task that Ray has not placed yet is withdrawn."""
-        task = self._tasks.get(execution.task.number)
+        task = self._tasks.get(execution.number)
         if task is not None:
             task.tell()
             if task.place is None:
@@ -117,7 +117,7 @@ class RayEngine(Engine):
 
     def pause(self, execution: EngineTask) -> None:
         """Ask the body to park."""
-        task = self._tasks.get(execution.task.number)
+        task = self._tasks.get(execution.number)
         if task is not None:
             task.tell()
 
@@ -127,7 +127,7 @@ class RayEngine(Engine):
 
     def kill(self, execution: EngineTask) -> None:
         """End the worker; Ray starts another one when it needs it."""
-        task = self._tasks.get(execution.task.number)
+        task = self._tasks.get(execution.number)
         if task is not None:
             self._pump.post(partial(self._end_worker, task))
             self.runtime.call_later(KILL_AGAIN_S, partial(self.kill, execution))
@@ -142,7 +142,7 @@ class RayEngine(Engine):
 
     def placement(self, execution: EngineTask) -> Placement | None:
         """Return where a permitted task runs, or that it waits for Ray to place it and what Ray has too little of."""
-        task = self._tasks.get(execution.task.number)
+        task = self._tasks.get(execution.number)
         if task is not None and task.place is not None:
             _, node, machine, pid = task.place
             return Placement(self.name, node=f"{machine} ({node[:8]})", pid=pid)
@@ -151,7 +151,7 @@ class RayEngine(Engine):
         cluster = self._cluster
         if cluster is None:
             return Placement(self.name)
-        return Placement(self.name, missing=shortages(dict(of_the_cluster(execution.task)), cluster.nodes, cluster.has))
+        return Placement(self.name, missing=shortages(dict(of_the_cluster(execution)), cluster.nodes, cluster.has))
 
     # Out
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from whywait.engines.base import Runtime
+from whywait.engines.base import EngineTask, Runtime
 from whywait.engines.ray.cluster import Node, free_on_nodes, total
 from whywait.kernel.limits import MEMORY, Demand
-from whywait.kernel.model import Task
 from whywait.kernel.reasons import Shortage
 from whywait.kernel.state import Wait
 
@@ -37,11 +36,11 @@ class FollowedLimits:
             self._runtime.resize({name: amount for name, amount in changed.items() if name not in _SOFT}, soft)
 
 
-def of_the_cluster(task: Task) -> Demand:
+def of_the_cluster(task: EngineTask) -> Demand:
     """Return what of a task's demand is the cluster's business: all but the devices that the kernel has assigned."""
-    if not task.devices:
+    if not task.units:
         return task.demand
-    ours = [name for kind, _ in task.devices for name in (kind, MEMORY.get(kind))]
+    ours = [name for kind, _ in task.units for name in (kind, MEMORY.get(kind))]
     return tuple((name, amount) for name, amount in task.demand if name not in ours)
 
 

@@ -68,7 +68,7 @@ class Packer:
             ),
             pickle.HIGHEST_PROTOCOL,
         )
-        remote = self._remote_for(of_the_cluster(execution.task), cluster, status_alone=status_alone)
+        remote = self._remote_for(of_the_cluster(execution), cluster, status_alone=status_alone)
         refs = remote.remote(head) if in_head else remote.remote(Head(head), *args)
         task.value, task.status = (None, refs) if status_alone else refs
 

@@ -21,7 +21,7 @@ class RayTask:
 
     def __init__(self, execution: EngineTask, cluster: Cluster, token: int) -> None:
         self.execution = execution
-        self.number = execution.task.number
+        self.number = execution.number
         self.fn_number = 0  # under which its function is known on the cluster; 0: under none
         self.value: Any = None  # the reference of its result; None: that stands in the status
         self.status: Any = None  # the reference of its status, which says how it has ended
