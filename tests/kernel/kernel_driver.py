@@ -130,8 +130,8 @@ class Driver:
         """The body of a task ends now."""
         if outcome == "error" and cause is None:
             cause = "exception"
-        self._did(self.kernel.ended(self.now_ns, task, outcome, cause, retryable))
         self._ends.pop(task.number, None)
+        self._did(self.kernel.ended(self.now_ns, task, outcome, cause, retryable))
 
     def park(self, task: Task) -> None:
         """The body of a task reaches a checkpoint."""

@@ -25,7 +25,7 @@ def started(driver: Driver) -> dict[str, str]:
     """Start what may; return the units of each task that runs, as a person would write them."""
     driver.dispatch()
     return {
-        task.id: " ".join(f"{kind} {','.join(names)}" for kind, names in task.devices)
+        task.id: " ".join(f"{kind} {','.join(names)}" for kind, names in task.units)
         for task in driver.kernel.running.values()
     }
 
@@ -140,9 +140,10 @@ def test_a_retry_may_get_another_unit():
     driver = Driver(kernel(devices=gpus(10, 10)))
     driver.submit("long", gpu=1, lasts=5)
     failing = driver.submit("failing", gpu=1, lasts=10, fails=1, policy=policy(retry=1))
+    driver.until(9)
+    assert dict(failing.units) == {"gpu": ("1",)}
     driver.until(10)
-    assert dict(failing.devices) == {"gpu": ("1",)}
-    assert dict(failing.retried_as.devices) == {"gpu": ("0",)}
+    assert dict(failing.units) == {"gpu": ("0",)}
 
 
 # HyperQueue's documented examples of indexed resources, in whywait's words. There a pool of values is given and tasks

@@ -162,7 +162,7 @@ def test_several_full_limits_lose_one_task_that_all_of_them_count():
     inside = driver.submit("inside", 10, scope=scope)
     driver.pause(driver.kernel.find("a"))
     driver.at(1)
-    assert failing.retried_as.state == "READY"
+    assert failing.state == "READY"
     driver.submit("newcomer", 50, scope=scope)
     assert driver.story("dropped") == ["1 dropped inside displaced"]
     assert inside.outcome == "rejected"

@@ -46,40 +46,42 @@ def test_a_timeout_sends_the_abort_signal_and_outlasts_what_the_body_returns():
     driver.until(10)
     assert driver.asked == [("abort", "task")]
     driver.until(50)
-    assert (task.outcome, task.cause, task.retried_as) == ("timeout", "run_timeout", None)
+    assert (task.outcome, task.cause, task.attempt) == ("timeout", "run_timeout", 1)
     assert driver.story("abort_asked", "finished") == [
         "10 abort_asked task run_timeout",
         "30 finished task timeout run_timeout",
     ]
 
 
-def test_a_retry_is_a_new_task_that_backs_off_queued():
+def test_a_retry_has_a_new_number_and_backs_off_queued():
     """T7, V7: new number, same id, priority, demand and payload; backoff doubles from 30 ms."""
     driver = Driver(kernel(1, cpu=2))
-    first = driver.submit("x", 70, fails=2, cpu=1, policy=policy(retry=Retry(2, backoff=0.03)))
+    task = driver.submit("x", 70, fails=2, cpu=1, policy=policy(retry=Retry(2, backoff=0.03)))
+    first = task.number
     driver.until(10)
-    second = first.latest()
-    assert second is first.retried_as is driver.kernel.find("x")
-    assert second.number > first.number
-    assert (second.state, second.attempt) == ("QUEUED", 2)
-    assert (second.id, second.priority, second.demand, second.job.fails) == ("x", 70, (("cpu", 1),), 2)
-    (reason,) = driver.why(second).reasons
+    second = task.number
+    assert task is driver.kernel.find("x")
+    assert second > first
+    assert (task.state, task.attempt) == ("QUEUED", 2)
+    assert (task.id, task.priority, task.demand, task.job.fails) == ("x", 70, (("cpu", 1),), 2)
+    (reason,) = driver.why(task).reasons
     assert (reason.name, reason.until_ns) == ("backoff", 40 * MS)
     driver.until(200)
-    third = first.latest()
     assert driver.story("started", "finished", "retried", "ready") == [
         "0 started x",
         "10 finished x error exception",
-        f"10 retried x {first.number} 2 QUEUED",
+        f"10 retried x {first} 2 QUEUED",
         "40 ready x",
         "40 started x",
         "50 finished x error exception",
-        f"50 retried x {second.number} 3 QUEUED",
+        f"50 retried x {second} 3 QUEUED",
         "110 ready x",
         "110 started x",
         "120 finished x success",
     ]
-    assert (third.attempt, third.outcome, driver.waits(third)) == (3, "success", {"backoff": 60})
+    assert (task.attempt, task.outcome, task.waits) == (3, "success", {"backoff": 60 * MS})
+    assert [attempt.number for attempt in task.earlier] == [first, second]
+    assert driver.waits(task) == {"backoff": 90}
     assert driver.stats()["by_outcome"]["error"] == 0
 
 
@@ -90,7 +92,7 @@ def test_retries_end_with_the_last_error():
     driver.submit("y", after=[task])
     driver.until(100)
     assert driver.starts == [(0, "x"), (10, "x"), (20, "x")]
-    assert (task.latest().outcome, task.latest().attempt) == ("error", 3)
+    assert (task.outcome, task.attempt) == ("error", 3)
     assert driver.story("cancelled") == ["30 cancelled y dependency x"]
 
 
@@ -106,7 +108,7 @@ def test_only_an_error_of_the_given_types_is_retried(how):
         driver.end(task, "error", retryable=False)
     driver.until(100)
     assert task.outcome == {"cancel": "aborted", "not retryable": "error", "timeout": "timeout"}[how]
-    assert task.retried_as is None
+    assert task.attempt == 1
 
 
 def test_dependents_follow_a_task_through_its_retries():

@@ -112,7 +112,7 @@ def test_a_task_that_is_ended_for_its_memory_can_be_ended_for_good(verb):
     driver.measured(task, 9)
     driver.cancel(task) if verb == "cancel" else driver.dispose(scope)
     driver.end(task, "error")
-    assert (task.outcome, task.retried_as) == ("aborted", None)
+    assert (task.outcome, task.attempt) == ("aborted", 1)
 
 
 @pytest.mark.parametrize("parks", [True, False])
@@ -126,18 +126,19 @@ def test_a_pause_outlives_an_attempt_that_is_ended_for_its_memory(parks):
         driver.park(task)
     driver.measured(task, 9)
     driver.end(task, "error")
-    assert (task.retried_as.state, task.retried_as.paused_from) == ("PAUSED", "READY")
+    assert (task.attempt, task.state, task.paused_from) == (2, "PAUSED", "READY")
 
 
 def test_a_retry_may_ask_for_more_up_to_the_limit():
     """U3: each new attempt asks for so many times more; the event of the retry tells it."""
     driver = driver_with("kill", ram=10)
     task = driver.submit("t", ram=3, lasts=5, fails=3, policy=policy(retry=Retry(3, grow={"ram": 2.0})))
+    asked = []
+    for time_ms in (0, 5, 10, 15):
+        driver.until(time_ms)
+        asked.append(dict(task.demand)["ram"])
+    assert asked == [3, 6, 10, 10]
     driver.until(100)
-    attempts = [task]
-    while attempts[-1].retried_as:
-        attempts.append(attempts[-1].retried_as)
-    assert [dict(each.demand)["ram"] for each in attempts] == [3, 6, 10, 10]
     told = [dict(event.details).get("demand") for event in driver.events if event.kind == "TASK_RETRIED"]
     assert told == [(("ram", 6),), (("ram", 10),), None]
 
@@ -147,16 +148,17 @@ def test_a_demand_above_a_soft_limit_does_not_shrink():
     driver = driver_with(ram=10)
     task = driver.submit("t", ram=12, lasts=5, fails=1, policy=policy(retry=Retry(1, grow={"ram": 2.0})))
     driver.until(20)
-    assert task.retried_as.demand == (("ram", 12),)
+    assert task.demand == (("ram", 12),)
 
 
 def test_memory_of_devices_grows_up_to_the_largest_unit():
     """U3, N2: what no unit has is never asked for."""
     driver = Driver(Kernel(Limits(), Budget({}, {}, {"gpu": {"0": 10, "1": 24}})))
     task = driver.submit("t", vram=8, lasts=5, fails=2, policy=policy(retry=Retry(2, grow={"vram": 2.0})))
+    driver.until(5)
+    assert dict(task.demand)["vram"] == 16
     driver.until(50)
-    assert dict(task.retried_as.demand)["vram"] == 16
-    assert dict(task.retried_as.retried_as.demand)["vram"] == 24
+    assert dict(task.demand)["vram"] == 24
 
 
 def test_what_makes_no_sense_is_refused():

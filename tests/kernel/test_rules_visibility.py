@@ -156,7 +156,7 @@ def test_starvation_as_signals():
         driver.until(time)
         signals = driver.kernel.starvation.signals(driver.now_ns, driver.kernel.lanes_in_use())
         assert tuple(signals) == (now, longest * MS, total * MS), f"at {time} ms"
-        told = [driver.kernel.why(driver.now_ns, task.latest()).starved_ns for task in tasks]
+        told = [driver.kernel.why(driver.now_ns, task).starved_ns for task in tasks]
         assert (max(told), sum(told)) == (signals.longest_ns, signals.total_ns)
         assert driver.kernel.snapshot(driver.now_ns).starvation == signals
     driver.submit("high again", 80, lasts=20)
@@ -356,7 +356,7 @@ def test_no_payload_is_in_events_answers_and_pictures():
     with pytest.raises(Rejected) as caught:
         one.submit(0, one.root, "a", job=job)
     one.ended(1, task, "error", "exception")
-    one.cancel(2, task.latest())
+    one.cancel(2, task)
     shown = [event.to_dict() for event in driver.events]
     shown += [one.why(2, task).to_dict(), one.snapshot(2).to_dict(), str(caught.value)]
     assert "SECRET" not in json.dumps(shown)

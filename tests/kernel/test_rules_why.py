@@ -182,7 +182,7 @@ def test_unmet_dependencies_are_given_with_where_they_stand():
     task = driver.submit("task", after=["done", "runs", "again"], after_ended=["waits"])
     driver.until(25)
     (reason,) = driver.why(task).reasons
-    runs, again = driver.kernel.find("runs"), failed.latest()
+    runs, again = driver.kernel.find("runs"), failed
     assert (reason.kind, reason.need, reason.never) == ("dependency", 3, False)
     assert reason.tasks == (
         Blocking("runs", "", runs.number, "RUNNING", 25 * MS),
@@ -361,4 +361,4 @@ def test_backoff_is_a_cause_of_its_own():
     driver.until(45)
     driver.submit("hog", lasts=10)
     driver.until(100)
-    assert driver.waits(task.latest()) == {"backoff": 40, "slot": 5}
+    assert driver.waits(task) == {"backoff": 40, "slot": 5}

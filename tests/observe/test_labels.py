@@ -237,7 +237,7 @@ def test_a_periodic_keeps_its_name():
 def test_what_reads_events_shows_labels(busy):
     """V3: report, trace, table, JSON of the stream and a file that is read back know the label, as a replay does."""
     handle = busy.submit(download)
-    raw, _ = handle._execution.core.raw_events(0)
+    raw, _ = handle.core.raw_events(0)
     events = [Event.of(each) for each in raw]
     assert events == busy.events()
     assert [json.loads(event_json(each)) for each in raw] == [json.loads(json.dumps(e.to_dict())) for e in events]
@@ -250,7 +250,7 @@ def test_what_reads_events_shows_labels(busy):
     for event in events:
         table.feed(Event.from_dict(json.loads(json.dumps(event.to_dict()))))
     assert [row.number for name in ("download@2", "default/download@2") for row in table.find(name)] == [2, 2]
-    assert picture(handle._execution, 1).label == "download@2"
+    assert picture(handle, 1).label == "download@2"
     view = busy.snapshot().pending[0]
     assert (view.id, view.label) == ("@0000000002", "download@2")
 

@@ -261,7 +261,7 @@ def test_backoff():
     driver = Driver(kernel(1))
     task = driver.submit("upload", fails=1, lasts=100, policy=policy(retry=Retry(1, backoff=3)))
     driver.until(600)
-    assert lines(said(driver, task.latest())) == [
+    assert lines(said(driver, task)) == [
         "upload (attempt 2) has waited 500 ms:",
         "  backing off: the next attempt may start in 2.5 s",
         "  it starts when 2.5 s have passed",
@@ -389,7 +389,7 @@ def test_finished_after_retries():
     driver = Driver(kernel(1))
     first = driver.submit("upload", fails=1, lasts=10, policy=policy(retry=Retry(1, backoff=0.02)))
     driver.until(100)
-    why = driver.kernel.why(driver.now_ns, first.latest(), [first])
+    why = driver.kernel.why(driver.now_ns, first)
     assert lines(str(in_words(why))) == [
         "upload succeeded in attempt 2",
         "  it waited 20 ms over 2 attempts:",

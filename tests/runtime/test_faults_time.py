@@ -73,7 +73,7 @@ def test_an_hour_of_sleep():
     assert end_of(running) == ("DISPOSED", "timeout", "run_timeout")
     assert end_of(patient)[1] == "success"
     assert end_of(impatient)[1:] in {("rejected", "max_wait"), ("success", None)}  # at that instant it has its chance
-    assert end_of(retried.retried_as)[1] == "success"
+    assert end_of(retried)[1] == "success"
     (tick,) = [event for event in driver.events if event.kind == "PERIODIC_TICK"]
     assert dict(tick.details) == {"missed": HOUR // 100 - 1}
     driver.until(HOUR + 1050)
@@ -97,7 +97,7 @@ def test_a_due_run_timeout_waits_for_reports_and_nothing_else_does():
     assert (ended.state, endless.state) == ("RUNNING", "RUNNING")
     assert periodic.run_count == ticks + 1
     assert end_of(impatient)[1:] == ("rejected", "max_wait")
-    assert retried.retried_as.state == "READY"
+    assert retried.state == "READY"
     driver.end(ended)
     driver.until(4.5 * SECOND - 1)
     assert (end_of(ended)[1], endless.state) == ("success", "RUNNING")

@@ -70,7 +70,7 @@ def test_names_in_the_ends_of_tasks_and_in_reprs_are_escaped():
         dropped = scope.submit(int, id=f"dropped{FORGED}", max_wait=0.01)
         cancelled.cancel()
         late = scope.submit(threading.Event().wait, 1, id=f"late{FORGED}", timeout=0.01)
-        told += [repr(first), repr(first._execution.task), repr(scope), repr(scope.periodic(int, every=99, id=FORGED))]
+        told += [repr(first), repr(first), repr(scope), repr(scope.periodic(int, every=99, id=FORGED))]
         for refused in (
             lambda: first.result(0.01),
             lambda: first.future().result(0.01),

@@ -73,7 +73,7 @@ def test_no_callback_stays_behind(authority, gate):
     slow = authority.submit(gate.wait)
     whywait.wait([slow], timeout=0)
     next(iter(whywait.as_completed([slow, authority.submit(int)])))
-    assert slow._execution.callbacks is None
+    assert slow.callbacks is None
 
 
 def test_futures_of_an_executor_are_waited_for_like_handles():
@@ -125,10 +125,10 @@ def test_all_of_it_on_an_event_loop(authority, gate):
             await whywait.gather_async(slow, timeout="10ms")
         with pytest.raises(TimeoutError, match="1 of 2 tasks has not ended after 10ms"):
             assert [each async for each in whywait.as_completed([slow, handles[0]], timeout="10ms")] == []
-        assert slow._execution.callbacks is None
+        assert slow.callbacks is None
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(slow, 0.01)
-        assert slow._execution.waiters == []
+        assert slow.waiters == []
         with pytest.raises(WhywaitError, match=r"wait\(\) would freeze .*`await whywait\.wait_async"):
             whywait.wait([slow])
         with pytest.raises(WhywaitError, match="async for"):
@@ -149,7 +149,7 @@ def test_asyncio_wait_takes_handles(authority, gate):
         done, pending = await asyncio.wait([wrong, slow], return_when=asyncio.FIRST_EXCEPTION)
         assert (done, pending) == ({wrong}, {slow})
         assert await asyncio.wait([slow], timeout=0.01) == (set(), {slow})
-        assert slow._execution.callbacks is None
+        assert slow.callbacks is None
         assert await asyncio.gather(well, authority.submit(int, "7")) == [0, 7]
 
     asyncio.run(asyncio.wait_for(main(), PATIENCE_S))

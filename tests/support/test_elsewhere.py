@@ -32,7 +32,7 @@ def far(authority, value):
     """Return a task that has succeeded and whose result is elsewhere."""
     handle = authority.submit(int)
     handle.result(10)
-    handle._execution.value = Far(value)
+    handle.value = Far(value)
     return handle
 
 
@@ -44,7 +44,7 @@ def test_a_coroutine_gets_a_far_result_without_freezing_its_loop():
             first, second = await asyncio.to_thread(far, authority, 20), await asyncio.to_thread(far, authority, 2)
             assert await authority.submit(double, first, kwargs={"plus": second}) == 42
             assert await first == 20
-            return first._execution.value.threads[:1] + second._execution.value.threads[:1]
+            return first.value.threads[:1] + second.value.threads[:1]
 
     fetched_by = asyncio.run(main())
     assert fetched_by

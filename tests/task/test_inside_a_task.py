@@ -50,7 +50,7 @@ def test_requests_that_overtake_each_other_do_no_harm(authority):
     for act in (core.kernel.pause, core.kernel.resume):
         with core.lock:
             now = time.monotonic_ns()
-            act(now, handle._execution.task)
+            act(now, handle)
             decisions.append(core.kernel.dispatch(now))
     for decision in reversed(decisions):
         core.ask_and_tell(decision, [])
@@ -75,13 +75,13 @@ def test_a_request_for_an_attempt_that_has_ended_is_dropped(authority):
     assert begun.wait(PATIENCE_S)
     with authority._core.lock:
         now = time.monotonic_ns()
-        authority._core.kernel.pause(now, handle._execution.task)
-        authority._core.kernel.resume(now, handle._execution.task)
+        authority._core.kernel.pause(now, handle)
+        authority._core.kernel.resume(now, handle)
         decision = authority._core.kernel.dispatch(now)
     fail.set()
     assert handle.result(PATIENCE_S) is False
     authority._core.ask_and_tell(decision, [])
-    assert handle._execution.signal is None
+    assert not handle.signal.pause_asked
 
 
 @pytest.mark.parametrize("engine", ["thread", "process"])
@@ -93,7 +93,7 @@ def test_a_pause_that_overtakes_a_resume_parks_the_body_again(authority, tmp_pat
     with authority._core.lock:
         now = time.monotonic_ns()
         for act in (authority._core.kernel.resume, authority._core.kernel.pause):
-            act(now, handle._execution.task)
+            act(now, handle)
         decision = authority._core.kernel.dispatch(now)
     assert handle.state == "RUNNING"
     authority._core.ask_and_tell(decision, [])
@@ -376,8 +376,8 @@ def test_a_task_that_uses_nothing_of_it_has_nothing_of_it(authority):
     """C1: no signal, no parts, no stream is made for it."""
     handle = authority.submit(lambda: current().checkpoint())
     handle.result(PATIENCE_S)
-    assert handle._execution.inside is None
-    assert handle._execution.attention is False
+    assert handle.inside is None
+    assert handle.attention is False
 
 
 def test_a_blocking_checkpoint_of_a_coroutine_does_not_freeze_the_loop():

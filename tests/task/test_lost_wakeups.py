@@ -95,7 +95,7 @@ def test_a_pause_between_the_checkpoint_of_a_coroutine_and_its_sleep_is_heard(mo
         assert looked.wait(PATIENCE_S)
         pausing = threading.Thread(target=handle.pause)
         pausing.start()
-        until(lambda: handle._execution.signal is not None and handle._execution.signal.pause_asked)
+        until(lambda: handle.signal is not None and handle.signal.pause_asked)
         asked.set()
         pausing.join(PATIENCE_S)
         assert handle.state == "PAUSED"
@@ -156,7 +156,7 @@ def test_a_reader_of_what_comes_next_lets_a_producer_go_on_that_waits_for_a_firs
 
     with Authority(slots=1) as authority:
         handle = authority.submit(body, engine=engine)
-        stream = authority._core.stream_of(handle._execution, "main")
+        stream = authority._core.stream_of(handle, "main")
         until(lambda: stream.count == stream.limit)
         assert list(handle.stream(past=False)) == list(range(stream.limit, 100))
 
@@ -175,7 +175,7 @@ def test_a_producer_goes_on_when_the_reader_that_held_it_up_has_left(engine, lea
         handle = authority.submit(body, engine=engine)
         slow, quick = handle.stream(), handle.stream()
         assert next(quick) == 0
-        stream = authority._core.stream_of(handle._execution, "main")
+        stream = authority._core.stream_of(handle, "main")
         until(lambda: stream._asking if engine == "process" else stream.waiters._bells)
         if leaves == "closed":
             slow.close()
@@ -202,7 +202,7 @@ def test_a_read_that_is_broken_off_anywhere_leaves_no_producer_waiting(producer)
         def attempt(place):
             handle = authority.submit(body_async if producer == "coroutine" else body)
             reader, rest = handle.stream(), []
-            stream = authority._core.stream_of(handle._execution, "main")
+            stream = authority._core.stream_of(handle, "main")
             until(lambda: stream.count and (stream.waiters._bells or stream.waiters._awaited))
             with Interrupt(place) as interrupt:
                 next(reader)

@@ -20,5 +20,5 @@ def hide(thing: object) -> None:
 
 def show(thing: object) -> None:
     """Let the garbage collector look at a thing again."""
-    if _IS_COMPILED:
+    if _IS_COMPILED and not PyObject_GC_IsTracked(thing):  # type: ignore[name-defined] # noqa: F821 - as above
         PyObject_GC_Track(thing)  # type: ignore[name-defined] # noqa: F821 - as above

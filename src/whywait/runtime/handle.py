@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextvars import Context
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
 from whywait.engines.base import Engine
 from whywait.errors import PauseTimeout, printable
@@ -27,16 +27,20 @@ if TYPE_CHECKING:
     from whywait.observe.explain import Why
 
 T = TypeVar("T")
+_FACTS: Final = ("cause", "id", "outcome", "paused_from", "priority", "ref", "state")
 
 
 class Handle(Execution, Generic[T]):
     """Follows one task, through its retries, to its final outcome.
 
-    ``result``, ``exception`` and ``await handle`` wait for the end. ``state``, ``outcome``, ``cause`` and ``why`` tell
-    where the task stands. ``cancel``, ``pause`` and ``resume`` act on it.
+    ``result``, ``exception`` and ``await handle`` wait for the end. ``cancel``, ``pause`` and ``resume`` act on the
+    task, ``why`` says what it waits for. What it is: ``ref`` (of the present or last attempt), ``id`` and
+    ``priority``. Where it stands: ``state`` (QUEUED, READY, RUNNING, PAUSED, DISPOSING or DISPOSED),
+    ``paused_from`` (the state that a PAUSED one goes back to), ``outcome`` and the ``cause`` beside it (None until
+    it has ended).
     """
 
-    # What it is; id, state, paused_from, outcome, cause, priority and ref are those of the kernel's task
+    # What it is; what ``_FACTS`` names is in the kernel's task
 
     @property
     def usage(self) -> Usage | None:
@@ -173,6 +177,10 @@ class Handle(Execution, Generic[T]):
         abort of the task is raised when what came before it has been read.
         """
         return Reader(self, self.core.stream_of(self, name), past=past)
+
+    def __dir__(self) -> list[str]:
+        """List what is for users: the kernel's task and its body, which a handle is as well, are not."""
+        return sorted({*_FACTS, *vars(Handle), *vars(type(self)), *dir(object)})
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled: a handle leads to a task of this process."""

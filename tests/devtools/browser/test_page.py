@@ -143,7 +143,7 @@ def test_a_task_on_a_cluster_shows_what_it_waits_for_there_and_where_it_runs(pag
         page.shows("Permitted, waits for far to place it since", "#panel")
         page.shows("far has too little free: it needs 1 gpu, and the node that comes closest has 0", "#panel")
         place = (("engine", "far"), ("node", "ab12"), ("machine", "deep"), ("pid", 7))
-        authority._core.note(handle._execution, Kind.TASK_PLACED, place)
+        authority._core.note(handle, Kind.TASK_PLACED, place)
         page.shows("Running since", "#panel")
         page.shows("far runs it on deep (ab12), process 7", "#panel")
         page.shows("on deep (ab12)", ".card")

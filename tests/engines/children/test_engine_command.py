@@ -341,7 +341,7 @@ def _threads(pid):
 
 
 def _pause_is_asked(handle):
-    return handle._execution.task.pause_timer is not None
+    return handle.pause_timer is not None
 
 
 def test_pause_stops_and_resume_goes_on(authority, tmp_path):

@@ -32,10 +32,10 @@ def test_results_stay_in_the_store_until_somebody_asks(make):
     data = authority.submit(ray_bodies.large, 3_000_000)
     count = authority.submit(ray_bodies.length, data)
     assert count.result(LIMIT_S) == 3_000_000
-    assert isinstance(data._execution.value, Elsewhere)
-    assert not data._execution.value._is_here
+    assert isinstance(data.value, Elsewhere)
+    assert not data.value._is_here
     assert len(data.result()) == 3_000_000
-    assert data._execution.value._is_here
+    assert data.value._is_here
 
 
 def test_a_function_that_returned_small_results_may_return_another(make):
@@ -45,7 +45,7 @@ def test_a_function_that_returned_small_results_may_return_another(make):
         assert len(authority.submit(ray_bodies.large, size).result(LIMIT_S)) == size
     data = authority.submit(ray_bodies.large, 3_000_000)
     assert authority.submit(ray_bodies.length, data).result(LIMIT_S) == 3_000_000
-    assert isinstance(data._execution.value, Elsewhere)
+    assert isinstance(data.value, Elsewhere)
     assert authority.submit(ray_bodies.lock_if, False).result(LIMIT_S) is None
     assert "its result could not be pickled" in str(authority.submit(ray_bodies.lock_if, True).exception(LIMIT_S))
 

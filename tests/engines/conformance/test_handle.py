@@ -30,7 +30,7 @@ def test_waiters_that_gave_up_leave_nothing_behind(authority, body, stage):
     for _ in range(50):
         with pytest.raises(TimeoutError):
             handle.result(0)
-    assert len(handle._execution.callbacks or ()) <= 1
+    assert len(handle.callbacks or ()) <= 1
 
 
 def test_many_threads_can_wait_for_one_task(authority, body, stage):

@@ -168,7 +168,7 @@ class TestResults:
         for _ in range(1000):
             with pytest.raises(TimeoutError):
                 running.result(0)
-        assert not running._execution.callbacks
+        assert not running.callbacks
 
     @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit, EmptyError])
     def test_whatever_a_task_raises_is_its_exception(self, one, error):
