@@ -19,7 +19,7 @@ def test_what_was_just_sent_is_not_withdrawn_from_ray_at_once(monkeypatch):
     delays, cancelled = [], []
     engine.runtime = SimpleNamespace(call_later=lambda delay_s, _: delays.append(delay_s))
     monkeypatch.setattr(RayTask, "cancel", lambda _: cancelled.append(True))
-    task = RayTask(SimpleNamespace(task=SimpleNamespace(number=1)), None, 1)
+    task = RayTask(SimpleNamespace(number=1), None, 1)
     engine._tasks = {1: task}
     engine._withdraw(task)
     assert (len(delays), cancelled) == (1, [])

@@ -287,9 +287,9 @@ class Pair:
             assert kernel_side.enabled == model_side.enabled
             assert kernel_side.consecutive_failures == model_side.consecutive_failures
             assert kernel_side.run_count == model_side.run_count
-        assert [(verb, task.number) for verb, task in self.kernel.requests] == [
-            (verb, task.number) for verb, task in self.model.requests
-        ]
+        assert len(self.kernel.requests) == len(self.model.requests)
+        for (verb, task), (expected_verb, expected) in zip(self.kernel.requests, self.model.requests, strict=True):
+            assert (verb, task) == (expected_verb, self.tasks[expected.number])
         self.kernel.requests.clear()
         self.model.requests.clear()
         assert self.kernel.stats.promotions == self.model.promotions

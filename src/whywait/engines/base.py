@@ -142,8 +142,8 @@ class Runtime(Services, Protocol):
         and callbacks until the engine calls :meth:`tell`.
         """
 
-    def carry_out(self, execution: Any, runner: Any, engine: Any, /) -> None:  # noqa: ANN401 - an EngineTask, and its engine's own
-        """Run a body in this thread and report it, and then the tasks of the engine that start in its place."""
+    def carry_out(self, runner: Any, engine: Any, /) -> None:  # noqa: ANN401 - an engine and a thread of its own
+        """Run the body of the thread's task and report it, and then the tasks that start in its place."""
 
     def tell(self, execution: Any, /) -> None:  # noqa: ANN401 - an EngineTask
         """Tell the waiters and callbacks of an execution that its task has ended."""

@@ -189,12 +189,11 @@ class ThreadEngine(Engine):
     def work(self, runner: EngineThread) -> None:
         """Do tasks until there is nothing more to do."""
         in_thread.runner = runner
-        execution = self._sleep()
-        while execution is not None:
-            self.runtime.carry_out(execution, runner, self)
-            execution = None  # now nothing of the task is left here
+        runner.execution = self._sleep()
+        while runner.execution is not None:
+            self.runtime.carry_out(runner, self)
             runner.empty = Context()
-            execution = self._next()
+            runner.execution = self._next()
 
     # Interrupting bodies
 

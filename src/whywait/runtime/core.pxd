@@ -51,8 +51,8 @@ cdef class Core(Watching):
 cpdef _admit(Core core, Execution execution, KernelScope scope, Terms terms, object name=*, object after=*, object after_ended=*)
 @cython.locals(kernel=Base, decision=Decision, stage=int, now="long long", ended=list, started=list, go_on=Execution, first=Execution, retried=Task)
 cpdef Execution _report(Core core, Execution execution, object outcome=*, object engine=*, object later=*)
-@cython.locals(following=Execution)
-cpdef _carry_out(Core core, Execution execution, EngineThread runner, object engine)
+@cython.locals(execution=Execution)
+cpdef _carry_out(Core core, EngineThread runner, object engine)
 cpdef _tell(Core core, Execution execution)
 
 cdef _submit(Base kernel, long long now, KernelScope scope, Terms terms, object name, object after, object after_ended, Execution execution)

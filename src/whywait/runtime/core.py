@@ -323,16 +323,14 @@ def _report(  # noqa: C901, PLR0912, PLR0915 - in one piece, as above
     return go_on
 
 
-def _carry_out(core: Core, execution: Execution, runner: EngineThread, engine: ThreadEngine) -> None:
-    """Run a body in this thread and report its end; go on with the tasks of the engine that start in its place."""
+def _carry_out(core: Core, runner: EngineThread, engine: ThreadEngine) -> None:
+    """Run the body of a thread's task and report its end; go on with what the engine starts in its place."""
     caller: Any = engine.call
     goes_on = engine if engine.goes_on else None
-    following: Execution | None = execution
-    del execution
-    while following is not None:
-        runner.execution = following
-        following = _report(core, following, run_body(following, runner, engine, caller), goes_on)
-    runner.execution = None
+    execution: Any = runner.execution
+    while execution is not None:
+        execution = _report(core, execution, run_body(execution, runner, engine, caller), goes_on)
+        runner.execution = execution
 
 
 def _tell(core: Core, execution: Execution) -> None:
