@@ -31,7 +31,7 @@ The protocol, over HTTP on the Unix socket of the home (``client.LeaseRequest`` 
    command. A service that is told to end says so before: the cause is ``down``.
 
 A client that the system has stopped (Ctrl-Z) cannot say so. The service looks at the process of each client every half
-second; of a command that runs, the guard beside it tells (see ``guard.py``).
+second; of a command that runs, the guard beside it tells (see ``do_guard.py``).
 
 ``client_lease.py`` has one of them, and which thread does what.
 """
