@@ -56,7 +56,7 @@ def run(
 
     None: the permission was withdrawn before, and nothing has run. What has ended it is a cause, empty if that was the
     command itself, and which client asked for it, empty if that is not known. ``say_paused`` is called when the service
-    has paused the command. Descendants that it left behind keep the permission, and a process that waits for them stays.
+    has paused the command. Descendants that it left behind keep the permission; a process that waits for them stays.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
