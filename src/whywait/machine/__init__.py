@@ -3,7 +3,7 @@
 * ``home.py`` where its files are; ``client.py`` the way to it, for every ``whywait add`` and ``do``: little of the
   standard library; ``starting.py`` how a service is started on demand;
 * ``block.py`` a permission for a block of Python; ``job.py`` a job as Python sees it;
-* ``service.py`` the service: an authority, its jobs and its leases; ``store.py`` what survives it; ``logs.py`` the
+* ``service.py`` the service: an authority, its jobs and its leases; ``store.py`` what survives it; ``job_log.py`` the
   output of jobs; ``leases.py`` the leases, each standing for a client; ``handlers.py`` and ``server.py`` the routes.
 """
 

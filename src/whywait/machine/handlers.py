@@ -19,11 +19,11 @@ from whywait.devtools.routes import NOTHING
 from whywait.errors import ConfigError, MachineError, StaleRef, UnknownTask, WhywaitError
 from whywait.kernel.state import Cause, TaskState
 from whywait.machine.client import NO_JOB
-from whywait.machine.client_lease import Lease
+from whywait.machine.client_lease import ClientLease
 from whywait.machine.client_names import name_of
 from whywait.machine.listing import Reasons, end_on_its_way, has_failed, job_row, lease_row, picture, rows, why_of
+from whywait.machine.machine_routes import ROUTES
 from whywait.machine.programs import check_programs
-from whywait.machine.routes import ROUTES
 from whywait.machine.rows import Ended, KeptJob, columns_of
 from whywait.machine.service import Service
 from whywait.machine.tickets import Ticket
@@ -105,7 +105,7 @@ class Handlers:
     async def job(self, request: Request) -> Response:
         """Give one job or lease, with its why."""
         found, known = self._find(request), Reasons()
-        if isinstance(found, Lease):
+        if isinstance(found, ClientLease):
             why = found.handle.why()
             return Json({**lease_row(found, known), "text": str(why), "reasons": why.to_dict()})
         why = why_of(self._service, found)
@@ -131,7 +131,7 @@ class Handlers:
     async def cancel(self, request: Request) -> Response:
         """End a job that waits, ask one that runs to end; no later attempt of it starts."""
         found = self._find(request)
-        if isinstance(found, Lease):
+        if isinstance(found, ClientLease):
             found.ended_by = name_of(request.state.peer.pid)
 
         def was_cancelled(handle: Handle[Any]) -> bool:
@@ -308,7 +308,7 @@ class Handlers:
     ) -> Response:
         found = self._find(request)
         try:
-            handle = found.handle if isinstance(found, Lease) else self._service.jobs.handle(found)
+            handle = found.handle if isinstance(found, ClientLease) else self._service.jobs.handle(found)
         except StaleRef:
             assert isinstance(found, KeptJob), "a lease is forgotten when it has ended"
             if not ended_is_fine:
@@ -327,7 +327,7 @@ class Handlers:
         else:
             await self._written(ticket, "this has been done, and")
 
-    def _find(self, request: Request) -> KeptJob | Lease:
+    def _find(self, request: Request) -> KeptJob | ClientLease:
         ref = request.path_params["id"]
         leases = self._service.leases
         return leases.find(ref) or self._service.jobs.find(ref, [lease.id for lease in leases.all()])
@@ -335,7 +335,7 @@ class Handlers:
     def _find_job(self, request: Request) -> KeptJob:
         """Return a job, for what can be done with jobs only."""
         found = self._find(request)
-        if isinstance(found, Lease):
+        if isinstance(found, ClientLease):
             raise MachineError(NO_JOB.format(found.id))
         return found
 
@@ -372,7 +372,7 @@ class Handlers:
 class _LeaseAnswer(Response):
     """The lines that the client of a lease hears; its connection is its life."""
 
-    def __init__(self, lease: Lease, outbox: asyncio.Queue[dict[str, Any]]) -> None:
+    def __init__(self, lease: ClientLease, outbox: asyncio.Queue[dict[str, Any]]) -> None:
         super().__init__()
         self._lease = lease
         self._outbox = outbox

@@ -9,9 +9,9 @@ from whywait.engines.base import Ended, EngineTask
 from whywait.engines.command.engine import Command, CommandEngine
 from whywait.errors import CommandFailed, MachineError
 from whywait.machine.home import Home
-from whywait.machine.inside import Permissions
+from whywait.machine.job_log import LogFile
 from whywait.machine.jobs import Jobs
-from whywait.machine.logs import LogFile
+from whywait.machine.permissions import Permissions
 from whywait.machine.rows import KeptJob
 from whywait.support.usage import exit_facts
 
@@ -54,12 +54,12 @@ class JobEngine(CommandEngine):
             log = LogFile(self._home.log_of(job.number), job.command, job.decided.attempt)
         except OSError as error:
             raise MachineError(f"the log of job {job.id} cannot be written: {error}") from None
-        permission = self._permissions.add(self._jobs.permission(self._jobs.scope(job.scope), job.id, execution))
+        permission = self._permissions.grant(self._jobs.scope(job.scope), job.id, execution)
         try:
             execution.fn = Command(
                 job.command,
                 cwd=job.directory,
-                env={**DEFAULTS, **job.variables, **permission.environment(self._home)},
+                env={**DEFAULTS, **job.variables, **permission.environment},
                 inherit=False,
                 output=log.fileno(),
                 held=(self._alive,),

@@ -26,7 +26,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
-from whywait.engines.base import Engine, EngineTask
+from whywait.engines.base import Engine
 from whywait.errors import ConfigError, MachineError, Rejected, StaleRef, UnknownTask, shown
 from whywait.kernel.entering import check_batch
 from whywait.kernel.events import Kind, RawEvent, details_of
@@ -36,8 +36,7 @@ from whywait.kernel.state import CAUSES_OF, Cause, Outcome
 from whywait.machine import moments
 from whywait.machine.asked import check_job, check_name
 from whywait.machine.home import Home
-from whywait.machine.inside import Permission
-from whywait.machine.logs import say_lost
+from whywait.machine.job_log import say_lost
 from whywait.machine.rows import Ended, KeptJob, Pending, Running, State, environment_key
 from whywait.machine.salvage import NAMED
 from whywait.machine.store import Store
@@ -50,7 +49,6 @@ from whywait.runtime.scope import Scope, open_of
 from whywait.runtime.submission import prepare
 from whywait.support.digits import number_in
 from whywait.support.learned import as_learned
-from whywait.trees.system import new_mark
 
 ENDS: Final[dict[str, str]] = {
     Kind.TASK_FINISHED: Outcome.SUCCESS,  # unless the event says otherwise
@@ -76,7 +74,6 @@ class Jobs:
         self._by_id: dict[tuple[str, str], KeptJob] = {}
         self._accepting: set[tuple[str, str]] = set()  # scopes and names of jobs that are not on the disk yet
         self._last_number = store.last_number()
-        self._family = home.family
         self._opened: set[str] = set()  # the keys of scopes that were opened for jobs and leases
         self._is_closed = False
         self._untap = self._core.tap(self._note)
@@ -457,10 +454,6 @@ class Jobs:
         check_name("scope", name)
         names = (name if number == 1 else f"{name}-{number}" for number in count(1))
         return next(each for each in names if not self._is_used(each))
-
-    def permission(self, scope: Scope, id: str, execution: EngineTask) -> Permission:
-        """Return what a task that starts is permitted."""
-        return Permission(self._core, scope, id, execution.task, new_mark(self._family))
 
     def _task_options(self, job: KeptJob) -> Any:  # noqa: ANN401 - TaskOptions
         awaited = {  # others were met, and forgotten

@@ -20,7 +20,7 @@ from whywait.support.usage import Usage
 from whywait.support.version import __version__
 
 if TYPE_CHECKING:
-    from whywait.machine.client_lease import Lease
+    from whywait.machine.client_lease import ClientLease
     from whywait.machine.service import Service
 
 FAILED: Final = (Outcome.ERROR, Outcome.TIMEOUT)
@@ -83,7 +83,7 @@ def job_row(service: Service, job: KeptJob, known: Reasons) -> dict[str, Any]:
     }
 
 
-def lease_row(lease: Lease, known: Reasons) -> dict[str, Any]:
+def lease_row(lease: ClientLease, known: Reasons) -> dict[str, Any]:
     """Return what is told of a lease."""
     handle, began, now = lease.handle, lease.granted_at, moments.now()
     return {
@@ -133,16 +133,16 @@ def picture(service: Service, most: int) -> dict[str, Any]:
     now = overview.take(service.core)
     jobs, leases, known = service.jobs.all(), service.leases.all(), Reasons()
     ended = [job for job in jobs if isinstance(job.state, Ended)]
-    running: list[KeptJob | Lease] = [
+    running: list[KeptJob | ClientLease] = [
         *(job for job in jobs if isinstance(job.state, Running)),
         *(lease for lease in leases if lease.is_granted),
     ]
-    waiting: list[KeptJob | Lease] = [
+    waiting: list[KeptJob | ClientLease] = [
         *(job for job in jobs if isinstance(job.state, Pending)),
         *(lease for lease in leases if not lease.is_granted),
     ]
 
-    def told(found: Sequence[KeptJob | Lease]) -> list[dict[str, Any]]:
+    def told(found: Sequence[KeptJob | ClientLease]) -> list[dict[str, Any]]:
         return [
             job_row(service, each, known) if isinstance(each, KeptJob) else lease_row(each, known)
             for each in (found[-most:] if found is ended else found[:most])
