@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from whywait.trees import cgroups
-from whywait.trees.tree import dismiss_keeper
+from whywait.trees.tree import dismiss_guards
 
 # A program whose first thread ends long before another.
 OUTLIVED = """
@@ -46,7 +46,7 @@ def way(request, monkeypatch):
     if request.param == "cgroup" and not cgroups.base():
         pytest.skip("this system lets the tests make no cgroup")
     yield request.param
-    dismiss_keeper()
+    dismiss_guards()
 
 
 @pytest.fixture

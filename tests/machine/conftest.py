@@ -8,6 +8,7 @@ import pytest
 
 from patience import PATIENCE_S, until
 from whywait.machine.home import Home
+from whywait.machine.rows import Running
 from whywait.machine.service import Service
 
 
@@ -25,9 +26,9 @@ class Machine:
 
     def add(self, *command, **asked):
         """Add a job and wait until it is on the disk; return it."""
-        live = self.service.jobs.add(list(command), "/", dict(os.environ), **asked)
-        live.accepted.wait()
-        return live.job
+        job = self.service.jobs.add(list(command), "/", dict(os.environ), **asked)
+        job.accepted.wait()
+        return job
 
     def ended(self, job):
         """Wait for the end of a job; return it."""
@@ -44,7 +45,7 @@ class Machine:
 
     def running(self, job):
         """Wait until the command of a job runs."""
-        until(lambda: job.state == "running", f"the start of {job.id}")
+        until(lambda: isinstance(job.state, Running), f"the start of {job.id}")
         return job
 
     def close(self):

@@ -18,7 +18,7 @@ import pytest
 from machines import active, machine_in
 from patience import until
 from process_trees import OUTLIVED, state_of
-from whywait.machine import guard as guard_module
+from whywait.machine import do_guard
 from whywait.machine.client import Machine as Client
 from whywait.machine.home import Home
 
@@ -142,14 +142,17 @@ import os, sys
 from whywait.machine.foreground import run
 from whywait.trees.system import new_mark
 
-class Permission:
-    has_orders = True
+class Request:
+    has_message = True
     fileno = staticmethod(lambda: os.pipe()[0])
-    orders = staticmethod(lambda: [{"wish": "abort", "cause": "cancelled", "by": "a test"}])
     ended = staticmethod(lambda *_, **__: None)
     takes = staticmethod(lambda _: True)
 
-print(run(Permission(), ["sleep", "1000"], {**os.environ, "WHYWAIT_LEASE": f"{new_mark():x}"}, None))
+    def receive(self):
+        self.has_message = False
+        return {"wish": "abort", "cause": "cancelled", "by": "a test"}
+
+print(run(Request(), ["sleep", "1000"], {**os.environ, "WHYWAIT_LEASE": f"{new_mark():x}"}, None))
 """
 
 
@@ -292,10 +295,10 @@ def test_a_command_for_which_the_system_has_no_process_is_told(monkeypatch):
     monkeypatch.setattr(os, "kill", lambda *_: None)
     for name in ("setpgid", "chdir", "dup2"):
         monkeypatch.setattr(os, name, lambda *_: None)
-    monkeypatch.setattr(guard_module, "prctl", lambda *_: None)
+    monkeypatch.setattr(do_guard, "become_guard", lambda _: None)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
-        guard_module.Guard(theirs, None, None).start(["true"], {}, set())
+        do_guard.DoGuard(theirs, None, None).start(["true"], {"WHYWAIT_LEASE": "1"}, set())
         assert ours.recv(64) == f"failed {errno.EAGAIN}".encode()
 
 
@@ -437,12 +440,12 @@ def test_an_end_of_its_own_is_told_by_its_status_alone(machine):
 def test_a_kill_by_the_system_for_lack_of_memory_is_told(monkeypatch, kills):
     """M14, U2: a SIGKILL that nothing of whywait sent, while the system killed for memory."""
     counts = iter([0, kills, kills])
-    monkeypatch.setattr(guard_module, "kills_for_memory", lambda **_: next(counts))
+    monkeypatch.setattr(do_guard, "kills_for_memory", lambda **_: next(counts))
     monkeypatch.setattr(os, "kill", lambda *_: None)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
-        guard = guard_module.Guard(theirs, None, None)
-        guard._heed(signal.SIGKILL)
+        guard = do_guard.DoGuard(theirs, None, None)
+        guard.changed(signal.SIGKILL)
         ours.settimeout(0)
         if kills:
             assert ours.recv(64) == b"because killed "

@@ -16,6 +16,7 @@ import pytest
 
 from program import LONGEST_S, clean_environment
 from whywait.machine.home import Home
+from whywait.machine.rows import Ended
 from whywait.machine.service import Service
 
 FAULTS = Path(__file__).with_name("faults")
@@ -83,8 +84,7 @@ def finish(home):
     try:
         deadline = time.monotonic() + LONGEST_S
         for job in service.jobs.all():
-            live = service.jobs.live(job)
-            while live is not None and job.state != "ended" and not job.is_paused:
+            while not isinstance(job.state, Ended) and not job.state.is_paused:
                 assert time.monotonic() < deadline, job
                 time.sleep(0.002)
         logs = {int(path.stem) for path in Path(service.home.logs).iterdir()}
@@ -116,31 +116,35 @@ def check(day, jobs, notice, logs):
 
     assert named.keys() >= {"never"} or "never" not in day.said("cancelled")
     for name in day.said("cancelled"):
-        assert (named[name].outcome, named[name].cause) == ("aborted", "cancelled")
+        assert (named[name].state.outcome, named[name].state.cause) == ("aborted", "cancelled")
     assert not ("never" in day.said("cancelled") and runs["never"])
     assert not ("holds" in day.said("cancelled") and runs["holds"] > 1), "no later attempt starts"
     if "stays" in day.said("paused"):
-        assert named["stays"].is_paused
+        assert named["stays"].state.is_paused
         assert not runs["stays"]
     if "goes" in day.said("paused") and "goes" not in day.asked("resumed"):
-        assert named["goes"].is_paused
+        assert named["goes"].state.is_paused
         assert not runs["goes"]
     if "goes" in day.said("resumed"):
-        assert not named["goes"].is_paused
+        assert isinstance(named["goes"].state, Ended) or not named["goes"].state.is_paused
 
     assert len(again) <= 1
     assert again or "fails" not in day.said("retried")
     if "fails" in named:
-        assert named["fails"].facts.get("retried_as") == (again[0].number if again else None)
+        assert named["fails"].state.facts.get("retried_as") == (again[0].number if again else None)
     for name, outcome in day.outcomes().items():
-        assert name in forgotten or name in may_be_gone or named[name].outcome == outcome, "an end that was told stays"
+        assert name in forgotten or name in may_be_gone or named[name].state.outcome == outcome, (
+            "an end that was told stays"
+        )
     for name, job in named.items():
-        assert job.state == "ended" or job.is_paused
         assert runs[job.name] <= ATTEMPTS.get(job.name, 1), f"{name} ran too often"
-        if job.outcome == "success":
+        if not isinstance(job.state, Ended):
+            assert job.state.is_paused
+            continue
+        if job.state.outcome == "success":
             assert runs[job.name] == 1 or name == "holds"
-        elif job.outcome is not None and job.name in OUTCOMES and job.cause not in ("worker_lost", "dependency"):
-            assert job.outcome == OUTCOMES[job.name]
+        elif job.name in OUTCOMES and job.state.cause not in ("worker_lost", "dependency"):
+            assert job.state.outcome == OUTCOMES[job.name]
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from whywait.machine import moments
 from whywait.machine.keep import Keep
 from whywait.machine.listing import Reasons, job_row, rows, why_of
 from whywait.machine.moments import Moment
+from whywait.machine.rows import Pending, Running
 from whywait.machine.store import Store
 
 
@@ -32,7 +33,7 @@ def test_a_job_runs_in_the_directory_and_the_environment_of_its_client(machine, 
         live = machine.service.jobs.add([sys.executable, "-c", script], str(tmp_path), {"MINE": "yes"})
     finally:
         del os.environ["SERVICE_ONLY"]
-    job = machine.ended(live.job)
+    job = machine.ended(live)
     assert f"{tmp_path} yes False" in machine.log(job)
 
 
@@ -106,7 +107,7 @@ def test_what_cannot_be_started_says_so_in_its_log(machine):
     job = machine.ended(machine.add("/no/such/program", after=[before.id]))
     assert "command not found: '/no/such/program'" in machine.log(job)
     live = machine.service.jobs.add(["true"], "/no/such/folder", {})
-    assert "there is no directory /no/such/folder" in machine.log(machine.ended(live.job))
+    assert "there is no directory /no/such/folder" in machine.log(machine.ended(live))
 
 
 def test_the_next_service_has_what_ended_before_it_as_it_was(machine):
@@ -121,7 +122,7 @@ def test_the_next_service_has_what_ended_before_it_as_it_was(machine):
 def test_attempts_are_told_apart_in_the_log(machine, tmp_path):
     """M2: a job with retries fails only when the last attempt has failed."""
     job = machine.ended(machine.add("sh", "-c", f"echo x >> {tmp_path}/n; test $(wc -l < {tmp_path}/n) = 3", retry=2))
-    assert (job.outcome, job.attempt) == ("success", 3)
+    assert (job.state.outcome, job.state.attempt) == ("success", 3)
     assert "(attempt 2)" in machine.log(job)
     assert "(attempt 3)" in machine.log(job)
 
@@ -134,20 +135,24 @@ def test_a_job_waits_for_those_it_comes_after(machine, tmp_path):
     last = machine.add("true", after=[bad.id])
     machine.ended(last)
     assert (tmp_path / "n").read_text().split() == ["1", "2"]
-    assert (last.outcome, last.cause) == ("aborted", "dependency")
+    assert (last.state.outcome, last.state.cause) == ("aborted", "dependency")
     assert f"because job {bad.id} did not succeed" in str(why_of(machine.service, last))
-    assert machine.ended(machine.add("true", after=first.id)).outcome == "success"
+    assert machine.ended(machine.add("true", after=first.id)).state.outcome == "success"
 
 
 def test_limits_of_time_end_a_job(machine):
     """M2: timeout from its start, max_wait until its start."""
-    slow = machine.ended(machine.add("sleep", "60", timeout=1.0))
-    assert (slow.outcome, slow.cause, slow.exit_code) == ("timeout", "run_timeout", 128 + signal.SIGTERM)
+    slow = machine.ended(machine.add("sleep", "60", timeout=1.0)).state
+    assert (slow.outcome, slow.cause, slow.exit_code) == (
+        "timeout",
+        "run_timeout",
+        128 + signal.SIGTERM,
+    )
     holder = machine.add("sleep", "60", cpu=2)
     late = machine.ended(machine.add("true", cpu=1, max_wait=0.1))
-    assert (late.outcome, late.cause, late.exit_code) == ("rejected", "max_wait", None)
+    assert (late.state.outcome, late.state.cause, late.state.exit_code) == ("rejected", "max_wait", None)
     machine.handle(holder).cancel()
-    assert machine.ended(holder).outcome == "aborted"
+    assert machine.ended(holder).state.outcome == "aborted"
 
 
 def test_a_job_is_over_when_its_last_descendant_is(machine, tmp_path):
@@ -180,9 +185,9 @@ def test_a_paused_job_stays_paused_in_the_next_life(machine):
     machine.up()
     job = machine.service.jobs.find(job.id)
     assert machine.handle(job).state == "PAUSED"
-    assert machine.service.jobs.find(holder.id).cause == "worker_lost"
+    assert machine.service.jobs.find(holder.id).state.cause == "worker_lost"
     machine.handle(job).resume()
-    assert machine.ended(job).outcome == "success"
+    assert machine.ended(job).state.outcome == "success"
 
 
 def test_a_running_job_can_be_stopped_and_continued(machine, tmp_path):
@@ -197,16 +202,16 @@ def test_a_running_job_can_be_stopped_and_continued(machine, tmp_path):
     machine.handle(job).resume()
     until(lambda: (tmp_path / "n").read_text() not in (stopped_at, ""))
     machine.handle(job).cancel()
-    assert machine.ended(job).outcome == "aborted"
+    assert machine.ended(job).state.outcome == "aborted"
 
 
 def test_retry_submits_an_ended_job_again_under_a_new_id(machine, tmp_path):
     """M6: with the same command, directory, environment and demands."""
     script = f'echo "$MINE" >> {tmp_path}/n; exit 1'
     live = machine.service.jobs.add(["sh", "-c", script], "/", {"MINE": "kept"}, id="mine", cpu=1)
-    first = machine.ended(live.job)
+    first = machine.ended(live)
     (again,) = machine.service.jobs.add_again([first])
-    second = machine.ended(again.job)
+    second = machine.ended(again)
     assert (tmp_path / "n").read_text().split() == ["kept", "kept"]
     assert second.id == "2"
     assert (second.scope, second.options) == (first.scope, first.options)
@@ -334,11 +339,11 @@ def test_a_running_job_that_was_asked_to_end_is_not_tried_again(machine, tmp_pat
     until((tmp_path / "n").exists)
     machine.handle(job).cancel()
     machine.service.jobs.kept().wait()
-    assert (job.state, job.abort) == ("running", "cancelled")
+    assert (type(job.state), job.state.abort) == (Running, "cancelled")
     machine.close()
     machine.up()
     again = machine.service.jobs.find(job.id)
-    assert (again.state, again.outcome, again.cause) == ("ended", "aborted", "cancelled")
+    assert (again.state.outcome, again.state.cause) == ("aborted", "cancelled")
     assert (tmp_path / "n").read_text() == "\n"
 
 
@@ -372,7 +377,7 @@ def test_a_refused_batch_leaves_nothing_behind(machine, monkeypatch, tmp_path, c
     with pytest.raises(MachineError, match="disk is full"):
         first.accepted.wait()
     fails.clear()
-    assert machine.ended(machine.add("true")).outcome == "success"
+    assert machine.ended(machine.add("true")).state.outcome == "success"
     assert jobs.new_scope("flow") == "flow"
     assert [job.id for job in jobs.all()] == ["4"]
     assert not list(tmp_path.glob("[abc]"))
@@ -384,7 +389,7 @@ def test_a_refused_batch_leaves_nothing_behind(machine, monkeypatch, tmp_path, c
         machine.ended(job)
     jobs.forget(held).wait()
     lives = jobs.add_batch("flow", batch, slots=1)
-    assert [machine.ended(live.job).outcome for live in lives] == ["success"] * 3
+    assert [machine.ended(live).state.outcome for live in lives] == ["success"] * 3
 
 
 def test_an_id_is_taken_as_soon_as_it_is_asked_for(machine):
@@ -395,7 +400,7 @@ def test_an_id_is_taken_as_soon_as_it_is_asked_for(machine):
         with pytest.raises(MachineError, match="'mine' is taken"):
             jobs.add(["false"], "/", environment, id="mine")
     first.accepted.wait()
-    assert machine.ended(first.job).outcome == "success"
+    assert machine.ended(first).state.outcome == "success"
 
 
 def test_a_start_that_comes_while_the_service_ends_does_not_run(machine, tmp_path):
@@ -514,12 +519,12 @@ def test_a_draining_service_lets_what_runs_end_and_keeps_what_waits(machine):
     machine.service.drain(lambda: done.append(True))
     with pytest.raises(MachineError, match="takes nothing more"):
         machine.service.refuse_if_draining()
-    assert machine.ended(running).outcome == "success"
+    assert machine.ended(running).state.outcome == "success"
     until(lambda: done)
-    assert waits.state == "pending"
+    assert isinstance(waits.state, Pending)
     machine.close()
     machine.up()
-    assert machine.ended(machine.service.jobs.find(waits.id)).outcome == "success"
+    assert machine.ended(machine.service.jobs.find(waits.id)).state.outcome == "success"
 
 
 @pytest.mark.parametrize("after", [1, [1], [["a"]], {"a": 1}, [None]])

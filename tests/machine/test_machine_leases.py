@@ -22,7 +22,7 @@ from whywait.engines.base import SUCCEEDED
 from whywait.errors import MachineError, TaskDropped
 from whywait.machine import remains as remains_module
 from whywait.machine.client import Gone, LeaseRequest, Machine
-from whywait.machine.client_lease import TAKE_S, Lease
+from whywait.machine.client_lease import TAKE_S, ClientLease
 from whywait.machine.home import Home
 from whywait.machine.remains import Remain, Remains
 from whywait.machine.service import Service
@@ -517,8 +517,9 @@ def test_a_client_hears_that_its_service_is_gone(tmp_path):
 def test_a_part_that_is_just_being_asked_for_does_not_hold_its_whole():
     """M9: the whole may end on another thread between the steps; its permission comes back, the part is cancelled."""
     ended, cancelled = [], []
-    leases = SimpleNamespace(engine=SimpleNamespace(ended=lambda *told: ended.append(told)), forget=lambda _: None)
-    whole, part = (Lease(leases, name, None, ["make"], None, lambda _: None) for name in ("whole", "part"))
+    around = {"permissions": None, "remains": None, "forget": lambda _: None}
+    around["engine"] = SimpleNamespace(ended=lambda *told: ended.append(told))
+    whole, part = (ClientLease(name, None, ["make"], None, lambda _: None, **around) for name in ("whole", "part"))
     whole._execution = "execution"
     whole.add_part(part)
     whole._report(SimpleNamespace(end=lambda: None), SUCCEEDED)
@@ -533,20 +534,21 @@ def test_a_wish_that_comes_while_a_lease_is_granted_is_told_after_the_grant(tmp_
     """X1, X3, M14: a client that does not know of its grant yet heeds no wish, so it would be lost."""
     service = Service(Home(str(tmp_path / "home")), slots=1, cpu=1)
     leases, was_asked = service.leases, threading.Event()
-    permit, ask_engine = leases.permit, getattr(leases.engine, wish)
+    permissions = leases._permissions
+    grant, ask_engine = permissions.grant, getattr(leases.engine, wish)
     heard: list[dict[str, object]] = []
 
-    def permit_late(lease, execution):
-        if lease.id == "second-2":
-            threading.Thread(target=getattr(lease.handle, verb), daemon=True).start()
+    def grant_late(scope, id, execution):
+        if id == "second-2":
+            threading.Thread(target=getattr(leases.get(id).handle, verb), daemon=True).start()
             assert was_asked.wait(30)
-        return permit(lease, execution)
+        return grant(scope, id, execution)
 
     def pass_on(execution):
         ask_engine(execution)
         was_asked.set()
 
-    monkeypatch.setattr(leases, "permit", permit_late)
+    monkeypatch.setattr(permissions, "grant", grant_late)
     monkeypatch.setattr(leases.engine, wish, pass_on)
     try:
         first = leases.request("first", lambda _: None, command=False)

@@ -16,17 +16,21 @@ from whywait.machine import database
 from whywait.machine import store as stores
 from whywait.machine.database import APPLICATION_ID, MIGRATIONS
 from whywait.machine.moments import Moment
-from whywait.machine.rows import Job, environment_key
+from whywait.machine.rows import Ended, KeptJob, Pending, Running, environment_key
 from whywait.machine.seal import RESERVE_BYTES
 from whywait.machine.store import Store
 
 NO_OPTIONS = {"after": [], "after_ended": []}
 
 
+RUNNING = Running(1, Moment(2.0))
+ENDED = Ended("aborted", "cancelled", Moment(3.0), 1, Moment(2.0))
+
+
 def make_job(number, **fields):
     values = {"scope": "default", "name": str(number), "command": ["true"], "directory": "/", "options": NO_OPTIONS}
     environment = environment_key(json.dumps({"A": str(number)}))
-    return Job(number=number, added=Moment(1.0), **{**values, "environment": environment, **fields})
+    return KeptJob(number=number, added=Moment(1.0), **{**values, "environment": environment, **fields})
 
 
 def accept(store, *jobs, then=lambda: None, **more):
@@ -52,17 +56,17 @@ def test_what_was_accepted_is_there_after_a_restart_in_order(path):
     for job in jobs:
         accept(store, job).wait()
     ended = Moment(5.0, "boot", 2.0)
-    store.update(jobs[1], state="ended", outcome="success", ended=ended, facts={"waits": {"ram": 5}}).wait()
-    store.update(jobs[2], is_paused=True, abort="cancelled").wait()
+    success = Ended("success", None, ended, 2, Moment(4.0), 0, {"waits": {"ram": 5}})
+    store.update(jobs[1], success).wait()
+    store.update(jobs[2], Running(1, ended, is_paused=True, abort="cancelled")).wait()
     store.close()
     again = Store(path)
     try:
         found = again.jobs()
         assert [job.number for job in found] == [1, 2, 3]
         assert found[0].options == {**NO_OPTIONS, "ram": "6GB"}
-        assert (found[1].state, found[1].outcome, found[1].ended) == ("ended", "success", ended)
-        assert found[1].facts == {"waits": {"ram": 5}}
-        assert (found[2].is_paused, found[2].abort, found[2].ended) == (True, "cancelled", None)
+        assert found[1].state == success
+        assert found[2].state == Running(1, ended, is_paused=True, abort="cancelled")
         assert again.environments()[found[0].environment] == {"A": "1"}
         assert again.environment(found[2].environment) == {"A": "3"}
         assert again.notice is None
@@ -95,11 +99,11 @@ def test_a_job_has_its_new_fields_only_when_they_are_on_the_disk(store, monkeypa
     may_go_on = threading.Event()
     commit = Store._commit
     monkeypatch.setattr(Store, "_commit", lambda self, batch: may_go_on.wait() and commit(self, batch))
-    ticket = store.update(job, state="running")
-    assert job.state == "pending"
+    ticket = store.update(job, RUNNING)
+    assert job.state == Pending()
     may_go_on.set()
     ticket.wait()
-    assert job.state == "running"
+    assert job.state == RUNNING
 
 
 def test_many_changes_share_one_transaction(store, monkeypatch):
@@ -133,16 +137,16 @@ def test_a_disk_that_fails_refuses_what_is_new_and_keeps_the_rest_for_later(stor
         commit(self, batch)
 
     monkeypatch.setattr(Store, "_commit", fail)
-    started = store.update(job, state="running")
+    started = store.update(job, RUNNING)
     refused = accept(store, make_job(2))
     with pytest.raises(MachineError, match="the disk is full"):
         refused.wait()
-    ended = store.update(job, state="ended")
-    assert job.state == "pending"
+    ended = store.update(job, ENDED)
+    assert job.state == Pending()
     fails.clear()
     started.wait()
     ended.wait()
-    assert job.state == "ended"
+    assert job.state == ENDED
     accept(store, make_job(2)).wait()
     assert "the disk is full" in caplog.text
 
@@ -157,12 +161,12 @@ def test_a_store_that_closes_gives_up_what_the_disk_does_not_take(path, monkeypa
         raise sqlite3.OperationalError("the disk is full")
 
     monkeypatch.setattr(Store, "_commit", fail)
-    ticket = store.update(job, state="running")
+    ticket = store.update(job, RUNNING)
     store.close()
     with pytest.raises(MachineError, match="the disk is full"):
         ticket.wait()
     with pytest.raises(MachineError, match="the service is ending"):
-        store.update(job, state="ended").wait()
+        store.update(job, ENDED).wait()
 
 
 def test_a_store_that_closes_lets_another_thread_write_to_the_end(path, monkeypatch):
@@ -178,7 +182,7 @@ def test_a_store_that_closes_lets_another_thread_write_to_the_end(path, monkeypa
         return commit(self, batch)
 
     monkeypatch.setattr(Store, "_commit", slowly)
-    ticket = store.update(job, is_awaited=True, state="running")
+    ticket = store.update(job, RUNNING, is_awaited=True)
     waiter = threading.Thread(target=ticket.wait)
     waiter.start()
     writes.wait()
@@ -189,7 +193,7 @@ def test_a_store_that_closes_lets_another_thread_write_to_the_end(path, monkeypa
     goes_on.set()
     waiter.join()
     closer.join()
-    assert (job.state, ticket.failure) == ("running", None)
+    assert (job.state, ticket.failure) == (RUNNING, None)
 
 
 def test_numbers_are_never_given_twice(path):
@@ -300,7 +304,7 @@ def test_a_change_of_a_job_that_is_not_there_breaks_the_store(path, caplog):
     store.on_broken = broken.append
     accept(store, make_job(1)).wait()
     with pytest.raises(MachineError, match="there is no job 2 to change"):
-        store.update(make_job(2), state="running").wait()
+        store.update(make_job(2), RUNNING).wait()
     assert len(broken) == 1
     with pytest.raises(MachineError, match="there is no job 2 to change"):
         accept(store, make_job(3)).wait()
@@ -370,21 +374,21 @@ def test_a_full_disk_takes_ends_but_no_starts(path, tmp_path, monkeypatch, caplo
     assert reserve.stat().st_size == RESERVE_BYTES
     runs, waits = make_job(1), make_job(2)
     accept(store, runs, waits).wait()
-    store.update(runs, is_start=True, state="running").wait()
+    store.update(runs, RUNNING, is_start=True).wait()
     is_full = threading.Event()
     is_full.set()
     fail_unless(lambda _, __: not (is_full.is_set() and reserve.exists()), monkeypatch)
     with store._turn:
-        started = store.update(waits, is_start=True, state="running")
+        started = store.update(waits, RUNNING, is_start=True)
         refused = accept(store, make_job(3))
-        ended = store.update(runs, state="ended")
+        ended = store.update(runs, ENDED)
     ended.wait()
     assert not started.is_done
     with pytest.raises(MachineError, match="disk is full"):
         refused.wait()
     is_full.clear()
     started.wait()
-    assert (runs.state, waits.state, store.trouble) == ("ended", "running", None)
+    assert (runs.state, waits.state, store.trouble) == (ENDED, RUNNING, None)
     store.close()
 
 
@@ -396,13 +400,13 @@ def test_a_start_is_written_with_what_has_come_of_it(path, monkeypatch, caplog):
     failing = iter([False, False, True])
     fail_unless(lambda _, __: next(failing, True), monkeypatch)
     with store._turn:
-        store.update(job, is_start=True, state="running", attempt=1)
-        ended = store.update(job, state="ended", outcome="aborted")
+        store.update(job, RUNNING, is_start=True)
+        ended = store.update(job, ENDED)
     ended.wait()
     store.close()
     again = Store(path)
     again.close()
-    assert [(each.state, each.attempt, each.outcome) for each in again.jobs()] == [("ended", 1, "aborted")]
+    assert [each.state for each in again.jobs()] == [ENDED]
 
 
 def test_an_idle_store_has_nothing_in_its_log(path, tmp_path, monkeypatch):
@@ -435,11 +439,10 @@ def test_a_store_of_0_2_is_taken_over(path):
     for _ in range(2):
         store = Store(path)
         store.close()
-        assert [(job.number, job.state, job.is_paused) for job in store.jobs()] == [
-            (1, "ended", False),
-            (4, "pending", True),
-        ]
-        assert (store.jobs()[0].ended, store.jobs()[0].added) == (Moment(13.25), Moment(12.5))
+        first, second = store.jobs()
+        assert (first.number, type(first.state), first.state.ended) == (1, Ended, Moment(13.25))
+        assert (second.number, second.state) == (4, Pending(is_paused=True))
+        assert first.added == Moment(12.5)
         assert (store.last_number(), store.scopes(), store.notice) == (9, {"default": {"slots": 1}}, None)
 
 
@@ -451,7 +454,7 @@ def grown_store(folder, changes=12):
         jobs[number] = job = make_job(number)
         accept(store, job).wait()
         if number % 3 == 0:
-            store.update(job, state="ended", outcome="success").wait()
+            store.update(job, ENDED).wait()
         if number == changes // 2:
             store.fold()
     files = {each.name: each.read_bytes() for each in folder.iterdir() if each.name != "reserve"}

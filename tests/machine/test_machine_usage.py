@@ -130,13 +130,13 @@ def test_a_service_that_is_killed_with_all_its_helpers_leaves_nothing_to_the_nex
     until(lambda: all(path.exists() and path.read_text().strip() for path in lost), "the command")
     processes = [int(path.read_text()) for path in lost]
     helpers = [each for each in descendants(pid) if Path(f"/proc/{each}/comm").read_text().startswith("tree-")]
-    assert len(helpers) == 2
+    assert len(helpers) == 1
     for each in (pid, *helpers):
         os.kill(each, signal.SIGSTOP)
-    for each in (*reversed(helpers), pid):  # the end of a parent would let the system continue them
+    for each in (*helpers, pid):  # the end of a parent would let the system continue them
         os.kill(each, signal.SIGKILL)
     until(lambda: all((stat_of(each) or [b"Z"])[0] == b"Z" for each in (pid, *helpers)), "their end")
-    assert all(stat_of(each) for each in processes)
+    assert stat_of(processes[0])  # the system may end the other with its guard
     machine.up()
     try:
         assert not any(stat_of(each) and stat_of(each)[0] != b"Z" for each in processes)

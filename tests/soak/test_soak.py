@@ -190,7 +190,7 @@ def test_workers_die_at_any_moment(scale, seed, figures):
 
 
 def _is_descendant(process):
-    """Return whether a process lives and was started, by whatever guards and keepers, by this program."""
+    """Return whether a process lives and was started, by whatever guards, by this program."""
     while process > 1:
         try:
             stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from patience import until
 from whywait.trees import cgroups
 from whywait.trees.meter import Watch
 from whywait.trees.system import oom_kills
-from whywait.trees.tree import ProcessTree, dismiss_keeper
+from whywait.trees.tree import ProcessTree, dismiss_guards
 
 MB = 1_000_000
 
@@ -47,7 +47,7 @@ def test_memory_that_a_cgroup_counts_is_taken_from_it(tmp_path):
 
 
 def test_a_cgroup_that_counts_no_memory_is_sampled(tmp_path):
-    """U1: its processes are looked at one by one, its guard is none of them."""
+    """U1: its processes are looked at one by one."""
     (tmp_path / "cgroup.procs").write_text(f"{os.getpid()}\n0\n")
     watch = Watch(Tree(tmp_path))
     watch.look()
@@ -74,10 +74,9 @@ def test_what_was_left_is_removed(tmp_path):
 
 PROGRAM = """if True:
     import time
-    from whywait.trees.keepers import keepers
     from whywait.trees.tree import ProcessTree
     tree = ProcessTree(["sleep", "1000"])
-    print(keepers.keeper.pid, tree.guard, tree.pid, tree.cgroup, flush=True)
+    print(tree.guard, tree.pid, tree.cgroup, flush=True)
     time.sleep(1000)
 """
 
@@ -100,12 +99,12 @@ def test_a_program_that_is_killed_with_its_helpers_leaves_a_cgroup_to_the_next()
     cgroups._base.cache_clear()
     with ProcessTree(["true"]) as tree:
         tree.wait_all()
-    dismiss_keeper()
+    dismiss_guards()
     assert not Path(os.fsdecode(group)).exists()
 
 
 def test_a_tree_that_makes_processes_as_quickly_as_they_are_killed(tmp_path):
-    """O5: it is killed by its cgroup in one step, and the next tree has another guard."""
+    """O5: it is killed by its cgroup in one step."""
     if not cgroups.base():
         pytest.skip("this system lets the tests make no cgroup")
     chain = tmp_path / "chain.sh"
@@ -117,5 +116,5 @@ def test_a_tree_that_makes_processes_as_quickly_as_they_are_killed(tmp_path):
             assert tree.wait_all(30)
     finally:
         (tmp_path / "stop").touch()
-    dismiss_keeper()
+    dismiss_guards()
     assert not Path(tree.cgroup).exists()

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,8 @@ from patience import PATIENCE_S, until
 from process_trees import GROWS, OUTLIVED, state_of
 from whywait.errors import ConfigError
 from whywait.trees import cgroups
-from whywait.trees.keepers import keepers
 from whywait.trees.system import descendants, end_marked, new_mark
-from whywait.trees.tree import GROUP, ProcessTree, StartFailed, dismiss_keeper
+from whywait.trees.tree import GROUP, ProcessTree, StartFailed, dismiss_guards
 
 # A process that leaves its group, its session, its environment and its parent.
 FLEEING = "setsid env -i sh -c 'sleep {0} & sleep {1} & exit' & sleep {2}"
@@ -53,13 +51,13 @@ def test_the_exit_code_is_that_of_the_child_process():
 
 
 def test_it_says_how_the_tree_is_held(way):
-    """T4: in a cgroup of its own with its guard, which is gone with that, or without one."""
+    """T4: in a cgroup of its own, which is gone with its guard, or without one."""
     with ProcessTree(["sleep", "60"]) as tree:
         assert (tree.cgroup != "") == (way == "cgroup")
         if tree.cgroup:
             within = Path(tree.cgroup, "cgroup.procs").read_text(encoding="ascii").split()
-            assert {int(pid) for pid in within} == {tree.pid, tree.guard}
-    dismiss_keeper()
+            assert {int(pid) for pid in within} == {tree.pid}
+    dismiss_guards()
     assert not (tree.cgroup and Path(tree.cgroup).exists())
 
 
@@ -99,7 +97,7 @@ def test_a_guard_that_was_killed_or_stopped_while_it_had_nothing_to_do(number):
 
 @pytest.mark.usefixtures("way")
 def test_a_child_process_has_what_a_child_of_this_program_would_have(tmp_path):
-    """T4: environment, folder, and whatever of this process changes after the keeper was made."""
+    """T4: environment, folder, and whatever of this process changes after its guard was made."""
     ProcessTree(["true"]).close()
     assert output_of(["pwd"]) == str(Path.cwd()) + "\n"
     assert output_of(["sh", "-c", "pwd; echo $A; echo $HOME"], env={"A": "b c"}, cwd=tmp_path) == f"{tmp_path}\nb c\n\n"
@@ -161,7 +159,7 @@ def test_what_cannot_be_started_says_at_which_step():
 
 
 def test_a_large_environment_travels(way):
-    """T4: what the system takes, the keeper takes."""
+    """T4: what the system takes, the guard takes."""
     env = {f"V{number}": "x" * 1000 for number in range(1000)}
     assert output_of(["sh", "-c", "env | wc -c"], env={**env, "PATH": os.environ["PATH"]}).strip().isdigit()
 
@@ -264,21 +262,6 @@ def test_a_fork_of_the_program_does_not_end_its_trees(sleeps):
 
 
 @pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_keeper_that_is_killed_or_stopped_is_replaced(sleeps, number):
-    """O5: running trees go on, the next one starts, and all can be ended."""
-    with ExitStack() as trees:
-        first = trees.enter_context(ProcessTree(["sleep", sleeps.name()]))
-        before = keepers.keeper.pid
-        os.kill(before, number)
-        until(lambda: not keepers.keeper.is_well(), "the signal")
-        second = trees.enter_context(ProcessTree(["sleep", sleeps.name()]))
-        assert keepers.keeper.pid != before
-        until(lambda: len(sleeps.alive()) == 2, "the second sleep")
-        assert first.wait(0.01) is second.wait(0.01) is None
-
-
-@pytest.mark.usefixtures("way")
 def test_a_guard_that_is_killed_takes_its_tree_with_it(sleeps):
     """O5: what nothing guards is ended, and the program is told; other trees go on."""
     with ProcessTree(["sleep", sleeps.name()]), ProcessTree(flee(sleeps)) as tree:
@@ -288,19 +271,6 @@ def test_a_guard_that_is_killed_takes_its_tree_with_it(sleeps):
         assert tree.is_lost
         assert tree.exit_code == -signal.SIGKILL
         assert len(sleeps.alive()) == 1
-
-
-@pytest.mark.usefixtures("way")
-def test_a_guard_and_its_keeper_that_are_killed_at_once(sleeps):
-    """O5: the program ends the tree itself, also what has left group, session, environment and parent."""
-    with ProcessTree(flee(sleeps)) as tree:
-        until(lambda: len(sleeps.alive()) == FLED, "the sleeps")
-        os.kill(keepers.keeper.pid, signal.SIGSTOP)  # it does not see the end of its guard
-        os.kill(tree.guard, signal.SIGKILL)
-        os.kill(keepers.keeper.pid, signal.SIGKILL)
-        assert tree.wait_all(PATIENCE_S)
-        assert tree.is_lost
-        assert sleeps.alive() == []
     assert not (tree.cgroup and Path(tree.cgroup).exists())
 
 
@@ -318,9 +288,7 @@ def test_a_process_whose_first_thread_has_ended_does_not_outlive_what_guards_it(
     """O5: it has ended when all its threads have."""
     with ProcessTree([sys.executable, "-c", OUTLIVED]) as tree:
         until(lambda: state_of(tree.pid) == "Z", "the end of the first thread")
-        os.kill(keepers.keeper.pid, signal.SIGSTOP)  # it does not see the end of its guard
         os.kill(tree.guard, signal.SIGKILL)
-        os.kill(keepers.keeper.pid, signal.SIGKILL)
         assert tree.wait_all(PATIENCE_S)
         assert threads_of(tree.pid) <= 1  # the first, until its parent has heard of it
 
@@ -344,17 +312,14 @@ def test_a_guard_that_is_stopped_still_ends_its_tree(sleeps):
 
 PROGRAM = """if True:
     import os, signal, sys, time
-    from whywait.trees.keepers import keepers
     from whywait.trees.tree import ProcessTree
     depth, fault, *commands = sys.argv[1:]
     trees = []
     for number, command in enumerate(commands):
         if number == len(commands) - 1:  # before the last one is started
-            helpers = [tree.guard for tree in trees] if "guard" in fault else []
-            if "keeper" in fault:
-                helpers.append(keepers.keeper.pid)
-            for pid in helpers:
-                os.kill(pid, signal.SIGKILL if "kill" in fault else signal.SIGSTOP)
+            for tree in trees if fault else ():
+                os.kill(tree.guard, signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
+                tree.wait_all(0.1)
         trees.append(ProcessTree(["sh", "-c", command]))
     if depth != "0":
         trees.append(ProcessTree([sys.executable, __file__, str(int(depth) - 1), "", *commands]))
@@ -363,10 +328,17 @@ PROGRAM = """if True:
 """
 
 
-def killed_program(tmp_path, sleeps, depth, fault, commands, count):
+IN_A_THREAD = PROGRAM.replace("import os", "import os, threading").replace(
+    'trees.append(ProcessTree(["sh", "-c", command]))',
+    'thread = threading.Thread(target=lambda: trees.append(ProcessTree(["sh", "-c", command]))); '
+    "thread.start(); thread.join()",
+)
+
+
+def killed_program(tmp_path, sleeps, depth, fault, commands, count, text=PROGRAM):
     """Run the program until so many sleeps are there, kill it, wait until none is left; return their cgroups."""
     script = tmp_path / "program.py"
-    script.write_text(PROGRAM)
+    script.write_text(text)
     program = subprocess.Popen([sys.executable, script, str(depth), fault, *commands], stdout=subprocess.PIPE)
     try:
         until(lambda: len(sleeps.alive()) == count, lambda: f"{count} sleeps, not {len(sleeps.alive())}")
@@ -393,11 +365,18 @@ def test_nothing_survives_the_program(tmp_path, sleeps, depth):
 
 
 @pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("fault", ["kill keeper", "stop keeper", "stop guard", "stop keeper guard"])
-def test_nothing_survives_the_program_and_a_fault_of_what_guards_it(tmp_path, sleeps, fault):
-    """O5: the same when a keeper was killed, or keeper and guards were stopped, before the last tree was started."""
+@pytest.mark.parametrize(("fault", "left"), [("kill", 1), ("stop", 3)])
+def test_nothing_survives_the_program_and_a_fault_of_what_guards_it(tmp_path, sleeps, fault, left):
+    """O5: the same when guards were killed, or stopped, before the last tree was started."""
     command = FLEEING.format(*(sleeps.name() for _ in range(FLED)))
-    killed_program(tmp_path, sleeps, 0, fault, [command] * 3, 3 * FLED)
+    killed_program(tmp_path, sleeps, 0, fault, [command] * 3, left * FLED)
+
+
+@pytest.mark.usefixtures("way")
+def test_a_guard_that_is_stopped_sees_the_end_of_a_program_whose_starting_thread_has_ended(tmp_path, sleeps):
+    """O5: the system continues the guard at the end of whatever thread is its parent then."""
+    command = FLEEING.format(*(sleeps.name() for _ in range(FLED)))
+    killed_program(tmp_path, sleeps, 0, "stop", [command] * 2, 2 * FLED, IN_A_THREAD)
 
 
 def test_cgroups_do_not_stay(way, tmp_path, sleeps):
@@ -412,37 +391,30 @@ def test_cgroups_do_not_stay(way, tmp_path, sleeps):
     until(lambda: not any(Path(mount + group).exists() for group in groups), "the end of the cgroups")
 
 
-def test_a_keeper_that_is_dismissed_during_a_start_ends_with_the_last_tree():
-    """O5: the start goes on, and no process is left that nothing has waited for."""
-
-    class Starting:
-        guard = 0
-
-    starting = Starting()
-    with ProcessTree([sys.executable, "-c", "pass"]) as tree:
+@pytest.mark.usefixtures("way")
+def test_guards_that_are_dismissed_end_with_their_trees():
+    """O5: at once those without a tree, the others with it; the next tree has a new one."""
+    with ProcessTree(["true"]) as tree:
+        with ProcessTree(["true"]) as other:
+            other.wait_all()
+        dismiss_guards()
+        assert (state_of(other.guard), state_of(tree.guard) != "") == ("", True)
         tree.wait_all()
-        keepers.add(starting)
-        dismiss_keeper()
-        keeper = keepers.keeper
-        assert keeper is not None
-        assert keeper.is_well()
-    keepers.remove(starting)
-    assert keepers.keeper is None
-    assert keeper.has_ended()
+    assert state_of(tree.guard) == ""
+    with ProcessTree(["true"]) as last:
+        assert last.wait(PATIENCE_S) == 0
 
 
-def test_keepers_that_were_replaced_have_ended_when_the_last_is_dismissed():
-    """O5: also one that is slow to end."""
-    with ProcessTree(["true"]):
-        first = keepers.keeper
-        before = os.umask(0o027)  # the next tree has another keeper
-        try:
-            ProcessTree(["true"]).close()
-        finally:
-            os.umask(before)
-        os.kill(first.pid, signal.SIGSTOP)
-    goes_on = threading.Timer(0.1, os.kill, (first.pid, signal.SIGCONT))
+def test_a_guard_that_was_killed_or_is_slow_to_end_has_ended_when_all_are_dismissed():
+    """O5: nothing stays in the list of processes."""
+    with ProcessTree(["true"]) as first:
+        first.wait_all()
+        with ProcessTree(["true"]) as second:
+            os.kill(second.guard, signal.SIGKILL)
+            second.wait_all()
+    os.kill(first.guard, signal.SIGSTOP)
+    goes_on = threading.Timer(0.1, os.kill, (first.guard, signal.SIGCONT))
     goes_on.start()
-    dismiss_keeper()
-    assert first.has_ended()
+    dismiss_guards()
+    assert state_of(first.guard) == state_of(second.guard) == ""
     goes_on.join()

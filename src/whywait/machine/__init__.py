@@ -3,8 +3,10 @@
 * ``home.py`` where its files are; ``client.py`` the way to it, for every ``whywait add`` and ``do``: little of the
   standard library; ``starting.py`` how a service is started on demand;
 * ``block.py`` a permission for a block of Python; ``job.py`` a job as Python sees it;
-* ``service.py`` the service: an authority, its jobs and its leases; ``store.py`` what survives it; ``logs.py`` the
-  output of jobs; ``leases.py`` the leases, each standing for a client; ``handlers.py`` and ``server.py`` the routes.
+* ``terminal.py`` what ``whywait do`` does, ``foreground.py`` and ``do_guard.py`` its command in a terminal;
+* ``service.py`` the service: an authority, its jobs (``jobs.py``, ``rows.py``) and its leases (``leases.py``), each of
+  them under a permission (``permissions.py``); ``store.py`` what survives it; ``job_log.py`` the output of jobs;
+  ``handlers.py`` and ``server.py`` the routes.
 """
 
 TYPE_CHECKING = False  # see the package itself

@@ -1,10 +1,11 @@
 """One client's request and permission, as the service knows it; ``leases.py`` has the protocol.
 
-Requests come on the thread of the server; permissions, ends and wishes on any. ``Lease._lock`` guards what a lease has:
-its handle, permission and parts, whether the client has taken it, and whether it is over; ``Core.lock`` is never taken
-under it. What is told to its client last, ``_told`` and ``_told_wanted``, belongs to the thread of the server. Without
-a lock are read: the permission and ``granted_at``, each set at a grant; ``_is_gone``, set before what it is for;
-``Leases._by_id``, a dict whose single steps, and whose copy, are atomic. ``_watch`` is set before the lease can end.
+Requests come on the thread of the server; permissions, ends and wishes on any. ``ClientLease._lock`` guards what a
+lease has: its handle, permission and parts, whether the client has taken it, and whether it is over; ``Core.lock`` is
+never taken under it. What is told to its client last, ``_told`` and ``_told_wanted``, belongs to the thread of the
+server. Without a lock are read: the permission and ``granted_at``, each set at a grant; ``_is_gone``, set before what
+it is for; ``Leases._by_id``, a dict whose single steps, and whose copy, are atomic. ``_watch`` is set before the lease
+can end.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ import time
 from collections.abc import Callable
 from functools import partial
 from threading import RLock
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from whywait.engines.base import SUCCEEDED, Ended, EngineTask
 from whywait.engines.lease import LeaseEngine, Wish
 from whywait.errors import UnknownTask
 from whywait.kernel.state import Cause, Outcome, TaskState
 from whywait.machine import moments
-from whywait.machine.inside import Permission
 from whywait.machine.measured import ClientWatch
 from whywait.machine.moments import Moment
+from whywait.machine.permissions import Permission, Permissions
 from whywait.machine.remains import Remain, Remains
 from whywait.runtime.handle import Handle
 from whywait.runtime.scope import Scope
@@ -43,34 +44,28 @@ def _nothing() -> None:
     """Be called."""
 
 
-class Others(Protocol):
-    """What a lease asks of all leases of the service."""
-
-    engine: LeaseEngine
-    remains: Remains
-
-    def permit(self, lease: Lease, execution: EngineTask, /) -> Permission:
-        """Return the permission of a lease that is granted."""
-
-    def environment(self, permission: Permission, /) -> dict[str, str]:
-        """Return what a client adds to the environment of what it runs under a permission."""
-
-    def take_back(self, permission: Permission, /) -> None:
-        """Serve nothing out of a permission any more."""
-
-    def forget(self, lease: Lease, /) -> None:
-        """Let go of a lease that has ended."""
-
-
-class Lease(Known):
+class ClientLease(Known):
     """One client's request and permission; a ``Holder`` of the lease engine."""
 
     handle: Handle[Any]
 
     def __init__(
-        self, leases: Others, id: str, scope: Scope, command: list[str] | None, pid: int | None, tell: Tell
+        self,
+        id: str,
+        scope: Scope,
+        command: list[str] | None,
+        pid: int | None,
+        tell: Tell,
+        *,
+        permissions: Permissions,
+        engine: LeaseEngine,
+        remains: Remains,
+        forget: Callable[[ClientLease], object],
     ) -> None:
-        """Stand for a client that is told what happens by ``tell``; ``command`` is None for a block of Python."""
+        """Stand for a client that is told what happens by ``tell``; ``command`` is None for a block of Python.
+
+        ``forget`` is called when it has ended.
+        """
         self.id = id
         self.around = scope
         self.command = command
@@ -81,10 +76,13 @@ class Lease(Known):
         self.ended_by: str | None = None  # what has asked for its end, as far as that is known
         self._is_taken = False  # the client knows of the grant
         self._take_by = 0.0  # until then, if it is stopped
-        self.whole: Lease | None = None  # the lease that it is part of
-        self._parts: dict[Lease, None] = {}
+        self.whole: ClientLease | None = None  # the lease that it is part of
+        self._parts: dict[ClientLease, None] = {}
         self._told_wanted = False
-        self._leases = leases
+        self._permissions = permissions
+        self._engine = engine
+        self._remains = remains
+        self._forget = forget
         self._tell = tell
         self._execution: EngineTask | None = None
         self._lock = RLock()
@@ -113,7 +111,7 @@ class Lease(Known):
 
     def granted(self, execution: EngineTask) -> None:
         """Tell the client that it may run."""
-        permission = self._leases.permit(self, execution)
+        permission = self._permissions.grant(self.around, self.id, execution)
         if self.pid is not None and self.whole is None:
             self._measure(self.pid, execution)
         with self._lock:  # from here on it may end, which ends the measuring
@@ -125,8 +123,7 @@ class Lease(Known):
         if gone:
             self._finish((Outcome.ERROR, Cause.WORKER_LOST, False), kill=True)
         else:
-            environment = self._leases.environment(permission)
-            self._tell({"granted": {"environment": environment, "devices": permission.devices}})
+            self._tell({"granted": {"environment": permission.environment, "devices": permission.devices}})
             self._ask_again(execution)
 
     def _ask_again(self, execution: EngineTask) -> None:
@@ -139,7 +136,7 @@ class Lease(Known):
 
     def _measure(self, pid: int, execution: EngineTask) -> None:
         """Have the client's process tree looked at until the permission is back."""
-        told = self._leases.engine.teller(execution) if self.command else None  # a block shares its process with others
+        told = self._engine.teller(execution) if self.command else None  # a block shares its process with others
         self._watch = watch = ClientWatch(pid, told, is_block=self.command is None)
         execution.usage_now = lambda: watch.usage
         watch.begin_with_client()
@@ -189,9 +186,8 @@ class Lease(Known):
 
     def stopped(self, *, is_stopped: bool) -> None:
         """Take the news that the client, or its command, is stopped or goes on."""
-        execution = self.handle
-        if execution.is_stopped != is_stopped:
-            self._leases.engine.stopped(execution, is_stopped=is_stopped)
+        if self.handle.is_stopped != is_stopped:
+            self._engine.stopped(self.handle, is_stopped=is_stopped)
 
     def look(self) -> None:
         """See whether the client is stopped; take back a permission that a stopped client has not taken in time."""
@@ -214,10 +210,10 @@ class Lease(Known):
                 return
             self._execution = self.permission = self.granted_at = None
             self._told = ()
-        self._leases.take_back(permission)
+        self._permissions.remove(permission)
         if self._watch is not None:
             self._watch.end()
-        self._leases.engine.ended(execution, NOT_TAKEN)
+        self._engine.ended(execution, NOT_TAKEN)
 
     def say_down(self, by: str) -> None:
         """Tell the client that the service ends, and its request or command with it."""
@@ -240,7 +236,7 @@ class Lease(Known):
     def parked(self) -> None:
         """Report that the command of the client has stopped."""
         if self._execution is not None:
-            self._leases.engine.parked(self._execution)
+            self._engine.parked(self._execution)
 
     def ended(
         self,
@@ -282,7 +278,9 @@ class Lease(Known):
         handle.exception()  # seen
         if self.whole is not None:
             self.whole.drop_part(self)
-        self._leases.forget(self)
+        self._forget(self)
+        if self.permission is not None:
+            self._permissions.remove(self.permission)
         self._tell({"ended": {"outcome": handle.outcome, **self._because(handle.cause)}})
 
     # Its parts
@@ -292,7 +290,7 @@ class Lease(Known):
         """Whether it has parts, or its client was told that others want them."""
         return bool(self._parts) or self._told_wanted
 
-    def add_part(self, part: Lease) -> None:
+    def add_part(self, part: ClientLease) -> None:
         """Have another lease end with this one at the latest."""
         with self._lock:
             if self._is_over:
@@ -300,7 +298,7 @@ class Lease(Known):
             part.whole = self
             self._parts[part] = None
 
-    def drop_part(self, part: Lease) -> None:
+    def drop_part(self, part: ClientLease) -> None:
         """Forget a part that has ended."""
         with self._lock:
             self._parts.pop(part, None)
@@ -322,7 +320,7 @@ class Lease(Known):
         assert permission is not None, "it was granted"
         gone = partial(self._nothing_left, permission, outcome, kill=kill)
         if self.command or self._is_gone:
-            self._leases.remains.add(Remain(permission.mark, kill, gone, looked))
+            self._remains.add(Remain(permission.mark, kill, gone, looked))
         else:
             gone()
             looked()
@@ -352,7 +350,7 @@ class Lease(Known):
                 self._watch.end()
                 execution.facts = (*execution.facts, *self._watch.usage.facts())
                 execution.usage_now = None
-            self._leases.engine.ended(execution, outcome)
+            self._engine.ended(execution, outcome)
 
     def end_with_whole(self) -> None:
         """End a part because the whole has ended; one that is just being submitted ends by :meth:`submitted`."""

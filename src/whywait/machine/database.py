@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from whywait.errors import MachineError, printable, shortened
 from whywait.machine.home import sync_folder
-from whywait.machine.rows import COLUMNS, Job, as_kept, digest
+from whywait.machine.rows import COLUMNS, KeptJob, State, as_kept, columns_of, digest, row_of
 from whywait.machine.seal import Sealed
 
 APPLICATION_ID: Final = 0x77687977  # "whyw"
@@ -96,7 +96,7 @@ class Transaction:
         self._touched: dict[int, None] = {}
         connection.execute("BEGIN IMMEDIATE")
 
-    def accept(self, job: Job, environment: str) -> None:
+    def accept(self, job: KeptJob, environment: str) -> None:
         """Insert a job, and its environment, as JSON, if no other job has it."""
         self._connection.execute(
             "INSERT OR IGNORE INTO environments (id, variables) VALUES (?, ?)", (job.environment, environment)
@@ -109,11 +109,11 @@ class Transaction:
         """Write what a scope was opened with."""
         keep_scope(self._connection, key, options)
 
-    def update(self, number: int, fields: Mapping[str, Any]) -> None:
-        """Give some fields of a job new values."""
-        names = ", ".join(f"{name} = ?" for name in fields)
-        values = [as_kept(name, value) for name, value in fields.items()]
-        changed = self._connection.execute(f"UPDATE jobs SET {names} WHERE number = ?", (*values, number))  # noqa: S608 - ours
+    def update(self, number: int, state: State) -> None:
+        """Give a job another state."""
+        columns = columns_of(state)
+        names = ", ".join(f"{name} = ?" for name in columns)
+        changed = self._connection.execute(f"UPDATE jobs SET {names} WHERE number = ?", (*as_kept(columns), number))  # noqa: S608 - ours
         if changed.rowcount != 1:
             raise LookupError(f"there is no job {number} to change")
         self._touched[number] = None
@@ -137,9 +137,9 @@ class Transaction:
         return after
 
 
-def insert(connection: sqlite3.Connection, job: Job) -> None:
+def insert(connection: sqlite3.Connection, job: KeptJob) -> None:
     """Insert the row of a job."""
-    values = [as_kept(name, getattr(job, name)) for name in COLUMNS]
+    values = row_of(job)
     places = ", ".join("?" * (len(COLUMNS) + 1))
     connection.execute(f"INSERT INTO jobs ({_ALL}, digest) VALUES ({places})", [*values, digest(*values)])  # noqa: S608 - ours
 

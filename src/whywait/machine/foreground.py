@@ -1,6 +1,6 @@
 """Run a command in the foreground of this terminal, as a shell's child would run: the client's side of it.
 
-The client is what the shell started and waits for; the command is in the same process group (see ``guard.py``). So:
+The client is what the shell started and waits for; the command is in the same process group (see ``do_guard.py``). So:
 
 1. What the terminal sends (Ctrl-C, Ctrl-Z, window size, hang-up) reaches the command by itself; the client takes note
    of it and does nothing, because what happens now is for the command to decide. Only what comes before there is a
@@ -22,7 +22,7 @@ import signal
 import socket
 from contextlib import suppress
 
-from whywait.machine.guard import LEAVES, MESSAGE, watch_over
+from whywait.machine.do_guard import LEAVES, MESSAGE, watch_over
 from whywait.trees.system import SUBREAPER, descendants, prctl, send_signal
 
 TYPE_CHECKING = False  # see the package itself
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Final, NoReturn
 
-    from whywait.machine.permission import Permission
+    from whywait.machine.client import LeaseRequest
     from whywait.machine.tokens import Tokens
 
 TIMED_OUT: Final = "run_timeout"  # the cause of the end: as the kernel calls it
@@ -46,17 +46,17 @@ _WAITED_FOR: Final = _PASSED_ON | {signal.SIGCHLD}
 
 
 def run(
-    permission: Permission,
+    request: LeaseRequest,
     argv: list[str],
     environment: Mapping[str, str],
     say_paused: Callable[[], None],
     tokens: Tokens | None = None,
 ) -> tuple[int, str, str] | None:
-    """Run a command under a permission; return its wait status once it has ended, and what has ended it but itself.
+    """Run a command under a granted permission; return its wait status once it has ended, and what has ended it.
 
-    None: the permission was withdrawn before, and nothing has run. What has ended it is a cause, empty if there is
-    none, and which client asked for it, empty if that is not known. ``say_paused`` is called when the service has
-    paused the command. Descendants that it left behind keep the permission, and a process that waits for them stays.
+    None: the permission was withdrawn before, and nothing has run. What has ended it is a cause, empty if that was the
+    command itself, and which client asked for it, empty if that is not known. ``say_paused`` is called when the service
+    has paused the command. Descendants that it left behind keep the permission; a process that waits for them stays.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
@@ -65,7 +65,7 @@ def run(
     guard = os.fork()
     if not guard:
         ours.close()
-        watch_over(theirs, permission, argv, environment, mask, tokens)
+        watch_over(theirs, request, argv, environment, mask, tokens)
     theirs.close()
     try:
         return _follow(ours, guard, say_paused, tokens)

@@ -19,15 +19,14 @@ from whywait.devtools.routes import NOTHING
 from whywait.errors import ConfigError, MachineError, StaleRef, UnknownTask, WhywaitError
 from whywait.kernel.state import Cause, TaskState
 from whywait.machine.client import NO_JOB
-from whywait.machine.client_lease import Lease
+from whywait.machine.client_lease import ClientLease
 from whywait.machine.client_names import name_of
-from whywait.machine.jobs import LiveJob
-from whywait.machine.listing import FAILED, Reasons, end_on_its_way, job_row, lease_row, picture, rows, why_of
+from whywait.machine.listing import Reasons, end_on_its_way, has_failed, job_row, lease_row, picture, rows, why_of
+from whywait.machine.machine_routes import ROUTES
 from whywait.machine.programs import check_programs
-from whywait.machine.routes import ROUTES
-from whywait.machine.rows import Job
+from whywait.machine.rows import Ended, KeptJob, columns_of
 from whywait.machine.service import Service
-from whywait.machine.store import Ticket
+from whywait.machine.tickets import Ticket
 from whywait.runtime.handle import Handle
 
 WHY_S: Final = 0.2  # how often clients that wait are told why, at most
@@ -96,8 +95,8 @@ class Handlers:
         self._service.refuse_if_draining()
         scope = self._service.jobs.new_scope(body.get("name", "workflow"))
         limits = {name: body[name] for name in ("slots", "on_error") if body.get(name) is not None}
-        lives = self._service.jobs.add_batch(scope, jobs, **limits)
-        return Json({"scope": scope, "jobs": await self._accepted(lives)})
+        accepted = self._service.jobs.add_batch(scope, jobs, **limits)
+        return Json({"scope": scope, "jobs": await self._accepted(accepted)})
 
     async def list(self, _: Request) -> Response:
         """Give all jobs and leases."""
@@ -106,7 +105,7 @@ class Handlers:
     async def job(self, request: Request) -> Response:
         """Give one job or lease, with its why."""
         found, known = self._find(request), Reasons()
-        if isinstance(found, Lease):
+        if isinstance(found, ClientLease):
             why = found.handle.why()
             return Json({**lease_row(found, known), "text": str(why), "reasons": why.to_dict()})
         why = why_of(self._service, found)
@@ -118,7 +117,7 @@ class Handlers:
         job = self._find_job(request)
         ended: asyncio.Future[None] = self._loop.create_future()
         self._service.jobs.when_ended(job, lambda _: self._loop.call_soon_threadsafe(_set, ended))
-        await self._kept_or_told(ended, lambda: self._service.jobs.has_ended(job), f"job {job.id} has ended, which")
+        await self._kept_or_told(ended, lambda: isinstance(job.decided, Ended), f"job {job.id} has ended, which")
         return Json(job_row(self._service, job, Reasons()))
 
     async def log(self, request: Request) -> Response:
@@ -132,7 +131,7 @@ class Handlers:
     async def cancel(self, request: Request) -> Response:
         """End a job that waits, ask one that runs to end; no later attempt of it starts."""
         found = self._find(request)
-        if isinstance(found, Lease):
+        if isinstance(found, ClientLease):
             found.ended_by = name_of(request.state.peer.pid)
 
         def was_cancelled(handle: Handle[Any]) -> bool:
@@ -164,7 +163,9 @@ class Handlers:
         """Accept all jobs once more that have failed, and were not retried since, all or none."""
         all_jobs = self._service.jobs.all
         return await self._again(
-            lambda: [job for job in all_jobs() if job.outcome in FAILED and not job.facts.get("retried_as")]
+            lambda: [
+                job for job in all_jobs() if has_failed(job) and "retried_as" not in columns_of(job.state)["facts"]
+            ]
         )
 
     async def forget(self, request: Request) -> Response:
@@ -173,7 +174,7 @@ class Handlers:
 
     async def forget_ended(self, _: Request) -> Response:
         """Keep no job that has ended."""
-        return await self._forget(lambda: [job for job in self._service.jobs.all() if job.state == "ended"])
+        return await self._forget(lambda: [job for job in self._service.jobs.all() if isinstance(job.state, Ended)])
 
     # The service
 
@@ -282,14 +283,14 @@ class Handlers:
 
     # Helpers
 
-    async def _accepted(self, lives: Sequence[LiveJob]) -> Answers:
+    async def _accepted(self, jobs: Sequence[KeptJob]) -> Answers:
         """Return the answers for new jobs of one ticket when they are on the disk."""
-        for live in lives[:1]:
-            assert live.accepted is not None, "the store has it"
-            await self._written(live.accepted)
-        return [{"id": live.job.id, "number": live.job.number, "scope": live.job.scope} for live in lives]
+        for job in jobs[:1]:
+            assert job.accepted is not None, "the store has it"
+            await self._written(job.accepted)
+        return [{"id": job.id, "number": job.number, "scope": job.scope} for job in jobs]
 
-    async def _again(self, choose: Callable[[], Sequence[Job]]) -> Response:
+    async def _again(self, choose: Callable[[], Sequence[KeptJob]]) -> Response:
         async with self._ended_jobs:
             self._service.refuse_if_draining()
             jobs = choose()
@@ -307,12 +308,12 @@ class Handlers:
     ) -> Response:
         found = self._find(request)
         try:
-            handle = found.handle if isinstance(found, Lease) else self._service.jobs.handle(found)
+            handle = found.handle if isinstance(found, ClientLease) else self._service.jobs.handle(found)
         except StaleRef:
-            assert isinstance(found, Job), "a lease is forgotten when it has ended"
+            assert isinstance(found, KeptJob), "a lease is forgotten when it has ended"
             if not ended_is_fine:
                 raise
-            return Json({"done": NOTHING, "id": found.id, "state": found.outcome})
+            return Json({"done": NOTHING, "id": found.id, "state": columns_of(found.state)["outcome"]})
         await act(handle)
         state, was_news = handle.outcome or handle.state, was_done(handle)
         await self.kept()
@@ -326,19 +327,19 @@ class Handlers:
         else:
             await self._written(ticket, "this has been done, and")
 
-    def _find(self, request: Request) -> Job | Lease:
+    def _find(self, request: Request) -> KeptJob | ClientLease:
         ref = request.path_params["id"]
         leases = self._service.leases
         return leases.find(ref) or self._service.jobs.find(ref, [lease.id for lease in leases.all()])
 
-    def _find_job(self, request: Request) -> Job:
+    def _find_job(self, request: Request) -> KeptJob:
         """Return a job, for what can be done with jobs only."""
         found = self._find(request)
-        if isinstance(found, Lease):
+        if isinstance(found, ClientLease):
             raise MachineError(NO_JOB.format(found.id))
         return found
 
-    async def _forget(self, choose: Callable[[], Sequence[Job]]) -> Response:
+    async def _forget(self, choose: Callable[[], Sequence[KeptJob]]) -> Response:
         async with self._ended_jobs:
             jobs = choose()
             await self._written(self._service.jobs.forget(jobs), "this has been asked for, and")
@@ -371,7 +372,7 @@ class Handlers:
 class _LeaseAnswer(Response):
     """The lines that the client of a lease hears; its connection is its life."""
 
-    def __init__(self, lease: Lease, outbox: asyncio.Queue[dict[str, Any]]) -> None:
+    def __init__(self, lease: ClientLease, outbox: asyncio.Queue[dict[str, Any]]) -> None:
         super().__init__()
         self._lease = lease
         self._outbox = outbox

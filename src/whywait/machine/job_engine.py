@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from whywait.engines.base import EngineTask
+from whywait.engines.base import Ended, EngineTask
 from whywait.engines.command.engine import Command, CommandEngine
 from whywait.errors import CommandFailed, MachineError
 from whywait.machine.home import Home
-from whywait.machine.inside import Permissions
-from whywait.machine.jobs import Jobs, LiveJob
-from whywait.machine.logs import LogFile
+from whywait.machine.job_log import LogFile
+from whywait.machine.jobs import Jobs
+from whywait.machine.permissions import Permissions
+from whywait.machine.rows import KeptJob
 from whywait.support.usage import exit_facts
 
 # What a job has in its environment unless its user has set it, to whatever. Python keeps back what it prints to a file
@@ -20,7 +21,7 @@ DEFAULTS: Final = {"PYTHONUNBUFFERED": "1"}
 
 
 class JobEngine(CommandEngine):
-    """Runs the commands of jobs; the body of a task is its :class:`LiveJob`."""
+    """Runs the commands of jobs; the body of a task is its :class:`KeptJob`."""
 
     has_quick_callbacks: ClassVar[bool] = True  # they are the service's own
 
@@ -32,26 +33,33 @@ class JobEngine(CommandEngine):
         self._home = home
         self._alive = alive
 
+    def failed(self, execution: EngineTask, error: BaseException) -> Ended:
+        """Tell how an attempt has failed, and note whether another one may follow: the kernel decides by that."""
+        job: KeptJob = execution.fn
+        ended = super().failed(execution, error)
+        job.is_retryable = ended[2]
+        return ended
+
     def call(self, execution: EngineTask) -> None:
         """Run the command of a job to its end."""
-        live: LiveJob = execution.fn
-        started, live.started = live.started, None
+        job: KeptJob = execution.fn
+        job.is_retryable = True
+        started, job.started = job.started, None
         if started is None:
             raise MachineError("the service is ending: it notes no further start")
         started.wait()
         if execution.aborted:
             return  # the kernel knows why
-        job = live.job
         try:
-            log = LogFile(self._home.log_of(job.number), job.command, live.attempt)
+            log = LogFile(self._home.log_of(job.number), job.command, job.decided.attempt)
         except OSError as error:
             raise MachineError(f"the log of job {job.id} cannot be written: {error}") from None
-        permission = self._permissions.add(self._jobs.permission(self._jobs.scope(job.scope), job.id, execution))
+        permission = self._permissions.grant(self._jobs.scope(job.scope), job.id, execution)
         try:
             execution.fn = Command(
                 job.command,
                 cwd=job.directory,
-                env={**DEFAULTS, **live.environment, **permission.environment(self._home)},
+                env={**DEFAULTS, **job.variables, **permission.environment},
                 inherit=False,
                 output=log.fileno(),
                 held=(self._alive,),
@@ -64,7 +72,7 @@ class JobEngine(CommandEngine):
                 log.say(str(error))
             raise
         finally:
-            execution.fn = live
+            execution.fn = job
             facts = dict(execution.facts)
             log.close(_how(facts), facts.get("peak_ram"))
             permission.end()

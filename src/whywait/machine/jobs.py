@@ -7,12 +7,11 @@
    ``store.py``). An answer to a verb waits for the last of these changes.
 3. A start is on the disk before the command runs: a command that may have run is never taken for one that has not. So
    is the wish that a running job ends: no later attempt of it starts.
-4. An error that is retried is no end. The kernel tells the end first and the retry right after it, so an end is held
-   until the next event, or until the handle is told, whichever comes first.
+4. An error after which another attempt follows is no end: the kernel and this room decide that by the same facts.
 
-The authority's lock guards ``_held`` and, of a living job, attempt, waits and watchers. Jobs are checked on the thread
-of the server, which alone counts them. ``by_number``, ``_by_id`` and ``_live`` are dicts of which others use single
-steps or a copy; a job itself changes as ``store.py`` says.
+The authority's lock guards ``decided``, waits and watchers of a job. Jobs are checked on the thread of the server,
+which alone counts them. ``by_number``, ``_by_id`` and ``_accepting`` are dicts and a set of which others use single
+steps or a copy; ``state`` of a job changes as ``store.py`` says.
 """
 
 from __future__ import annotations
@@ -20,11 +19,10 @@ from __future__ import annotations
 import functools
 import json
 import os
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
@@ -38,11 +36,11 @@ from whywait.kernel.state import CAUSES_OF, Cause, Outcome
 from whywait.machine import moments
 from whywait.machine.asked import check_job, check_name
 from whywait.machine.home import Home
-from whywait.machine.inside import Permission
-from whywait.machine.logs import say_lost
-from whywait.machine.rows import Job, environment_key
+from whywait.machine.job_log import say_lost
+from whywait.machine.rows import Ended, KeptJob, Pending, Running, State, environment_key
 from whywait.machine.salvage import NAMED
-from whywait.machine.store import Store, Ticket
+from whywait.machine.store import Store
+from whywait.machine.tickets import Ticket
 from whywait.runtime.authority import DEFAULT_SCOPE, Authority, core_of
 from whywait.runtime.execution import Execution
 from whywait.runtime.handle import Handle, new_handle
@@ -50,9 +48,7 @@ from whywait.runtime.remember import learned_ram
 from whywait.runtime.scope import Scope, open_of
 from whywait.runtime.submission import request_for
 from whywait.support.digits import number_in
-from whywait.support.known import Known
 from whywait.support.learned import as_learned
-from whywait.trees.system import new_mark
 
 ENDS: Final[dict[str, str]] = {
     Kind.TASK_FINISHED: Outcome.SUCCESS,  # unless the event says otherwise
@@ -66,26 +62,6 @@ FOR_GOOD: Final = {  # the outcome of a job that was asked to end for a cause af
 NEAR: Final = 10_000  # among more ids no near one is looked for
 
 
-@dataclass(slots=True, eq=False)
-class LiveJob(Known):
-    """A job that has not ended, with its task."""
-
-    job: Job
-    environment: Mapping[str, str]
-    handle: Handle[Any] | None = None
-    accepted: Ticket | None = None  # None: a former service has accepted it
-    started: Ticket | None = None  # of the present attempt
-    attempt: int = 0  # those of former services counted
-    waits: dict[str, int] = field(default_factory=dict)  # ns by cause, of all attempts of this service
-    watchers: list[Callable[[Job], object]] = field(default_factory=list)  # told of the end when it is on the disk
-
-    def known_as(self, id: str | None = None) -> str:
-        """Return what the history calls it: the name that it was given, else its command."""
-        del id  # it may be a number
-        job = self.job
-        return shlex.join(job.command) if job.name == str(job.number) else job.name
-
-
 class Jobs:
     """All jobs of one home."""
 
@@ -95,16 +71,14 @@ class Jobs:
         self._core = core_of(authority)
         self._store = store
         self._home = home
-        self._held: tuple[LiveJob, dict[str, Any]] | None = None
-        self._by_id: dict[tuple[str, str], Job] = {}
-        self._live: dict[tuple[str, str], LiveJob] = {}
+        self._by_id: dict[tuple[str, str], KeptJob] = {}
+        self._accepting: set[tuple[str, str]] = set()  # scopes and names of jobs that are not on the disk yet
         self._last_number = store.last_number()
-        self._family = home.family
         self._opened: set[str] = set()  # the keys of scopes that were opened for jobs and leases
         self._is_closed = False
         self._untap = self._core.tap(self._note)
         self.engine: Engine
-        self.by_number: dict[int, Job] = {}
+        self.by_number: dict[int, KeptJob] = {}
 
     def close(self) -> None:
         """Let the store follow the kernel no longer; what is still written is for the next service to take up."""
@@ -113,102 +87,91 @@ class Jobs:
 
     # Accepting
 
-    def add(self, command: list[str], directory: str, environment: Mapping[str, str], **asked: Any) -> LiveJob:  # noqa: ANN401
+    def add(self, command: list[str], directory: str, environment: Mapping[str, str], **asked: Any) -> KeptJob:  # noqa: ANN401
         """Accept a job; its ticket says when it may be answered. A refusal raises and leaves nothing behind."""
         scope = asked.pop("scope", None) or DEFAULT_SCOPE
-        (live,) = self.add_batch(
+        (job,) = self.add_batch(
             scope, [{**asked, "command": command, "directory": directory, "environment": environment}]
         )
-        return live
+        return job
 
-    def add_batch(self, scope: str, batch: Sequence[Mapping[str, Any]], **of_scope: Any) -> list[LiveJob]:  # noqa: ANN401
+    def add_batch(self, scope: str, batch: Sequence[Mapping[str, Any]], **of_scope: Any) -> list[KeptJob]:  # noqa: ANN401
         """Accept jobs of one scope, all or none; they may name each other in ``after``.
 
         ``of_scope``, ``slots`` and ``on_error``, are what the scope is opened with if there is none of that key yet.
         """
         check_name("scope", scope)
         names = {each.get("id") for each in batch} - {None}
-        lives = [
+        jobs = [
             self._draft(number, scope, dict(each), names) for number, each in enumerate(batch, self._last_number + 1)
         ]
         opened = self._open(scope, of_scope)
         try:
-            self._check(lives)
+            self._check(jobs)
         except Rejected as error:
             if len(batch) == 1 and batch[0].get("id") is None:
-                told = str(error).replace(f"task {lives[0].job.name!r}", "the job")
+                told = str(error).replace(f"task {jobs[0].name!r}", "the job")
                 raise type(error)(told, check=error.check, cause=error.cause) from None
             raise
-        return self._accept(lives, (scope, of_scope) if opened and of_scope else None)
+        return self._accept(jobs, (scope, of_scope) if opened and of_scope else None)
 
-    def add_again(self, ended: Sequence[Job]) -> list[LiveJob]:
+    def add_again(self, ended: Sequence[KeptJob]) -> list[KeptJob]:
         """Accept ended jobs once more, all or none, under new ids."""
-        lives = []
-        for number, job in enumerate(ended, self._last_number + 1):
-            if job.state != "ended":
-                raise MachineError(f"job {job.id} has not ended: it cannot be retried yet")
-            awaited = {each: list(filter(self._known, job.options[each])) for each in ("after", "after_ended")}
-            environment = self._store.environment(job.environment)
-            asked = {**job.options, **awaited, "command": job.command, "directory": job.directory}
-            lives.append(self._draft(number, job.scope, {**asked, "environment": environment}, set()))
-        self._check(lives)
-        noted = [
-            (job, {"facts": {**job.facts, "retried_as": live.job.number}})
-            for job, live in zip(ended, lives, strict=True)
-        ]
-        return self._accept(lives, None, noted)
+        jobs, noted = [], []
+        for number, old in enumerate(ended, self._last_number + 1):
+            if not isinstance(old.state, Ended):
+                raise MachineError(f"job {old.id} has not ended: it cannot be retried yet")
+            awaited = {each: list(filter(self._known, old.options[each])) for each in ("after", "after_ended")}
+            environment = self._store.environment(old.environment)
+            asked = {**old.options, **awaited, "command": old.command, "directory": old.directory}
+            jobs.append(self._draft(number, old.scope, {**asked, "environment": environment}, set()))
+            noted.append((old, replace(old.state, facts={**old.state.facts, "retried_as": number})))
+        self._check(jobs)
+        return self._accept(jobs, None, noted)
 
-    def _check(self, lives: Iterable[LiveJob]) -> None:
+    def _check(self, jobs: Iterable[KeptJob]) -> None:
         """Refuse jobs that the kernel would refuse."""
-        requests = [self._request(live) for live in lives]
+        requests = [self._request(job) for job in jobs]
         with self._core.lock:
             check_batch(self._core.kernel, requests, [])
 
     def _accept(
         self,
-        lives: list[LiveJob],
+        jobs: list[KeptJob],
         opened: tuple[str, Mapping[str, Any]] | None,
-        noted: Iterable[tuple[Job, Mapping[str, Any]]] = (),
-    ) -> list[LiveJob]:
+        noted: Sequence[tuple[KeptJob, State]] = (),
+    ) -> list[KeptJob]:
         """Have jobs that the kernel would take written by the store, with one ticket; the kernel has them then."""
-        self._live.update(((live.job.scope, live.job.name), live) for live in lives)
-        self._last_number += len(lives)
+        ids = {(job.scope, job.name) for job in jobs}
+        self._accepting |= ids
+        self._last_number += len(jobs)
         ticket = self._store.accept(
-            [(live.job, json.dumps(live.environment, sort_keys=True)) for live in lives],
-            lambda: self._take_in(lives),
+            [(job, json.dumps(job.variables, sort_keys=True)) for job in jobs],
+            lambda: self._take_in(jobs),
             scope=opened,
             noted=noted,
         )
-        for live in lives:
-            live.accepted = ticket
-        ticket.when_done(functools.partial(self._forget_refused, lives))
-        return lives
+        for job in jobs:
+            job.accepted = ticket
+        ticket.when_done(lambda _: self._accepting.difference_update(ids))  # refused, or taken in
+        return jobs
 
-    def _take_in(self, lives: Sequence[LiveJob]) -> None:
+    def _take_in(self, jobs: Sequence[KeptJob]) -> None:
         """Let the kernel have jobs that are on the disk; on the thread that wrote them."""
-        for live in lives:
-            self.by_number[live.job.number] = self._by_id[live.job.scope, live.job.name] = live.job
+        for job in jobs:
+            self.by_number[job.number] = self._by_id[job.scope, job.name] = job
         if self._is_closed:
             return
         try:
-            requests = [self._request(live) for live in lives]
-            self._core.command(self._core.kernel.submit_many, requests)
+            self._core.command(self._core.kernel.submit_many, [self._request(job) for job in jobs])
         except Rejected as error:  # a client has closed the scope meanwhile
-            for live in lives:
-                ticket = self._end(live.job, Outcome.REJECTED, error.cause)
-                ticket.when_done(functools.partial(self._ended, live))
+            for job in jobs:
+                self._end(job, Ended(Outcome.REJECTED, error.cause, moments.now()))
         else:
-            for live in lives:
-                assert live.handle is not None, "it was submitted"
-                live.handle.add_done_callback(self._settled)
+            for job in jobs:
+                _let_end(job)
 
-    def _forget_refused(self, lives: Iterable[LiveJob], ticket: Ticket) -> None:
-        """Know nothing of jobs that the store could not keep."""
-        if ticket.failure is not None:
-            for live in lives:
-                self._live.pop((live.job.scope, live.job.name), None)
-
-    def _draft(self, number: int, scope: str, asked: dict[str, Any], mates: set[Any]) -> LiveJob:
+    def _draft(self, number: int, scope: str, asked: dict[str, Any], mates: set[Any]) -> KeptJob:
         """Check what is asked for; return the job that it makes, which is not accepted yet."""
         command, directory, environment = (asked.pop(each, None) for each in ("command", "directory", "environment"))
         name = asked.pop("id", None)
@@ -221,7 +184,7 @@ class Jobs:
             ids = (given,) if isinstance(given, str) else given
             within = [f"{scope}/{one}" for one in ids if one in mates]
             options[each] = within + self.awaited(one for one in ids if one not in mates)
-        job = Job(
+        job = KeptJob(
             number=number,
             scope=scope,
             name=name or str(number),
@@ -230,11 +193,11 @@ class Jobs:
             environment=environment_key(json.dumps(environment, sort_keys=True)),
             options=options,
             added=moments.now(),
+            variables=environment,
         )
-        live = LiveJob(job, environment)
         if learned := as_learned(options.get("ram")):  # what was accepted stays so, whatever the history says later
-            options["ram"] = learned_ram(self._core.history, learned, live.known_as())
-        return live
+            options["ram"] = learned_ram(self._core.history, learned, job.known_as())
+        return job
 
     def awaited(self, ids: Iterable[str]) -> list[str]:
         """Return the full ids of jobs that are awaited; the kernel knows all of them then."""
@@ -244,13 +207,13 @@ class Jobs:
                 raise ConfigError(f"{shown(each)} is no id of a job: use a string")
         jobs = [self.find(each) for each in ids]
         for job in jobs:
-            if job.state == "ended":
-                self._remember(job, job.outcome)
+            if isinstance(job.state, Ended):
+                self._remember(job, job.state.outcome)
         return [job.full_id for job in jobs]
 
     # Looking
 
-    def find(self, ref: str, others: Iterable[str] = ()) -> Job:
+    def find(self, ref: str, others: Iterable[str] = ()) -> KeptJob:
         """Return a job by its number, its name, or scope/name.
 
         If there is none, raise UnknownTask with the nearest id, which may be one of the ``others``.
@@ -271,40 +234,30 @@ class Jobs:
         near = get_close_matches(ref, known, 1) if len(known) <= NEAR else []
         raise UnknownTask(f"no job has the id {ref!r}; {f'did you mean {near[0]}?' if near else 'see: whywait ls'}")
 
-    def all(self) -> list[Job]:
+    def all(self) -> list[KeptJob]:
         """Return all jobs in the order in which they were accepted."""
         return list(self.by_number.values())
 
-    def live(self, job: Job) -> LiveJob | None:
-        """Return the task of a job that has not ended."""
-        return self._live.get((job.scope, job.name))
-
-    def handle(self, job: Job) -> Handle[Any]:
+    def handle(self, job: KeptJob) -> Handle[Any]:
         """Return the handle of a job that has not ended; StaleRef if it has."""
-        live = self.live(job)
-        if live is None or live.handle is None:
-            raise StaleRef(f"job {job.id} has ended ({job.outcome})")
-        return live.handle
+        if job.handle is None:
+            assert isinstance(job.state, Ended), "the handle stays until the end is on the disk"
+            raise StaleRef(f"job {job.id} has ended ({job.state.outcome})")
+        return job.handle
 
-    def has_ended(self, job: Job) -> bool:
-        """Return whether a job has ended, on the disk or only so far as the kernel knows."""
-        live = self.live(job)
-        return live is None or (live.handle is not None and live.handle.done())
-
-    def when_ended(self, job: Job, tell: Callable[[Job], object]) -> None:
+    def when_ended(self, job: KeptJob, tell: Callable[[KeptJob], object]) -> None:
         """Call ``tell`` when the end of a job is on the disk; at once if it is."""
         with self._core.lock:
-            live = self.live(job)
-            if live is not None:
-                live.watchers.append(tell)
+            if job.handle is not None:
+                job.watchers.append(tell)
                 return
         tell(job)
 
-    def forget(self, jobs: Iterable[Job]) -> Ticket:
+    def forget(self, jobs: Iterable[KeptJob]) -> Ticket:
         """Keep ended jobs no longer, nor their logs."""
         jobs = list(jobs)
         for job in jobs:
-            if job.state != "ended":
+            if not isinstance(job.state, Ended):
                 raise MachineError(f"job {job.id} has not ended: cancel it first")
 
         def forgotten() -> None:
@@ -321,8 +274,6 @@ class Jobs:
 
     def kept(self) -> Ticket:
         """Return the ticket of all that has happened to jobs so far."""
-        with self._core.lock:
-            self._release()
         return self._store.last_change()
 
     # Starting again
@@ -341,10 +292,10 @@ class Jobs:
                 self._open_anew(key, options)
         for job in self.all():
             with self._refused_as(f"job {job.id}"):
-                request = None if job.state == "ended" else self._again(job, environments[job.environment])
+                request = self._again(job, environments)
             if request is not None:
                 requests.append(request)
-                if job.is_paused or job in orphans:
+                if job in orphans or (isinstance(job.state, Pending) and job.state.is_paused):
                     paused.append(request.job)
         awaited = (each for request in requests for each in (*request.after, *request.after_ended))
         self.awaited(dict.fromkeys(each for each in awaited if isinstance(each, str)))
@@ -355,16 +306,16 @@ class Jobs:
                 self._core.kernel.pause(now, execution)
 
         self._core.command(act)
-        for live in list(self._live.values()):
-            if live.handle is not None:
-                live.handle.add_done_callback(self._settled)
+        for job in self.all():
+            if job.handle is not None:
+                _let_end(job)
         self._store.let_go()
 
-    def _orphans(self) -> set[Job]:
+    def _orphans(self) -> set[KeptJob]:
         """Return jobs that await one that a damaged store may have lost, and say so: they would start too soon."""
         if self._store.damaged is None:
             return set()
-        waiting = [job for job in self.all() if job.state == "pending"]
+        waiting = [job for job in self.all() if isinstance(job.state, Pending)]
         awaited = {job: (*job.options["after"], *job.options["after_ended"]) for job in waiting}
         found = [job for job in waiting if not all(map(self._known, awaited[job]))]
         if found:
@@ -393,112 +344,74 @@ class Jobs:
             told = error if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
             raise self._store.broken(f"{what} cannot be taken up: {told}") from None
 
-    def _again(self, job: Job, environment: Mapping[str, str]) -> Submission | None:
-        """Return what the kernel takes for a job that a former service has left; None if that has ended it."""
-        if job.state == "running":
-            say_lost(self._home.log_of(job.number))
-        if job.abort is not None:
-            self._end(job, FOR_GOOD[job.abort], job.abort).write_now()
-            return None
-        if job.state == "running":
-            if job.attempt > _retries(job):
-                self._end(job, Outcome.ERROR, Cause.WORKER_LOST).write_now()
+    def _again(self, job: KeptJob, environments: Mapping[str, Mapping[str, str]]) -> Submission | None:
+        """Return what the kernel takes for a job that a former service has left; None if it has ended."""
+        match job.state:
+            case Ended():
                 return None
-            self._store.update(job, state="pending").write_now()
-        live = LiveJob(job, environment, attempt=job.attempt)
-        request = self._request(live)
-        self._live[job.scope, job.name] = live
-        return request
+            case Running(attempt, started, is_paused, abort, facts):
+                say_lost(self._home.log_of(job.number))
+                outcome, cause = (Outcome.ERROR, Cause.WORKER_LOST) if abort is None else (FOR_GOOD[abort], abort)
+                if abort is not None or attempt > _retries(job):
+                    ended = Ended(outcome, cause, moments.now(), attempt, started, facts=facts)
+                    self._store.update(job, ended).write_now()
+                    return None
+                self._store.update(job, Pending(attempt, is_paused)).write_now()
+        job.variables = environments[job.environment]
+        return self._request(job)
 
-    def _request(self, live: LiveJob) -> Submission:
+    def _request(self, job: KeptJob) -> Submission:
         """Return what the kernel takes for a job."""
-        job = live.job
-        body: Any = live  # the engine takes no function
-        execution = new_handle(self._core, body, (), Context(), self.engine)
+        body: Any = job  # the engine takes no function
+        job.handle = new_handle(self._core, body, (), Context(), self.engine)
         record = open_of(self.scope(job.scope)).record
-        live.handle = execution
-        return request_for(self._core, record, execution, self._task_options(job))
-
-    def _end(self, job: Job, outcome: str, cause: str) -> Ticket:
-        """End a job that the kernel does not have."""
-        return self._store.update(job, state="ended", outcome=outcome, cause=cause, ended=moments.now())
+        return request_for(self._core, record, job.handle, self._task_options(job))
 
     # From the kernel to the store
 
     def _note(self, raw: RawEvent) -> None:
         """Turn an event of the kernel into a change of the store; under the authority's lock."""
         _, _, kind, scope, _, name, _, _ = raw
-        live = self._live.get((scope, name)) if name is not None else None
-        if live is None:
+        job = self._by_id.get((scope, name)) if name is not None else None
+        if job is None or isinstance(job.decided, Ended):
             return
-        if self._held is not None and not (kind == Kind.TASK_RETRIED and self._held[0] is live):
-            self._release(is_awaited=kind == Kind.TASK_STARTED)
-        job = live.job
-        if kind == Kind.TASK_STARTED:
-            details = _details(raw)
-            live.attempt += 1
-            _add(live.waits, details.get("waits"))
-            devices = {kind: list(names) for kind, names in details.get("devices", ())}
-            live.started = self._store.update(
-                job,
-                is_start=True,
-                is_routine=True,
-                is_awaited=True,  # by the engine
-                state="running",
-                attempt=live.attempt,
-                started=moments.now(),
-                facts={"devices": devices},
-            )
-        elif kind in ENDS:
-            details = _details(raw)
-            _add(live.waits, details.get("waits"))
-            facts = {**job.facts, "waits": live.waits, **{each: details.get(each) for each in FACTS}}
-            self._held = (
-                live,
-                {
-                    "is_routine": kind == Kind.TASK_FINISHED,
-                    "state": "ended",
-                    "ended": moments.now(),
-                    "outcome": details.get("outcome", ENDS[kind]),
-                    "cause": details.get("cause"),
-                    "exit_code": details.get("exit_code"),
-                    "facts": {key: value for key, value in facts.items() if value is not None},
-                },
-            )
-        elif kind == Kind.TASK_RETRIED:
-            ended, self._held = self._held, None
-            exit_code = None if ended is None else ended[1]["exit_code"]
-            self._store.update(job, is_routine=True, state="pending", exit_code=exit_code)
-        elif kind == Kind.TASK_PAUSED:
-            self._store.update(job, is_paused=True)
-        elif kind == Kind.TASK_RESUMED:
-            self._store.update(job, is_paused=False)
-        elif kind == Kind.TASK_ABORT_ASKED and (cause := _details(raw)["cause"]) in FOR_GOOD:
-            self._store.update(job, abort=cause)
+        was, details = job.decided, dict(details_of(raw) or ())
+        match kind:
+            case Kind.TASK_STARTED:
+                _add(job.waits, details.get("waits"))
+                devices = {kind: list(names) for kind, names in details.get("devices", ())}
+                job.is_retryable = False
+                started = Running(was.attempt + 1, moments.now(), facts={"devices": devices})
+                # The engine waits for it.
+                job.started = self._store.update(job, started, is_start=True, is_routine=True, is_awaited=True)
+            case Kind.TASK_FINISHED | Kind.TASK_CANCELLED | Kind.TASK_DROPPED:
+                _add(job.waits, details.get("waits"))
+                outcome = details.get("outcome", ENDS[kind])
+                if outcome == Outcome.ERROR and _is_tried_again(job):
+                    state = Pending(was.attempt, exit_code=details.get("exit_code"))
+                    self._store.update(job, state, is_routine=True)
+                else:
+                    self._end(job, _ended(job, outcome, details), is_routine=kind == Kind.TASK_FINISHED)
+            case Kind.TASK_RETRIED:
+                assert isinstance(was, Pending), "the end of the attempt before was no end of the job"
+            case Kind.TASK_PAUSED | Kind.TASK_RESUMED:
+                self._store.update(job, replace(was, is_paused=kind == Kind.TASK_PAUSED))
+            case Kind.TASK_ABORT_ASKED if details["cause"] in FOR_GOOD:
+                assert isinstance(was, Running), "what has not started is not asked to end"
+                self._store.update(job, replace(was, abort=details["cause"]))
 
-    def _release(self, *, is_awaited: bool = False) -> None:
-        """Have the end of a job written that is not retried; under the authority's lock."""
-        held, self._held = self._held, None
-        if held is not None:
-            live, fields = held
-            ticket = self._store.update(live.job, is_awaited=is_awaited, **fields)
-            ticket.when_done(lambda ticket: self._ended(live, ticket))
+    def _end(self, job: KeptJob, ended: Ended, *, is_routine: bool = False) -> None:
+        """Have the end of a job written, and what waits for that told."""
+        ticket = self._store.update(job, ended, is_routine=is_routine)
+        ticket.when_done(functools.partial(self._tell_end, job))
 
-    def _settled(self, handle: Handle[Any]) -> None:
-        """Have the end of a job written if no event has come after it; the handle is told of ends that are final."""
-        with self._core.lock:
-            self._release()
-        handle.exception()  # seen
-
-    def _ended(self, live: LiveJob, ticket: Ticket) -> None:
+    def _tell_end(self, job: KeptJob, ticket: Ticket) -> None:
         """Tell the requests that wait for a job that it has ended; on the writer's thread."""
         if ticket.failure is not None:
             return
-        job = live.job
         with self._core.lock:
-            if self._live.get((job.scope, job.name)) is live:
-                del self._live[job.scope, job.name]
-            watchers, live.watchers = live.watchers, []
+            job.handle, job.variables = None, {}
+            watchers, job.watchers = job.watchers, []
         for tell in watchers:
             tell(job)
 
@@ -532,7 +445,7 @@ class Jobs:
         record = self._core.scopes.get(key)
         if record is not None and (key not in self._opened or record.kernel_scope.tasks):
             return True
-        return any(scope == key for scope, _ in (*list(self._by_id), *list(self._live)))
+        return any(scope == key for scope, _ in (*list(self._by_id), *list(self._accepting)))
 
     def new_scope(self, name: str) -> str:
         """Return a name for a scope that nothing uses: this one, or with a number behind it."""
@@ -540,25 +453,21 @@ class Jobs:
         names = (name if number == 1 else f"{name}-{number}" for number in count(1))
         return next(each for each in names if not self._is_used(each))
 
-    def permission(self, scope: Scope, id: str, execution: Any) -> Permission:  # noqa: ANN401 - an EngineTask that is a Task
-        """Return what a task that starts is permitted."""
-        return Permission(self._core, scope, id, execution, new_mark(self._family))
-
-    def _task_options(self, job: Job) -> Any:  # noqa: ANN401 - TaskOptions
+    def _task_options(self, job: KeptJob) -> Any:  # noqa: ANN401 - TaskOptions
         awaited = {  # others were met, and forgotten
             each: list(filter(self._known, job.options[each])) for each in ("after", "after_ended")
         }
         retry = job.options.get("retry", 0)
-        left = max(0, _retries(job) - job.attempt)
+        left = max(0, _retries(job) - job.decided.attempt)
         again = Retry(**{**retry, "times": left}) if isinstance(retry, dict) else left
         return {**job.options, **awaited, "id": job.name, "retry": again, "engine": self.engine}
 
     def _known(self, full_id: str) -> bool:
         """Return whether there is a job of this id, one that is being accepted included."""
         scope, _, name = full_id.partition("/")
-        return (scope, name) in self._by_id or (scope, name) in self._live
+        return (scope, name) in self._by_id or (scope, name) in self._accepting
 
-    def _remember(self, job: Job, outcome: str | None) -> None:
+    def _remember(self, job: KeptJob, outcome: str | None) -> None:
         """Let the kernel know how a job ended, or forget it; it need not have been this kernel that carried it out."""
         scope = open_of(self.scope(job.scope)).kernel_scope
         if scope.ids.get(job.name) != outcome:
@@ -574,15 +483,41 @@ class Jobs:
             )
 
 
-def _retries(job: Job) -> int:
+def _retries(job: KeptJob) -> int:
     """Return how often a job is tried again in its life."""
     retry = job.options.get("retry", 0)
     times: int = retry["times"] if isinstance(retry, dict) else retry
     return times
 
 
-def _details(raw: RawEvent) -> dict[str, Any]:
-    return dict(details_of(raw) or ())
+def _is_tried_again(job: KeptJob) -> bool:
+    """Return whether another attempt follows one that has failed, as the kernel decides it (T7)."""
+    assert job.handle is not None, "it has a task"
+    task = job.handle
+    retry = task.policy.retry
+    return job.is_retryable and retry is not None and task.attempt <= retry.times
+
+
+def _ended(job: KeptJob, outcome: str, details: Mapping[str, Any]) -> Ended:
+    """Return the end of a job, of which the event of the kernel has the details."""
+    was = job.decided
+    started, facts = (was.started, was.facts) if isinstance(was, Running) else (None, {})
+    facts = {**facts, "waits": job.waits, **{each: details.get(each) for each in FACTS}}
+    return Ended(
+        outcome,
+        details.get("cause"),
+        moments.now(),
+        was.attempt,
+        started,
+        details.get("exit_code"),
+        {key: value for key, value in facts.items() if value is not None},
+    )
+
+
+def _let_end(job: KeptJob) -> None:
+    """Look at the error of a job that fails: the store has it, and nothing is to be logged."""
+    assert job.handle is not None, "it was submitted"
+    job.handle.add_done_callback(lambda handle: handle.exception())
 
 
 def _add(waits: dict[str, int], more: Mapping[str, int] | None) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 from whywait.machine import moments
 from whywait.machine.jobs import Jobs
 from whywait.machine.moments import Moment, clock_step, seconds_between
-from whywait.machine.rows import Job
+from whywait.machine.rows import Ended, KeptJob, Running
 
 MOST: Final = 10_000
 DAYS: Final = 30
@@ -45,7 +45,7 @@ class Keep:
             self._apply(jobs, now, self._age_s if is_aged else None)
 
     def _apply(self, jobs: Jobs, now: Moment, age_s: float | None) -> None:
-        ended = sorted((job for job in jobs.all() if job.state == "ended"), key=_last)
+        ended = sorted((job for job in jobs.all() if isinstance(job.state, Ended)), key=_last)
         surplus = len(ended) - self._most
         old = [
             job
@@ -56,6 +56,9 @@ class Keep:
             jobs.forget(old)
 
 
-def _last(job: Job) -> Moment:
+def _last(job: KeptJob) -> Moment:
     """Return the last moment that is known of a job."""
-    return job.ended or job.started or job.added
+    match job.state:
+        case Ended(ended=moment) | Running(started=moment):
+            return moment
+    return job.added

@@ -31,7 +31,7 @@ The protocol, over HTTP on the Unix socket of the home (``client.LeaseRequest`` 
    command. A service that is told to end says so before: the cause is ``down``.
 
 A client that the system has stopped (Ctrl-Z) cannot say so. The service looks at the process of each client every half
-second; of a command that runs, the guard beside it tells (see ``guard.py``).
+second; of a command that runs, the guard beside it tells (see ``do_guard.py``).
 
 ``client_lease.py`` has one of them, and which thread does what.
 """
@@ -40,15 +40,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from whywait.engines.base import EngineTask
 from whywait.engines.lease import LeaseEngine
 from whywait.errors import ConfigError, Infeasible, UnknownTask
 from whywait.machine.asked import DEMANDS, check_command, check_name
-from whywait.machine.client_lease import Lease, Tell
+from whywait.machine.client_lease import ClientLease, Tell
 from whywait.machine.client_names import parent_of
-from whywait.machine.home import Home
-from whywait.machine.inside import PLACES, Permission, Permissions
 from whywait.machine.jobs import Jobs
+from whywait.machine.permissions import PLACES, Permission, Permissions
 from whywait.machine.remains import Remains
 from whywait.runtime.authority import DEFAULT_SCOPE
 
@@ -59,12 +57,11 @@ OPTIONS: Final = frozenset((*DEMANDS, "priority", "timeout", "max_wait", "after"
 class Leases:
     """All leases of the service."""
 
-    def __init__(self, jobs: Jobs, permissions: Permissions, home: Home) -> None:
+    def __init__(self, jobs: Jobs, permissions: Permissions) -> None:
         """Start with none."""
         self._jobs = jobs
         self._permissions = permissions
-        self._home = home
-        self._by_id: dict[str, Lease] = {}
+        self._by_id: dict[str, ClientLease] = {}
         self._numbers = 0
         self.engine = LeaseEngine()
         self.remains = Remains()
@@ -81,7 +78,7 @@ class Leases:
         pid: int | None = None,
         part_of: str | None = None,
         **asked: Any,  # noqa: ANN401 - demands
-    ) -> Lease:
+    ) -> ClientLease:
         """Ask for a permission; ``tell`` hears what comes of it, on any thread. A refusal raises.
 
         ``pid`` is the client; one that a process started in a block of Python is inside the lease of the block.
@@ -101,7 +98,17 @@ class Leases:
             if "after" in options:
                 options["after"] = self._jobs.awaited(options["after"])
         argv = command if isinstance(command, list) else [name] if command else None
-        lease = Lease(self, self._new_id(name), served_in, argv, pid, tell)
+        lease = ClientLease(
+            self._new_id(name),
+            served_in,
+            argv,
+            pid,
+            tell,
+            permissions=self._permissions,
+            engine=self.engine,
+            remains=self.remains,
+            forget=lambda lease: self._by_id.pop(lease.id, None),
+        )
         if part_of is not None:
             self.get(part_of).add_part(lease)
         self._by_id[lease.id] = lease
@@ -118,14 +125,6 @@ class Leases:
             raise
         lease.submitted(handle)
         return lease
-
-    def permit(self, lease: Lease, execution: EngineTask) -> Permission:
-        """Return the permission of a lease that is granted."""
-        return self._permissions.add(self._jobs.permission(lease.around, lease.id, execution))
-
-    def take_back(self, permission: Permission) -> None:
-        """Serve nothing out of a permission any more."""
-        self._permissions.remove(permission)
 
     def look(self) -> None:
         """See which clients the system has stopped, and which go on."""
@@ -151,39 +150,29 @@ class Leases:
             parent = parent_of(parent)
         return None
 
-    def find(self, ref: str) -> Lease | None:
+    def find(self, ref: str) -> ClientLease | None:
         """Return a living lease by its id, or by scope/id."""
         lease = self._by_id.get(ref.rpartition("/")[2])
         return lease if lease is not None and ref in (lease.id, f"{lease.scope}/{lease.id}") else None
 
-    def get(self, id: str) -> Lease:
+    def get(self, id: str) -> ClientLease:
         """Return a living lease."""
         lease = self._by_id.get(id)
         if lease is None:
             raise UnknownTask(f"no lease has the id {id!r}, or it has ended")
         return lease
 
-    def waiting(self) -> list[Lease]:
+    def waiting(self) -> list[ClientLease]:
         """Return the leases whose clients wait."""
         return [lease for lease in list(self._by_id.values()) if not lease.is_granted]
 
-    def divided(self) -> list[Lease]:
+    def divided(self) -> list[ClientLease]:
         """Return the leases that have parts, or have given them all back because others wait for cpu."""
         return [lease for lease in self.all() if lease.is_divided]
 
-    def all(self) -> list[Lease]:
+    def all(self) -> list[ClientLease]:
         """Return all living leases."""
         return list(self._by_id.values())
-
-    def forget(self, lease: Lease) -> None:
-        """Let go of a lease that has ended."""
-        self._by_id.pop(lease.id, None)
-        if lease.permission is not None:
-            self.take_back(lease.permission)
-
-    def environment(self, permission: Permission) -> dict[str, str]:
-        """Return what a client adds to the environment of what it runs under a permission."""
-        return permission.environment(self._home)
 
     def _new_id(self, name: Any) -> str:  # noqa: ANN401 - checked here
         if not isinstance(name, str) or not name.isprintable():

@@ -13,14 +13,14 @@ from whywait.kernel.model import Lane
 from whywait.kernel.state import Cause, Outcome, TaskState
 from whywait.machine import moments
 from whywait.machine.moments import seconds_between
-from whywait.machine.rows import Job
+from whywait.machine.rows import Ended, KeptJob, Pending, Running, columns_of
 from whywait.observe.explain import Why, ending_in_words, in_words
 from whywait.runtime.handle import Handle
 from whywait.support.usage import Usage
 from whywait.support.version import __version__
 
 if TYPE_CHECKING:
-    from whywait.machine.client_lease import Lease
+    from whywait.machine.client_lease import ClientLease
     from whywait.machine.service import Service
 
 FAILED: Final = (Outcome.ERROR, Outcome.TIMEOUT)
@@ -46,46 +46,44 @@ class Reasons:
         return known
 
 
-def job_row(service: Service, job: Job, known: Reasons) -> dict[str, Any]:
+def job_row(service: Service, job: KeptJob, known: Reasons) -> dict[str, Any]:
     """Return what is told of a job."""
-    live = service.jobs.live(job)
-    handle = None if live is None else live.handle
-    began, ended, now = job.started, job.ended, moments.now()
-    is_over = job.state == "ended"
+    now, kept = moments.now(), columns_of(job.state)
+    began, ended, cause = kept["started"], kept["ended"], kept["cause"]
     ran_s = None
-    if began is not None and job.state != "pending" and job.cause != Cause.WORKER_LOST:  # until when it ran, none knows
+    if began is not None and cause != Cause.WORKER_LOST:  # until when it ran, none knows
         ran_s = round(seconds_between(began, ended or now), 3)
-    waited_until = began if began is not None and job.state != "pending" else ended
+    is_running = isinstance(job.state, Running) and job.handle is not None
     return {
         "kind": "job",
         "id": job.id,
         "number": job.number,
         "scope": job.scope,
-        "state": TaskState.DISPOSED if is_over or handle is None else _told_state(job, handle),
+        "state": job.shown_state,
         "stopped": False,  # it has no terminal
-        "outcome": job.outcome,
-        "cause": job.cause,
-        "exit_code": job.exit_code,
-        "exit_signal": job.facts.get("exit_signal"),
+        "outcome": kept["outcome"],
+        "cause": cause,
+        "exit_code": kept["exit_code"],
+        "exit_signal": kept["facts"].get("exit_signal"),
         "command": job.command,
         "directory": job.directory,
         "part_of": None,
         "priority": Priority.parse(job.options.get("priority", Priority.NORMAL)),
-        "attempt": max(1, job.attempt),
+        "attempt": max(1, job.state.attempt),
         "added": job.added.wall,
         "started": None if began is None else began.wall,
         "ended": None if ended is None else ended.wall,
-        "waited_s": round(seconds_between(job.added, waited_until or now), 3),
+        "waited_s": round(seconds_between(job.added, began or ended or now), 3),
         "ran_s": ran_s,
-        "devices": job.facts.get("devices", {}),
-        **_use(job.facts, handle.usage if handle is not None and job.state == "running" else None),
+        "devices": kept["facts"].get("devices", {}),
+        **_use(kept["facts"], job.handle.usage if is_running and job.handle is not None else None),
         "expected_start_s": None,
-        "why": ending_of(job) if is_over or handle is None else end_on_its_way(service, job) or known.of(handle),
+        "why": ending_of(job) if job.handle is None else end_on_its_way(service, job) or known.of(job.handle),
         "log": service.home.log_of(job.number),
     }
 
 
-def lease_row(lease: Lease, known: Reasons) -> dict[str, Any]:
+def lease_row(lease: ClientLease, known: Reasons) -> dict[str, Any]:
     """Return what is told of a lease."""
     handle, began, now = lease.handle, lease.granted_at, moments.now()
     return {
@@ -134,19 +132,19 @@ def picture(service: Service, most: int) -> dict[str, Any]:
     """Return what the machine has and does: of what runs, waits and has ended the first, or last, ``most`` of each."""
     now = overview.take(service.core)
     jobs, leases, known = service.jobs.all(), service.leases.all(), Reasons()
-    ended = [job for job in jobs if job.state == "ended"]
-    running: list[Job | Lease] = [
-        *(job for job in jobs if job.state == "running"),
+    ended = [job for job in jobs if isinstance(job.state, Ended)]
+    running: list[KeptJob | ClientLease] = [
+        *(job for job in jobs if isinstance(job.state, Running)),
         *(lease for lease in leases if lease.is_granted),
     ]
-    waiting: list[Job | Lease] = [
-        *(job for job in jobs if job.state == "pending"),
+    waiting: list[KeptJob | ClientLease] = [
+        *(job for job in jobs if isinstance(job.state, Pending)),
         *(lease for lease in leases if not lease.is_granted),
     ]
 
-    def told(found: Sequence[Job | Lease]) -> list[dict[str, Any]]:
+    def told(found: Sequence[KeptJob | ClientLease]) -> list[dict[str, Any]]:
         return [
-            job_row(service, each, known) if isinstance(each, Job) else lease_row(each, known)
+            job_row(service, each, known) if isinstance(each, KeptJob) else lease_row(each, known)
             for each in (found[-most:] if found is ended else found[:most])
         ]
 
@@ -167,16 +165,15 @@ def picture(service: Service, most: int) -> dict[str, Any]:
         "waiting_total": len(waiting),
         "ended": told(ended),
         "ended_total": len(ended),
-        "failed_total": sum(job.outcome in FAILED for job in ended),
+        "failed_total": sum(has_failed(job) for job in ended),
     }
 
 
-def why_of(service: Service, job: Job) -> Why:
+def why_of(service: Service, job: KeptJob) -> Why:
     """Return why a job waits, what it does, or how its wait divided."""
-    live = service.jobs.live(job)
-    if live is not None and live.handle is not None and job.state != "ended":
-        return live.handle.why()
-    waits: dict[str, int] = job.facts.get("waits", {})
+    if not isinstance(job.state, Ended):
+        return service.jobs.handle(job).why()
+    waits: dict[str, int] = job.state.facts.get("waits", {})
     return in_words(
         reasons.Why(
             id=job.id,
@@ -189,43 +186,41 @@ def why_of(service: Service, job: Job) -> Why:
             waited_ns=sum(waits.values()),
             breakdown=waits,
             starved_ns=0,
-            outcome=job.outcome,
-            cause=job.cause,
-            root=_root(job),
-            attempt=max(1, job.attempt),
+            outcome=job.state.outcome,
+            cause=job.state.cause,
+            root=_root(job.state),
+            attempt=max(1, job.state.attempt),
         )
     )
 
 
-def end_on_its_way(service: Service, job: Job) -> str | None:
+def end_on_its_way(service: Service, job: KeptJob) -> str | None:
     """Return what to say of a job whose end is not on the disk yet; None if it has not ended, or that is there."""
-    if job.state == "ended" or not service.jobs.has_ended(job):
+    if isinstance(job.state, Ended) or not isinstance(job.decided, Ended):
         return None
     trouble = service.store.trouble
     when = "" if trouble is None else f" as soon as the disk takes it: {trouble}"
     return f"it has ended, which is written{when}"
 
 
-def ending_of(job: Job) -> str | None:
+def has_failed(job: KeptJob) -> bool:
+    """Return whether a job has ended by an error of its own, or by its timeout."""
+    return isinstance(job.state, Ended) and job.state.outcome in FAILED
+
+
+def ending_of(job: KeptJob) -> str | None:
     """Return how a job ended, in a few words; None if it has succeeded, or not ended."""
-    if job.outcome is None or job.outcome == Outcome.SUCCESS:
-        return None
-    if job.cause == Cause.EXIT_CODE and job.exit_code:
-        return f"exit {job.exit_code}"
-    return ending_in_words(job.outcome, job.cause, _root(job))
+    match job.state:
+        case Ended(outcome=Outcome.SUCCESS):
+            return None
+        case Ended(cause=Cause.EXIT_CODE, exit_code=code) if code:
+            return f"exit {code}"
+        case Ended(outcome=outcome, cause=cause) as ended:
+            return ending_in_words(outcome, cause, _root(ended))
+    return None
 
 
-def _root(job: Job) -> str | None:
+def _root(ended: Ended) -> str | None:
     """Return what made a job end that did not end by itself: a job that it waited for, or the service it ran in."""
-    root: str | None = "the service" if job.cause == Cause.WORKER_LOST else job.facts.get("root")
+    root: str | None = "the service" if ended.cause == Cause.WORKER_LOST else ended.facts.get("root")
     return root
-
-
-def _told_state(job: Job, handle: Handle[Any]) -> str:
-    """Return where a job stands as far as it is on the disk: what has just ended still runs until that is written."""
-    state = handle.state
-    if state == TaskState.DISPOSED:
-        return TaskState.RUNNING if job.state == "running" else TaskState.READY
-    if state == TaskState.RUNNING and job.state != "running":
-        return TaskState.READY
-    return state

@@ -21,8 +21,8 @@ class _Client:
 class ClientWatch(Watch):
     """What a client uses under its permission.
 
-    Of a command: all its descendants, that is, what is below the guard that the client forks (``guard.py``). Of a block
-    of Python: the process of the client and its descendants, whatever else that process does.
+    Of a command: all its descendants, that is, what is below the guard that the client forks (``do_guard.py``). Of a
+    block of Python: the process of the client and its descendants, whatever else that process does.
     """
 
     def __init__(self, pid: int, told: Callable[[int], object] | None, *, is_block: bool) -> None:

@@ -1,28 +1,80 @@
-"""A job as the store keeps it: its fields, its row, and the digest by which a start sees whether a row is whole."""
+"""A job of the service: what was asked for, where it stands, its row in the store, and the digest of a row.
+
+A job has two states, both values that never change themselves. ``decided`` is where the kernel has it, set under the
+authority's lock, and ``state`` is what of that is on the disk: the store sets it when it has written a decision.
+Clients are told of ``state``, so what they are told is kept.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final
 
+from whywait.kernel.state import TaskState
 from whywait.machine.moments import Moment
+from whywait.support.known import Known
 
-COLUMNS: Final = (
-    "number", "scope", "name", "command", "directory", "environment", "options", "added", "state", "attempt",
-    "is_paused", "abort", "started", "ended", "outcome", "cause", "exit_code", "facts",
-)  # fmt: skip
+if TYPE_CHECKING:
+    from whywait.machine.tickets import Ticket
+    from whywait.runtime.handle import Handle
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The job waits for its first attempt, or for the next."""
+
+    attempt: int = 0  # how many have begun
+    is_paused: bool = False  # as a client wished
+    exit_code: int | None = None  # of the last attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """An attempt runs."""
+
+    attempt: int
+    started: Moment
+    is_paused: bool = False
+    abort: str | None = None  # the cause for which the job was asked to end: no later attempt starts
+    facts: dict[str, Any] = field(default_factory=dict)  # the devices that it has
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The job has ended, or never ran; no attempt follows."""
+
+    outcome: str
+    cause: str | None
+    ended: Moment
+    attempt: int = 0
+    started: Moment | None = None  # of the last attempt
+    exit_code: int | None = None
+    facts: dict[str, Any] = field(default_factory=dict)  # usage, devices, waits, its retry
+
+
+State = Pending | Running | Ended
+
+KINDS: Final[dict[str, type[State]]] = {"pending": Pending, "running": Running, "ended": Ended}
+_KIND_OF: Final = {kind: name for name, kind in KINDS.items()}
+NOTHING: Final[dict[str, Any]] = {  # the columns of a state, with what a state that lacks one has there
+    "state": "", "attempt": 0, "is_paused": False, "abort": None, "started": None, "ended": None, "outcome": None,
+    "cause": None, "exit_code": None, "facts": {},
+}  # fmt: skip
+ASKED: Final = ("number", "scope", "name", "command", "directory", "environment", "options", "added")
+COLUMNS: Final = (*ASKED, *NOTHING)
 MOMENTS: Final = frozenset(("added", "started", "ended"))
 IN_JSON: Final = MOMENTS | {"command", "directory", "options", "facts"}
 
 
 @dataclass(slots=True, eq=False)
-class Job:
-    """One job as it is kept: what was asked for, and how far it has come.
+class KeptJob(Known):
+    """One job of the service.
 
-    ``state`` is ``pending``, ``running`` or ``ended``.
+    The last fields are of a job that has not ended: its task, and what waits for it.
     """
 
     number: int
@@ -33,16 +85,15 @@ class Job:
     environment: str  # the key of it in the store
     options: dict[str, Any]
     added: Moment
-    state: str = "pending"
-    attempt: int = 0
-    is_paused: bool = False  # as a client wished
-    abort: str | None = None  # the cause for which the job was asked to end while it ran: no later attempt starts
-    started: Moment | None = None
-    ended: Moment | None = None
-    outcome: str | None = None
-    cause: str | None = None
-    exit_code: int | None = None
-    facts: dict[str, Any] = field(default_factory=dict)  # what else is known of its end: usage, devices, waits
+    state: State = Pending()
+    decided: State = Pending()
+    variables: Mapping[str, str] = field(default_factory=dict)  # its environment
+    handle: Handle[Any] | None = None
+    accepted: Ticket | None = None  # None: a former service has accepted it
+    started: Ticket | None = None  # of the present attempt
+    is_retryable: bool = False  # the last attempt has failed in a way that another one may mend
+    waits: dict[str, int] = field(default_factory=dict)  # ns by cause, of all attempts of this service
+    watchers: list[Callable[[KeptJob], object]] = field(default_factory=list)  # told of the end when it is on the disk
 
     @property
     def id(self) -> str:
@@ -54,28 +105,65 @@ class Job:
         """Its scope and its name, which no other job has."""
         return f"{self.scope}/{self.name}"
 
+    @property
+    def shown_state(self) -> str:
+        """Where it stands, in the words for tasks."""
+        match self.state:
+            case Ended():
+                return TaskState.DISPOSED
+            case Running(abort=str()):
+                return TaskState.DISPOSING
+            case Pending(is_paused=True) | Running(is_paused=True):
+                return TaskState.PAUSED
+            case Running():
+                return TaskState.RUNNING
+        is_queued = self.handle is not None and self.handle.state == TaskState.QUEUED
+        return TaskState.QUEUED if is_queued else TaskState.READY
 
-def as_kept(name: str, value: Any) -> Any:  # noqa: ANN401 - of any field
-    """Return the value of a field as the file has it; JSON keeps bytes that are no text, in names of files."""
-    return json.dumps(value) if name in IN_JSON else int(value) if isinstance(value, bool) else value
+    def known_as(self, id: str | None = None) -> str:
+        """Return what the history calls it: the name that it was given, else its command."""
+        del id  # it may be a number
+        return shlex.join(self.command) if self.name == str(self.number) else self.name
 
 
-def job_of(row: Sequence[Any], mark: object) -> Job | None:
+def columns_of(state: State) -> dict[str, Any]:
+    """Return the values of all columns of a state."""
+    own = {each.name: getattr(state, each.name) for each in fields(state)}
+    return {**NOTHING, **own, "state": _KIND_OF[type(state)]}
+
+
+def row_of(job: KeptJob) -> list[Any]:
+    """Return the values of a job's row, as the file has them."""
+    asked = {name: getattr(job, name) for name in ASKED}
+    return as_kept({**asked, **columns_of(job.state)})
+
+
+def as_kept(values: Mapping[str, Any]) -> list[Any]:
+    """Return the values of columns as the file has them; JSON keeps bytes that are no text, in names of files."""
+    return [
+        json.dumps(value) if name in IN_JSON else int(value) if isinstance(value, bool) else value
+        for name, value in values.items()
+    ]
+
+
+def job_of(row: Sequence[Any], mark: object) -> KeptJob | None:
     """Return the job of a row; None if the row is not the one that the digest ``mark`` was made of."""
     try:
         return _job(row) if digest(*row) == mark else None
-    except (TypeError, ValueError, RecursionError):  # what no service has written
+    except (TypeError, ValueError, RecursionError, KeyError):  # what no service has written
         return None
 
 
-def _job(row: Sequence[Any]) -> Job:
-    fields = dict(zip(COLUMNS, row, strict=True))
+def _job(row: Sequence[Any]) -> KeptJob:
+    values = dict(zip(COLUMNS, row, strict=True))
     for name in IN_JSON:
-        fields[name] = json.loads(fields[name])
+        values[name] = json.loads(values[name])
     for name in MOMENTS:
-        fields[name] = None if fields[name] is None else Moment(*fields[name])
-    fields["is_paused"] = bool(fields["is_paused"])
-    return Job(**fields)
+        values[name] = None if values[name] is None else Moment(*values[name])
+    values["is_paused"] = bool(values["is_paused"])
+    kind = KINDS[values["state"]]
+    state = kind(**{each.name: values[each.name] for each in fields(kind)})
+    return KeptJob(**{name: values[name] for name in ASKED}, state=state, decided=state)
 
 
 def digest(*values: Any) -> str:  # noqa: ANN401 - those of a row

@@ -19,7 +19,7 @@ from whywait.errors import MachineError
 from whywait.machine import moments
 from whywait.machine.database import insert, keep_scope, open_file, write_sealed
 from whywait.machine.home import sync_folder
-from whywait.machine.rows import COLUMNS, Job, digest, environment_key, job_of
+from whywait.machine.rows import COLUMNS, KeptJob, digest, environment_key, job_of
 from whywait.machine.seal import Seal, Sealed
 
 SIDE_FILES: Final = ("-wal", "-shm")
@@ -31,7 +31,7 @@ class Content:
     """What is whole in a store, and what is wrong with the rest."""
 
     sealed: Sealed = field(default_factory=Sealed)
-    jobs: dict[int, Job] = field(default_factory=dict)  # by number, in the order of acceptance
+    jobs: dict[int, KeptJob] = field(default_factory=dict)  # by number, in the order of acceptance
     environments: dict[str, str] = field(default_factory=dict)  # JSON by key
     scopes: dict[str, dict[str, Any]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)

@@ -14,12 +14,12 @@ from whywait.kernel.state import Wait
 from whywait.machine import moments
 from whywait.machine.client import Machine
 from whywait.machine.home import Home, tell
-from whywait.machine.inside import Permissions
 from whywait.machine.job_engine import JobEngine
 from whywait.machine.jobs import Jobs
 from whywait.machine.keep import Keep
 from whywait.machine.kept import token_of
 from whywait.machine.leases import Leases
+from whywait.machine.permissions import Permissions
 from whywait.machine.starting import Taken, outwait
 from whywait.machine.store import Store
 from whywait.runtime.authority import Authority, core_of
@@ -75,9 +75,9 @@ class Service:
             self.core = core_of(self.authority)
             self.core.when_broken.append(_end_broken)
             self.jobs = Jobs(self.authority, self.store, home)
-            permissions = Permissions()
+            permissions = Permissions(self.core, home)
             self.jobs.engine = JobEngine(self.jobs, permissions, home, alive)
-            self.leases = Leases(self.jobs, permissions, home)
+            self.leases = Leases(self.jobs, permissions)
             self.jobs.take_up()
             self.tidy()
             self._alive = alive

@@ -10,7 +10,7 @@ How a change gets to the disk, and what each step closes:
    FULL): many clients at once share one wait for the disk. The seal is written next (``seal.py``), and synchronised
    if a client is answered, so that a start notices if anything of this is missing. A thread that waits for its ticket
    writes by itself when it is its turn: that saves two changes of threads for each start of a command.
-3. Only then the job in memory gets its new fields and the ticket of the change is released. An answer, the start of a
+3. Only then the job in memory gets its new state and the ticket of the change is released. An answer, the start of a
    command, the news of an end wait for their ticket: what was told is kept.
 4. A commit that the disk does not take changes nothing. New jobs of that transaction are refused. Everything else has
    happened already: the reserve is given up for it, except for starts, and if that does not do it stays first in the
@@ -28,7 +28,7 @@ Which lock guards what:
 ================  ===================================================================================================
 
 What is read without: whether a ticket is done, and whether anything is queued, only to write sooner; the failure of a
-ticket, behind its latch; the fields of a job, single values that the thread in its turn sets, the state last.
+ticket, behind its latch; the state of a job, one value that the thread in its turn sets.
 """
 
 from __future__ import annotations
@@ -40,109 +40,20 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from whywait.errors import MachineError
 from whywait.machine import database, salvage
 from whywait.machine.database import Transaction
 from whywait.machine.home import sync_folder
-from whywait.machine.rows import Job
+from whywait.machine.rows import KeptJob, State
 from whywait.machine.seal import Reserve, Seal, Sealed
+from whywait.machine.tickets import Then, Ticket
 from whywait.support.logger import log
 
 AGAIN_AFTER_S: Final = 0.5
 IDLE_S: Final = 1.0  # after so long without a change, what is in SQLite's log goes into its file
 _ENDING: Final = "the service is ending"
-
-Then = Callable[[], object]
-
-Change = Callable[[Transaction], object]
-
-
-class Ticket:
-    """Says when a change is on the disk; ``failure`` is set if it never will be."""
-
-    __slots__ = (
-        "_callbacks",
-        "_is_done",
-        "_latch",
-        "_store",
-        "change",
-        "failure",
-        "is_new",
-        "is_routine",
-        "is_start",
-        "job",
-        "then",
-    )
-    _lock: ClassVar = threading.Lock()  # of all tickets: it is held for a moment only
-
-    def __init__(
-        self,
-        store: Store,
-        change: Change,
-        then: Then,
-        job: Job | None = None,
-        *,
-        is_new: bool = False,
-        is_start: bool = False,
-        is_routine: bool = False,
-    ) -> None:
-        """Wait for the writer; ``then`` is called first when the change, of one ``job`` or several, is on the disk."""
-        self._store = store
-        self.change = change
-        self.then = then
-        self.job = job
-        self.is_new = is_new  # it can be refused; everything else has happened already
-        self.is_start = is_start  # the job starts when this is on the disk, and not before
-        self.is_routine = is_routine  # it answers no client
-        self.failure: str | None = None
-        self._is_done = False
-        self._latch = threading.Lock()  # open when it is known: quicker than an Event
-        self._latch.acquire()
-        self._callbacks: list[Callable[[Ticket], object]] = []
-
-    @property
-    def is_done(self) -> bool:
-        """Whether it is known that the change is on the disk, or never will be."""
-        return self._is_done
-
-    def wait(self) -> None:
-        """Block until the change is on the disk; raise if it never will be."""
-        if not self._is_done:
-            self._store.write_queued()
-        with self._latch:
-            pass
-        self.check()
-
-    def write_now(self) -> None:
-        """Have the change on the disk; raise if the disk does not take it at once: a service that begins hangs else."""
-        if not self._store.write_queued() and (trouble := self._store.trouble) is not None:
-            raise MachineError(trouble)
-        self.wait()
-
-    def check(self) -> None:
-        """Raise if the change could not be written."""
-        if self.failure is not None:
-            raise MachineError(self.failure)
-
-    def when_done(self, fn: Callable[[Ticket], object]) -> None:
-        """Call ``fn`` on the thread that writes when it is known, or at once if it is."""
-        with self._lock:
-            if not self._is_done:
-                self._callbacks.append(fn)
-                return
-        fn(self)
-
-    def release(self, failure: str | None = None) -> None:
-        """Let those that wait go on."""
-        with self._lock:
-            self.failure = failure
-            self._is_done = True
-            callbacks, self._callbacks = self._callbacks, []
-        self._latch.release()
-        for fn in callbacks:
-            fn(self)
 
 
 class Store:
@@ -176,7 +87,7 @@ class Store:
 
     # Reading
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[KeptJob]:
         """Return the jobs that were in the store when it was opened, in the order in which they were accepted."""
         return list(self._content.jobs.values())
 
@@ -211,51 +122,55 @@ class Store:
 
     def accept(
         self,
-        jobs: Sequence[tuple[Job, str]],
+        jobs: Sequence[tuple[KeptJob, str]],
         then: Then,
         *,
         scope: tuple[str, Mapping[str, Any]] | None = None,
-        noted: Iterable[tuple[Job, Mapping[str, Any]]] = (),
+        noted: Sequence[tuple[KeptJob, State]] = (),
     ) -> Ticket:
         """Keep new jobs, each with its environment as JSON, all or none; refused if the disk does not take them.
 
-        ``scope`` is one that is opened with options for them, ``noted`` are fields of other jobs that change with them.
+        ``scope`` is one that is opened with options for them, ``noted`` are states of other jobs that change with them.
         """
-        noted = list(noted)
 
         def change(write: Transaction) -> None:
             if scope is not None:
                 write.keep_scope(*scope)
             for job, environment in jobs:
                 write.accept(job, environment)
-            for job, fields in noted:
-                write.update(job.number, fields)
+            for job, state in noted:
+                write.update(job.number, state)
 
         def kept() -> None:
-            for job, fields in noted:
-                _set(job, fields)
+            for job, state in noted:
+                job.state = job.decided = state
             then()
 
         return self._put(Ticket(self, change, kept, is_new=True))
 
     def update(
         self,
-        job: Job,
+        job: KeptJob,
+        state: State,
         *,
         is_start: bool = False,
         is_routine: bool = False,
         is_awaited: bool = False,
-        **fields: Any,  # noqa: ANN401 - those of a job
     ) -> Ticket:
-        """Give some fields of a job new values, on the disk and then in memory.
+        """Keep that a job has come to a state that was decided, on the disk and then in memory.
 
         ``is_start``: the job starts when this is on the disk. ``is_routine``: no client asked for it.
         ``is_awaited``: a thread is about to wait for this ticket, or for one that is put right behind it.
         """
+        job.decided = state
+
+        def kept() -> None:
+            job.state = state
+
         ticket = Ticket(
             self,
-            lambda write: write.update(job.number, fields),
-            lambda: _set(job, fields),
+            lambda write: write.update(job.number, state),
+            kept,
             job,
             is_start=is_start,
             is_routine=is_routine,
@@ -486,9 +401,3 @@ class Store:
             self._connection.close()
             raise
         self._sealed = self._content.sealed
-
-
-def _set(job: Job, fields: Mapping[str, Any]) -> None:
-    """Give a job its new fields, the state last: what belongs to it is there then."""
-    for name in sorted(fields, key="state".__eq__):
-        setattr(job, name, fields[name])

@@ -70,7 +70,6 @@ def do(
     try:
         request = LeaseRequest(machine, name, command=command, **asked)
         from whywait.machine.foreground import NOT_STARTED, exit_code, run  # while the service decides
-        from whywait.machine.permission import Permission
 
         while ended is None:  # a permission that was not taken in time, because this process was stopped, is none
             granted = _wait(request, line)
@@ -82,7 +81,7 @@ def do(
                 tokens = tokens or _tokens(request, jobserver, command[0], asked)
                 tokens.add_to(environment)
             line.runs()
-            ended = run(Permission(request), command, environment, lambda: _say_paused(request.id), tokens)
+            ended = run(request, command, environment, lambda: _say_paused(request.id), tokens)
     except KeyboardInterrupt:  # that the request is withdrawn, the service sees by the end of this process
         from whywait.machine.foreground import die_of
 

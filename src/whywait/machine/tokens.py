@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from whywait.machine.client import Machine
-    from whywait.machine.sources import Sources
+    from whywait.trees.sources import Sources
 
 
 class Tokens:

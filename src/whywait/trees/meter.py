@@ -132,8 +132,7 @@ class Watch:
     def _pids(self) -> list[int]:
         if not self._tree.cgroup:
             return descendants(self._tree.guard)
-        guard = self._tree.guard  # is in the group too
-        return [pid for folder in _folders(self._tree.cgroup) for pid in _procs(folder) if pid != guard]
+        return [pid for folder in _folders(self._tree.cgroup) for pid in _procs(folder)]
 
 
 class _Bell(threading.Event):

@@ -1,4 +1,4 @@
-"""What is asked of the system about processes and groups of them; the keeper imports it, so it imports little."""
+"""What is asked of the system about processes and groups of them; guards import it, so it imports little."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A child process with all its descendants, as the program that started it sees it.
 
-How the tree is held together is told in ``keeper.py``. A tree may be used by several threads. ``ProcessTree._lock``
+How the tree is held together is told in ``tree_guard.py``. A tree may be used by several threads. ``ProcessTree._lock``
 guards what comes and goes on its line, and its end; the lock of the meter is taken under it. Without it are read: the
 exit code and ``is_over``, each set once, after what belongs to it.
 """
@@ -20,12 +20,12 @@ from typing import Final, Self
 
 from whywait.support.forks import own
 from whywait.support.usage import Usage
-from whywait.trees.keepers import keepers
+from whywait.trees.guards import guards
 from whywait.trees.meter import Watch, meter
-from whywait.trees.system import end_marked, kill_cgroup, kills_for_memory, new_mark, remove_cgroup
+from whywait.trees.system import end_marked, kill_cgroup, kills_for_memory, new_mark, send_signal
 from whywait.trees.wire import GROUP, PART_SIZE, SESSION, has_message, packed, take_message
 
-__all__ = ["AGAIN_S", "ALONE_S", "GROUP", "SESSION", "SHORTAGES", "ProcessTree", "StartFailed", "dismiss_keeper"]
+__all__ = ["AGAIN_S", "ALONE_S", "GROUP", "SESSION", "SHORTAGES", "ProcessTree", "StartFailed", "dismiss_guards"]
 
 SHORTAGES: Final = {errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}  # may be over soon
 AGAIN_S: Final = 0.05  # between two tries to start a process, while the system gives too little for it
@@ -75,7 +75,6 @@ class ProcessTree:
         self.cgroup = ""  # the folder of its cgroup, if it has one
         self.peak = 0  # bytes of memory that one process of it had at most, as far as they have ended
         self.cpu_s = 0.0  # of the processes that have ended
-        self.guard = 0
         self.is_out_of_memory = False  # the system has killed a process of it for lack of memory
         self._kills = kills_for_memory()
         self._mark = new_mark() if mark is None else mark
@@ -85,6 +84,7 @@ class ProcessTree:
         self._is_stopped = False  # and this has yet to be told
         self._watch = Watch(self)
         self._is_closed = False
+        self._has_no_guard = False
         self._refused: tuple[int, str] | None = None
         self._lock = RLock()
         with ExitStack() as opened:
@@ -99,15 +99,10 @@ class ProcessTree:
                 "targets": list(placed),
                 "mark": self._mark,
             }
-            keepers.add(self)
-            try:
-                self._line, self._news = keepers.start(request, (*placed.values(), *held))
-            except BaseException:
-                keepers.remove(self)
-                raise
+            self._guard, self._news = guards.start(request, (*placed.values(), *held))
         self._take_all()
         if self._refused is not None:
-            keepers.remove(self, self._line)
+            guards.take_back(self._guard)
             raise StartFailed(*self._refused)
         own(self)
 
@@ -121,9 +116,14 @@ class ProcessTree:
         """Kill all that is left of it."""
         self.close()
 
+    @property
+    def guard(self) -> int:
+        """The pid of its guard."""
+        return self._guard.pid
+
     def fileno(self) -> int:
         """Return a file descriptor that is readable when there is news: then call :meth:`look`."""
-        return self._line.socket.fileno()
+        return self._guard.line.fileno()
 
     def look(self) -> None:
         """Take in the news: whether the child process has ended, and whether all of the tree has."""
@@ -139,7 +139,7 @@ class ProcessTree:
     def _look(self) -> None:
         while not self.is_over:
             try:
-                data = self._line.socket.recv(PART_SIZE)
+                data = self._guard.line.recv(PART_SIZE)
             except BlockingIOError:
                 return
             except OSError:
@@ -166,10 +166,9 @@ class ProcessTree:
             if self.is_over:
                 return
             self._is_told_to_die = self._is_told_to_die or number == signal.SIGKILL
-            with suppress(OSError):
-                os.kill(self.guard, signal.SIGCONT)  # should it have been stopped
+            send_signal(self.guard, signal.SIGCONT)  # should it have been stopped
             with suppress(OSError):  # there is no guard any more: the next look tells
-                self._line.socket.sendall(packed(int(number)))
+                self._guard.line.sendall(packed(int(number)))
 
     def stop(self, told: Callable[[], object]) -> None:
         """Stop every process of the tree; the look that finds them stopped calls ``told``, without a lock."""
@@ -216,12 +215,12 @@ class ProcessTree:
         with self._lock:
             is_closed, self._is_closed = self._is_closed, True
         if not is_closed:
-            keepers.remove(self, self._line)
+            (guards.lose if self._has_no_guard else guards.take_back)(self._guard)
 
     def let_go(self) -> None:
         """In a fork of this program: leave the tree to the original."""
         self.is_over = True
-        self._line.close()
+        self._guard.let_go()
 
     def _wait(self, timeout_s: float | None, *, for_all: bool) -> None:
         deadline = None if timeout_s is None else monotonic() + timeout_s
@@ -229,7 +228,7 @@ class ProcessTree:
         while not self.is_over and (for_all or self.exit_code is None):
             if poll is None:
                 poll = select.poll()
-                poll.register(self._line.socket, select.POLLIN)
+                poll.register(self._guard.line, select.POLLIN)
             else:
                 left_s = None if deadline is None else deadline - monotonic()
                 if left_s is not None and left_s <= 0:
@@ -241,8 +240,7 @@ class ProcessTree:
         while has_message(self._news):
             kind, *fields = take_message(self._news)
             if kind == "started":
-                self.pid, self.guard, self.cgroup = fields
-                self._line.guard = self.guard
+                self.pid, self.cgroup = fields
             elif kind == "refused":
                 self._refused = fields[0], fields[1]
                 return
@@ -256,22 +254,16 @@ class ProcessTree:
                 self.peak, self.cpu_s, met_oom = fields
                 self.is_out_of_memory = self.is_out_of_memory or met_oom
                 self._end()
-            else:
-                self._lose()
 
     def _lose(self) -> None:
-        """What guarded the tree was killed: what it guarded was killed by that, or is now."""
-        if self.is_over:
-            return
-        self._line.is_lost = True
+        """Kill the tree: what guarded it was killed."""
+        self._has_no_guard = True
         self.is_lost = not self._is_told_to_die
         if self.exit_code is None:
             self.exit_code = LOST
         if self.cgroup:
             kill_cgroup(self.cgroup)
         end_marked(self._mark.__eq__, LOST_S)
-        if self.cgroup:
-            remove_cgroup(self.cgroup)
         self._end()
 
     def _look_for_memory(self, code: int) -> None:
@@ -284,9 +276,9 @@ class ProcessTree:
         meter.remove(self._watch)
 
 
-def dismiss_keeper() -> None:
-    """Let the keeper and the meter end, now or with the last tree; the next start makes others."""
-    keepers.dismiss()
+def dismiss_guards() -> None:
+    """Let the guards and the meter end, now or with the trees that run; the next start makes others."""
+    guards.dismiss()
     meter.end()
 
 

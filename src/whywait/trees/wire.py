@@ -1,20 +1,17 @@
-"""What a program, its keeper and its guards say to each other."""
+"""Messages between a program and its guards, and between a guard and the child process that it has forked."""
 
 from __future__ import annotations
 
 import marshal
 import struct
-from typing import Any
+
+TYPE_CHECKING = False  # see the package itself
+if TYPE_CHECKING:
+    from typing import Any
 
 HEAD = struct.Struct("!I")  # the length of a message on a line
 PART_SIZE = 4096
 FDS_AT_MOST = 250
-
-CALL = struct.Struct("!cQQ")  # what a program asks of its keeper: a kind and two numbers
-HANDSHAKE = b"g"  # with a line: fork a guard
-RETIRE = b"q"  # end when no guard is left
-ADOPT = b"a"  # with pid and start time: a guard that an earlier keeper has forked
-LOST = ("lost",)  # what the keeper says on the line of a guard that was killed
 
 SESSION, GROUP = -1, 0  # a child process leads a session or a process group of its own; above 0: a group to join
 

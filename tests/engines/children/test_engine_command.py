@@ -27,7 +27,6 @@ from whywait import (
 )
 from whywait.engines.command import engine
 from whywait.engines.command.engine import CommandEngine
-from whywait.trees.keepers import keepers
 
 OPTIONS = {"slots": 2, "grace": 0.1}
 
@@ -448,41 +447,28 @@ def test_commands_die_with_the_parent_however_young(tmp_path, delay_ms):
             os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_keeper_that_is_killed_or_stopped_is_replaced(make, tmp_path, number):
-    """O5: the next command gets another keeper; one that runs goes on and can be ended."""
-    authority = make()
-    first = authority.submit(Command(DEAF.format(tmp_path / "pid")))
-    pid_in(tmp_path / "pid")
-    before = keepers.keeper.pid
-    os.kill(before, number)
-    authority.submit(Command("true")).result(PATIENCE_S)
-    assert keepers.keeper.pid != before
-    assert first.state == "RUNNING"
-    first.cancel()
-    assert isinstance(first.exception(PATIENCE_S), TaskAborted)
-
-
 def test_a_command_whose_guard_is_killed_is_an_error(make, tmp_path):
     """O5: what nothing guards any more is ended, and its task says so; the next one runs."""
     authority = make()
     handle = authority.submit(Command(DEAF.format(tmp_path / "pid")))
     pid = pid_in(tmp_path / "pid")
-    (tree,) = until(lambda: [tree for tree in keepers._trees if tree.guard], "its tree")
-    os.kill(tree.guard, signal.SIGKILL)
+    os.kill(_parent(pid), signal.SIGKILL)
     with pytest.raises(CommandFailed, match="SIGKILL"):
         handle.result(PATIENCE_S)
     assert not is_alive(pid)
     authority.submit(Command("true")).result(PATIENCE_S)
 
 
-def test_the_keeper_ends_with_close(make):
+def test_the_guards_end_with_close(make):
     """O5: after the authority is disposed, nothing of the engine is left."""
     authority = make()
-    authority.submit(Command("true")).result(PATIENCE_S)
-    pid = keepers.keeper.pid
+    guard = int(authority.submit(Command("echo $PPID")).result(PATIENCE_S).stdout)
     authority.dispose()
-    assert not is_alive(pid)
+    assert not is_alive(guard)
+
+
+def _parent(pid):
+    return int(read(f"/proc/{pid}/stat").rpartition(")")[2].split()[1])
 
 
 def _state(pid):

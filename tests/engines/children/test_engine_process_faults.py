@@ -343,7 +343,7 @@ def test_workers_die_with_the_parent(tmp_path, forks):
         copies = [
             pid
             for pid in marked(mark)
-            if _parent(pid) == parent.pid and b"whywait.trees.keeper" not in _command_line(pid)
+            if _parent(pid) == parent.pid and b"whywait.trees.tree_guard" not in _command_line(pid)
         ]
         assert len(copies) == (forks == "forks")
         assert all(map(is_alive, pids))

@@ -36,7 +36,7 @@ from whywait.support.devices import environment_of
 from whywait.support.known import Known
 from whywait.support.usage import exit_facts, signal_name
 from whywait.task.running import signal_of
-from whywait.trees.tree import AGAIN_S, ALONE_S, SHORTAGES, ProcessTree, StartFailed, dismiss_keeper
+from whywait.trees.tree import AGAIN_S, ALONE_S, SHORTAGES, ProcessTree, StartFailed, dismiss_guards
 
 TAIL_LENGTH: Final = 2000  # of stderr, in the message of an error
 SHORT_LENGTH: Final = 200  # of a command, in a message
@@ -265,9 +265,9 @@ class CommandEngine(ThreadEngine):
         self._follow(execution)
 
     def close(self) -> None:
-        """Let threads and the keeper process end."""
+        """Let threads and guard processes end."""
         super().close()
-        dismiss_keeper()
+        dismiss_guards()
 
     def failed(self, execution: EngineTask, error: BaseException) -> Ended:
         """Tell a command that failed from one that could not be run."""

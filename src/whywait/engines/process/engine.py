@@ -32,7 +32,7 @@ from whywait.errors import ConfigError
 from whywait.kernel.reasons import Placement
 from whywait.kernel.state import Cause, Outcome
 from whywait.support.raised import shown_error
-from whywait.trees.tree import AGAIN_S, ALONE_S, SHORTAGES, dismiss_keeper
+from whywait.trees.tree import AGAIN_S, ALONE_S, SHORTAGES, dismiss_guards
 
 if TYPE_CHECKING:
     from concurrent.futures import BrokenExecutor
@@ -145,7 +145,7 @@ class ProcessEngine(Engine):
         """Let the processes end; kill those that do not."""
         self._pump.close()
         self._crew.lose_all()
-        dismiss_keeper()
+        dismiss_guards()
 
     def _begin(self, execution: EngineTask) -> ChildProcess | None:
         """Send a task to a process; return the process if it has got the task: its answer is to come."""
@@ -378,7 +378,7 @@ class ProcessEngine(Engine):
         """End the processes that were not needed for a while; return whether none is left."""
         self._crew.retire_idle(IDLE_S)
         if not self._crew.processes:
-            dismiss_keeper()
+            dismiss_guards()
         return not self._crew.processes
 
 

@@ -15,7 +15,7 @@ from whywait.engines.process.results import raised, returned
 from whywait.errors import TaskAborted, TaskFailed
 from whywait.task.parts import Part, Parts
 from whywait.task.running import RunningTask, signal_of
-from whywait.trees.tree import dismiss_keeper
+from whywait.trees.tree import dismiss_guards
 
 
 def hire(parts: Parts, task: RunningTask, identity: Identity, fn: Callable[..., Any], args: tuple[Any, ...]) -> Part:
@@ -53,7 +53,7 @@ def _look_after(parts: Parts, task: RunningTask, identity: Identity, part: Part,
         process.end()
         forget_streams(process)
         process.bury()
-        dismiss_keeper()
+        dismiss_guards()
     if kind == KIND_VALUE:
         return returned(payload)
     error = raised(task, payload)[0]

@@ -1,4 +1,4 @@
-"""What a process waits for: descriptors, each with what is to be done when there is something to read."""
+"""What a guard waits for: descriptors, each with what is to be done when there is something to read."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class Sources:
     def __init__(self) -> None:
         """Wait for none yet."""
         self._poll = poll()
-        self._readers: dict[int, Callable[[], None]] = {}
+        self._readers: dict[int, Callable[[], object]] = {}
 
-    def add(self, fd: int, read: Callable[[], None]) -> None:
+    def add(self, fd: int, read: Callable[[], object]) -> None:
         """Call ``read`` whenever there is something to read; when it raises EOFError, never again."""
         self._readers[fd] = read
         self._poll.register(fd, POLLIN)
 
     def remove(self, fd: int) -> None:
         """Wait for a descriptor no longer."""
-        del self._readers[fd]
-        self._poll.unregister(fd)
+        if self._readers.pop(fd, None) is not None:
+            self._poll.unregister(fd)
 
     def wait(self, timeout_s: float | None) -> None:
         """Wait until there is something to read, for so long at most, and have it read."""

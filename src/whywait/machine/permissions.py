@@ -15,6 +15,7 @@ from __future__ import annotations
 from threading import RLock
 from typing import Final
 
+from whywait.engines.base import EngineTask
 from whywait.errors import DisposeIncomplete, Infeasible, MachineError
 from whywait.kernel.devices import Assigned
 from whywait.kernel.limits import MEMORY, Budget, Demand
@@ -26,6 +27,7 @@ from whywait.runtime.scope import Scope, open_of, open_scope
 from whywait.runtime.services import CoreServices
 from whywait.support.devices import environment_of
 from whywait.support.logger import log
+from whywait.trees.system import new_mark
 
 PLACES: Final = "places"  # how many requests from inside may run at once: as many as the permission has cpu, at least 1
 _WELL_KNOWN: Final = ("cpu", "ram", "vram")
@@ -35,8 +37,9 @@ _MB: Final = 1_000_000
 class Permission:
     """What a lease or a running job holds, and the requests that are served out of it."""
 
-    def __init__(self, core: CoreServices, scope: Scope, id: str, task: Task, mark: int) -> None:
+    def __init__(self, core: CoreServices, home: Home, scope: Scope, id: str, task: Task, mark: int) -> None:
         """Stand for a task that runs in a scope; what runs under it has this mark, which it finds by its token."""
+        self._home = home
         self.id = id
         self.mark = mark
         self.token = f"{mark:x}"
@@ -79,13 +82,14 @@ class Permission:
             else:
                 return
 
-    def environment(self, home: Home) -> dict[str, str]:
-        """Return what is added to the environment of what runs under this permission.
+    @property
+    def environment(self) -> dict[str, str]:
+        """What is added to the environment of what runs under this permission.
 
         An authority in there finds its limits in it, as far as the permission says anything of them.
         """
         held = dict(self._demand)
-        variables = {LEASE_VARIABLE: self.token, HOME_VARIABLE: home.path, **environment_of(self._devices)}
+        variables = {LEASE_VARIABLE: self.token, HOME_VARIABLE: self._home.path, **environment_of(self._devices)}
         if "cpu" in held:
             variables["WHYWAIT_SLOTS"] = variables["WHYWAIT_CPU_SLOTS"] = str(held["cpu"])
         for name in ("ram", "vram"):
@@ -119,12 +123,16 @@ class Permission:
 class Permissions:
     """All permissions that hold, by their tokens."""
 
-    def __init__(self) -> None:
-        """Start with none."""
+    def __init__(self, core: CoreServices, home: Home) -> None:
+        """Start with none; the marks of all are of the family of the home."""
+        self._core = core
+        self._home = home
+        self._family = home.family
         self._by_token: dict[str, Permission] = {}
 
-    def add(self, permission: Permission) -> Permission:
-        """Serve requests from inside a permission from now on."""
+    def grant(self, scope: Scope, id: str, execution: Any) -> Permission:  # noqa: ANN401 - an EngineTask that is a Task
+        """Return what a task that starts is permitted; requests from inside are served out of it from now on."""
+        permission = Permission(self._core, self._home, scope, id, execution, new_mark(self._family))
         self._by_token[permission.token] = permission
         return permission
 
