@@ -2,8 +2,8 @@
 
 ``authority.devtools()`` starts the server; everything else here is its inside:
 
-* ``server.py`` the thread and the ways in: ``protocol.py`` a port or a Unix socket, ``mount.py`` the app of a host;
-  ``guard.py`` and ``access.py`` what every request must pass;
+* ``server.py`` the thread and the ways in: ``connections.py`` a port or a Unix socket, ``mount.py`` the app of a host;
+  ``access.py`` what every request must pass;
 * ``app.py`` the ASGI app, and how to make one with further routes; ``routes.py`` what there is, as data; ``reads.py``
   and ``control.py`` the handlers; ``metrics.py`` the metrics; ``answers.py`` and ``encoding.py`` how things are told;
 * ``run.py`` what is shown: a living run (``source.py`` says what it must have), or with ``saved.py`` a file;

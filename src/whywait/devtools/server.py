@@ -13,6 +13,7 @@ import ipaddress
 import os
 import re
 import secrets
+import socket
 import sys
 import threading
 from collections.abc import Iterable
@@ -24,14 +25,13 @@ from typing import Final, Self
 from prometheus_client.core import Metric
 from starlette.types import ASGIApp
 
-from whywait.devtools.access import LOCAL_NAMES, Access, ByToken, ByUser
+from whywait.devtools.access import LOCAL_NAMES, MAX_BODY_BYTES, Access, ByToken, ByUser, Guard
 from whywait.devtools.app import METRICS_PATH, OPEN_PATHS, ExtraRoute, make_app
 from whywait.devtools.beacon import UNIX, find_sibling, light, put_out
+from whywait.devtools.connections import HttpServer, listen, listen_unix, most_connections
 from whywait.devtools.feed import Feed
-from whywait.devtools.guard import MAX_BODY_BYTES, Guard
 from whywait.devtools.metrics import Metrics, RunCollector
 from whywait.devtools.mount import Mounted
-from whywait.devtools.protocol import Listener, Server, listen, listen_unix, most_connections
 from whywait.devtools.run import Run
 from whywait.devtools.siblings import Siblings
 from whywait.errors import ConfigError, WhywaitError
@@ -92,10 +92,10 @@ class DevTools:
         self._unix = unix
         self._beacon: Path | None = None
         open_paths = {*OPEN_PATHS, *([METRICS_PATH] if open_metrics else [])}
-        self._ways: list[tuple[Listener, Access]] = []
+        self._ways: list[tuple[socket.socket, Access]] = []
         if port is not None:
             name = f"[{host}]" if ":" in host else host
-            listener = listen(host, port, most_connections())
+            listener = listen(host, port)
             names = {*LOCAL_NAMES, name, *hosts}
             self._ways.append((listener, ByToken(self.token, names, any_address=not local, open_paths=open_paths)))
             self.port = listener.getsockname()[1]
@@ -104,7 +104,7 @@ class DevTools:
             if not local:
                 log.warning(EXPOSED.format(host=host, port=self.port))
         if unix is not None:
-            self._ways.append((listen_unix(unix, most_connections()), ByUser(os.getuid())))
+            self._ways.append((listen_unix(unix), ByUser(os.getuid())))
         self.url = f"{self.base_url or (f'{UNIX}{unix}' if unix is not None else '')}#token={self.token}"
         self.app = Mounted(ByToken(self.token, hosts or None, open_paths=open_paths, also=find_sibling))
         """The same as an ASGI app, to be mounted in that of a host."""
@@ -191,7 +191,7 @@ class DevTools:
 
     def _serve(self) -> None:
         try:
-            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # others do not ask a Listener
+            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # whatever loops the program has
                 runner.run(self._main())
         except BaseException as error:  # noqa: BLE001 - as it is told
             self._failure = error
@@ -209,9 +209,9 @@ class DevTools:
         self._closing = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         app = make_app(self._run, feed, self._routes)
-        server = Server()
+        server = HttpServer()
         for listener, access in self._ways:
-            await server.listen(listener, self._guarded(app, access))
+            await server.listen(listener, self._guarded(app, access), most_connections())
         self.app.begin(self._loop, self._guarded(Siblings(app, self.token), self.app.access))
         looking = asyncio.create_task(feed.run())
         self._ready.set()
