@@ -8,10 +8,10 @@ from typing import Final
 from prometheus_client.core import Metric
 
 from whywait import Authority
-from whywait.devtools import overview
 from whywait.devtools.feed import Feed
 from whywait.devtools.histograms import BOUNDS_S, KNOWN_SCOPES, OTHER
 from whywait.devtools.metrics import JSON_METRICS, Metrics
+from whywait.devtools.runs import overview
 from whywait.runtime.authority import core_of
 
 INTRO: Final = """\
@@ -76,7 +76,7 @@ One object, `scheduler`, with these fields:
 def _families() -> list[Metric]:
     with Authority(slots=1) as authority:
         feed = asyncio.run(_make_feed(authority))
-        return list(Metrics(authority.stats(), overview.take(core_of(authority)), feed).collect())
+        return list(Metrics(authority.stats(), overview(core_of(authority)), feed).collect())
 
 
 async def _make_feed(authority: Authority) -> Feed:

@@ -19,9 +19,8 @@ from whywait import Authority, ConfigError
 from whywait.devtools.access import ByUser, Peer, Refused
 from whywait.devtools.answers import Json
 from whywait.devtools.routes import ROUTES, RouteSpec
-from whywait.devtools.run import LiveRun
+from whywait.devtools.runs import LiveRun
 from whywait.devtools.server import DevTools
-from whywait.runtime.authority import core_of
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -56,7 +55,7 @@ def on_a_socket(path, **options):
     with Authority(slots=1) as authority:
         gate = Gate()
         authority.submit(gate, id="first")
-        run = LiveRun(authority, core_of(authority), "a name", control=True)
+        run = LiveRun(authority, "a name", control=True)
         try:
             with DevTools(run, unix=path, routes=[(ECHO, echo)], **options) as tools:
                 yield tools

@@ -6,9 +6,8 @@
   ``access.py`` what every request must pass;
 * ``app.py`` the ASGI app, and how to make one with further routes; ``routes.py`` what there is, as data; ``reads.py``
   and ``control.py`` the handlers; ``metrics.py`` the metrics; ``answers.py`` and ``encoding.py`` how things are told;
-* ``run.py`` what is shown: a living run (``source.py`` says what it must have), or with ``saved.py`` a file;
-  ``feed.py`` the one reader of its events; ``table.py`` and ``histograms.py`` what it makes of them; ``overview.py``
-  the bounded picture of now;
+* ``runs.py`` what is shown: a living run, or with ``saved.py`` a file; ``feed.py`` the one reader of its events;
+  ``table.py`` and ``histograms.py`` what it makes of them;
 * ``client.py`` the other side, for the command line; ``beacon.py`` how it finds a run without an address;
 * ``page/`` the page, plain ES modules and CSS, served as they are: ``main.js`` puts it together, ``api.js`` fills
   ``store.js`` from the server and ``saved.js`` from a file, each ``view-*.js`` and ``panel.js`` show what is in there,
@@ -23,7 +22,7 @@ from whywait.errors import WhywaitError
 
 if TYPE_CHECKING:
     from whywait.devtools.server import DevTools
-    from whywait.devtools.source import LiveAuthority, LiveCore
+    from whywait.runtime.authority import Authority
 
 
 def need_packages() -> None:
@@ -37,8 +36,7 @@ def need_packages() -> None:
 
 
 def open_devtools(
-    authority: LiveAuthority,
-    core: LiveCore,
+    authority: Authority,
     *,
     control: bool,
     name: str,
@@ -49,11 +47,12 @@ def open_devtools(
     """Start a DevTools server for an authority; without a port it has a Unix socket, by which it can be announced."""
     need_packages()
     from whywait.devtools.beacon import new_socket  # noqa: PLC0415 - an extra
-    from whywait.devtools.run import LiveRun  # noqa: PLC0415 - an extra
+    from whywait.devtools.runs import LiveRun  # noqa: PLC0415 - an extra
     from whywait.devtools.server import DevTools  # noqa: PLC0415 - an extra
 
     unix = new_socket() if announce and options["port"] is None else None
-    tools = DevTools(LiveRun(authority, core, name, control=control), unix=unix, log=core.log, **options)
+    run = LiveRun(authority, name, control=control)
+    tools = DevTools(run, unix=unix, log=run.core.log, **options)
     if announce:
         tools.announce(file)
     return tools

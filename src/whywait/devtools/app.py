@@ -2,8 +2,7 @@
 
 ``Guard(make_app(run, feed), access)`` is the whole of it, for whatever serves ASGI apps:
 
-* ``run`` (``run.py``): what is shown. ``LiveRun(authority, core, name, control=True)`` shows an authority of this
-  process.
+* ``run`` (``runs.py``): what is shown. ``LiveRun(authority, name, control=True)`` shows an authority of this process.
 * ``feed`` (``feed.py``): ``run.make_feed(kept)``, made on the event loop that the app will run on, where the task
   ``asyncio.create_task(feed.run())`` keeps it up to date.
 * ``access`` (``access.py``): which requests are let through: a function of the ASGI scope that raises ``Refused``.
@@ -39,7 +38,7 @@ from whywait.devtools.control import Control
 from whywait.devtools.feed import Feed
 from whywait.devtools.reads import Reads
 from whywait.devtools.routes import ROUTES, RouteSpec, describe
-from whywait.devtools.run import LiveRun, Run
+from whywait.devtools.runs import LiveRun, Run
 
 Handler = Callable[[Request], Awaitable[Response]]
 ExtraRoute = tuple[RouteSpec, Handler]

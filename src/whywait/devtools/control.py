@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,11 +13,11 @@ from starlette.responses import Response
 from whywait.devtools.answers import Json, Problem, read_name
 from whywait.devtools.reads import Reads
 from whywait.devtools.routes import NOTHING
-from whywait.devtools.run import LiveRun
-from whywait.devtools.source import LiveTask
+from whywait.devtools.runs import LiveRun
 from whywait.errors import StaleRef, UnknownScope, WhywaitError
 from whywait.kernel.model import Ref
 from whywait.kernel.state import TaskState
+from whywait.runtime.handle import Handle
 from whywait.support.units import shown
 
 _BODY_KEYS: Final = {"enabled", "immediately"}
@@ -72,7 +72,7 @@ class Control:
         return Json({"done": "enabled" if enabled else "disabled", "state": "on" if enabled else "off"})
 
     async def _on_task(
-        self, request: Request, done: str, act: Callable[[LiveTask], object], *, ended_is_fine: bool
+        self, request: Request, done: str, act: Callable[[Handle[Any]], object], *, ended_is_fine: bool
     ) -> Response:
         self._reads.catch_up()
         row = self._reads.find(read_name(request, "ref"))

@@ -33,7 +33,7 @@ from whywait.support.units import NS_PER_S, shown
 from whywait.task.running import stream_counts
 
 if TYPE_CHECKING:
-    from whywait.devtools.run import Run
+    from whywait.devtools.runs import Run
 
 MAX_VIEWERS: Final = 100
 NEIGHBOURS: Final = 100

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from whywait.devtools.feed import Feed
-from whywait.devtools.overview import MOST
-from whywait.devtools.run import Run
+from whywait.devtools.runs import MOST, Run
 from whywait.devtools.table import TaskTable
 from whywait.errors import ConfigError
 from whywait.kernel.events import Event, Kind

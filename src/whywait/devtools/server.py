@@ -32,7 +32,7 @@ from whywait.devtools.connections import HttpServer, listen, listen_unix, most_c
 from whywait.devtools.feed import Feed
 from whywait.devtools.metrics import Metrics, RunCollector
 from whywait.devtools.mount import Mounted
-from whywait.devtools.run import Run
+from whywait.devtools.runs import Run
 from whywait.devtools.siblings import Siblings
 from whywait.errors import ConfigError, WhywaitError
 from whywait.support.html import link

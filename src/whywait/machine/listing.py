@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from whywait.devtools import overview
+from whywait.devtools.runs import overview
 from whywait.kernel import reasons
 from whywait.kernel.limits import Priority
 from whywait.kernel.model import Lane
@@ -132,7 +132,7 @@ def rows(service: Service) -> list[dict[str, Any]]:
 
 def picture(service: Service, most: int) -> dict[str, Any]:
     """Return what the machine has and does: of what runs, waits and has ended the first, or last, ``most`` of each."""
-    now = overview.take(service.core)
+    now = overview(service.core)
     jobs, leases, known = service.jobs.all(), service.leases.all(), Reasons()
     ended = [job for job in jobs if job.state == "ended"]
     running: list[Job | Lease] = [

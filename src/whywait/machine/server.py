@@ -19,7 +19,7 @@ from whywait.devtools.app import OPEN_PATHS, make_app
 from whywait.devtools.beacon import redirect_to
 from whywait.devtools.connections import HttpServer, listen, listen_unix, most_connections
 from whywait.devtools.feed import Feed
-from whywait.devtools.run import LiveRun
+from whywait.devtools.runs import LiveRun
 from whywait.errors import ConfigError, MachineError
 from whywait.machine.client import VERSION_HEADER
 from whywait.machine.handlers import Handlers, Page
@@ -42,7 +42,7 @@ class Server:
         """Serve a service; ``ready`` is called when the socket listens."""
         self._service = service
         self._ready = ready
-        self._run = LiveRun(service.authority, service.core, "machine", control=True)
+        self._run = LiveRun(service.authority, "machine", control=True)
         self._http: HttpServer
         self._feed: Feed
         self._page: Page | None = None
