@@ -13,7 +13,8 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from whywait.devtools.beacon import LONGEST_URL, UNIX, find, find_at
-from whywait.devtools.routes import ROUTES, fits
+from whywait.devtools.routes import ROUTES
+from whywait.devtools.schemas import fits
 from whywait.errors import ConfigError, WhywaitError
 from whywait.support.units import shown
 from whywait.support.version import __version__

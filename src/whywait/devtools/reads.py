@@ -362,7 +362,7 @@ def _with_cause(row: Attempt, causes: Causes) -> dict[str, Any]:
     waits_for = row.held_by
     if row.state == TaskState.READY:
         waits_for = causes.get((row.priority, row.scope, row.demand, row.slot), Wait.SLOT)
-    return {**row_of(row), "waits_for": waits_for}
+    return row_of(row, waits_for)
 
 
 def _passes(row: Attempt, query: dict[str, Any]) -> bool:

@@ -4,31 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from whywait.devtools.routes import Param, RouteSpec, Schema
+from whywait.devtools.routes import Param, RouteSpec
+from whywait.devtools.schemas import Schema, object_of, schema_of
+from whywait.machine.listing import Row
 
-_ANY: Final[Schema] = {"type": "object"}
-_ROW: Final[Schema] = {
-    "type": "object",
-    "required": [
-        "id", "scope", "state", "outcome", "cause", "exit_code", "command", "priority", "waited_s", "ran_s", "devices",
-        "peak_ram", "cpu_ms", "measured", "expected_start_s", "why",
-    ],
-}  # fmt: skip
+_ANY: Final = schema_of(dict)
+_ROW: Final = schema_of(Row)
 _ID: Final = Param(
     "id", {"type": "string", "minLength": 1}, "number, name or scope/name of a job, id of a lease", "path"
 )
 _OFFSET: Final = Param("offset", {"type": "integer", "minimum": 0}, "how many bytes of the log are known")
 _MOST: Final = Param("most", {"type": "integer", "minimum": 1, "maximum": 100_000}, "how many of each; 100 if unset")
-_REQUEST: Final[Schema] = {
-    "type": "object",
-    "required": ["command", "directory", "environment"],
-    "properties": {
-        "command": {"type": "array", "items": {"type": "string"}},
-        "directory": {"type": "string"},
-        "environment": {"type": "object", "additionalProperties": {"type": "string"}},
-    },
-}
-_LEASE: Final[Schema] = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
+_REQUEST: Final = object_of({"command": list[str], "directory": str, "environment": dict[str, str]})
+_LEASE: Final = object_of({"name": str})
 
 
 def _get(path: str, name: str, summary: str, answer: Schema = _ANY, *params: Param) -> RouteSpec:
@@ -45,13 +33,13 @@ ROUTES: Final = (
     _get("/machine/status", "status", "What the machine has, what runs, what waits and why.", _ANY, _MOST),
     _post("/machine/jobs", "add", "Accept a job; answered when it is on the disk.", _REQUEST),
     _post("/machine/workflows", "add_workflow", "Accept the jobs of a workflow as one scope, all or none."),
-    _get("/machine/jobs", "list", "All jobs and leases.", {"type": "array", "items": _ROW}),
+    _get("/machine/jobs", "list", "All jobs and leases.", schema_of([Row])),
     _get("/machine/jobs/{id}/wait", "wait", "One job, when it has ended.", _ROW, _ID),
     _get(
         "/machine/jobs/{id}/log",
         "log",
         "The log of a job from an offset on, as it is now.",
-        {"type": "string"},
+        schema_of(str),
         _ID,
         _OFFSET,
     ),

@@ -5,15 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from whywait.machine.moments import Moment
 
-COLUMNS: Final = (
-    "number", "scope", "name", "command", "directory", "environment", "options", "added", "state", "attempt",
-    "is_paused", "abort", "started", "ended", "outcome", "cause", "exit_code", "facts",
-)  # fmt: skip
 MOMENTS: Final = frozenset(("added", "started", "ended"))
 IN_JSON: Final = MOMENTS | {"command", "directory", "options", "facts"}
 
@@ -55,6 +51,9 @@ class Job:
         return f"{self.scope}/{self.name}"
 
 
+COLUMNS: Final = tuple(each.name for each in fields(Job))
+
+
 def as_kept(name: str, value: Any) -> Any:  # noqa: ANN401 - of any field
     """Return the value of a field as the file has it; JSON keeps bytes that are no text, in names of files."""
     return json.dumps(value) if name in IN_JSON else int(value) if isinstance(value, bool) else value
@@ -69,13 +68,13 @@ def job_of(row: Sequence[Any], mark: object) -> Job | None:
 
 
 def _job(row: Sequence[Any]) -> Job:
-    fields = dict(zip(COLUMNS, row, strict=True))
+    values = dict(zip(COLUMNS, row, strict=True))
     for name in IN_JSON:
-        fields[name] = json.loads(fields[name])
+        values[name] = json.loads(values[name])
     for name in MOMENTS:
-        fields[name] = None if fields[name] is None else Moment(*fields[name])
-    fields["is_paused"] = bool(fields["is_paused"])
-    return Job(**fields)
+        values[name] = None if values[name] is None else Moment(*values[name])
+    values["is_paused"] = bool(values["is_paused"])
+    return Job(**values)
 
 
 def digest(*values: Any) -> str:  # noqa: ANN401 - those of a row
