@@ -7,7 +7,7 @@
 * ``app.py`` the ASGI app, and how to make one with further routes; ``routes.py`` what there is, as data; ``reads.py``
   and ``control.py`` the handlers; ``metrics.py`` the metrics; ``answers.py`` and ``encoding.py`` how things are told;
 * ``runs.py`` what is shown: a living run, or with ``saved.py`` a file; ``feed.py`` the one reader of its events;
-  ``table.py`` and ``histograms.py`` what it makes of them;
+  ``table.py`` the rows that it makes of them;
 * ``client.py`` the other side, for the command line; ``beacon.py`` how it finds a run without an address;
 * ``page/`` the page, plain ES modules and CSS, served as they are: ``main.js`` puts it together, ``api.js`` fills
   ``store.js`` from the server and ``saved.js`` from a file, each ``view-*.js`` and ``panel.js`` show what is in there,

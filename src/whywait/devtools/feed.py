@@ -18,7 +18,7 @@ from time import monotonic_ns
 from typing import Final, NamedTuple
 
 from whywait.devtools.encoding import event_json, frame, slices
-from whywait.devtools.histograms import OBSERVED, Histograms
+from whywait.devtools.metrics import OBSERVED, Histograms
 from whywait.devtools.table import TaskTable, picture
 from whywait.kernel.events import RawEvent
 from whywait.observe.fold import Attempt

@@ -22,7 +22,7 @@ from html import escape
 from pathlib import Path
 from typing import Final, Self
 
-from prometheus_client.core import Metric
+from prometheus_client.core import Metric as Family
 from starlette.types import ASGIApp
 
 from whywait.devtools.access import LOCAL_NAMES, MAX_BODY_BYTES, Access, ByToken, ByUser, Guard
@@ -30,7 +30,7 @@ from whywait.devtools.app import METRICS_PATH, OPEN_PATHS, ExtraRoute, make_app
 from whywait.devtools.beacon import UNIX, find_sibling, light, put_out
 from whywait.devtools.connections import HttpServer, listen, listen_unix, most_connections
 from whywait.devtools.feed import Feed
-from whywait.devtools.metrics import Metrics, RunCollector
+from whywait.devtools.metrics import RunCollector, families_of
 from whywait.devtools.mount import Mounted
 from whywait.devtools.runs import Run
 from whywait.devtools.siblings import Siblings
@@ -173,14 +173,14 @@ class DevTools:
         """Return a link for a notebook, which opens the page and hands it the token."""
         return escape(repr(self)) if self.port is None else link(self.url, f"DevTools {self.base_url}")
 
-    def _families(self) -> list[Metric]:
+    def _families(self) -> list[Family]:
         loop, feed = self._loop, self._feed
         if loop is None or feed is None or not self._thread.is_alive():
             return []
 
-        async def gather() -> list[Metric]:
+        async def gather() -> list[Family]:
             feed.catch_up()
-            return list(Metrics(*self._run.moment(), feed).collect())
+            return list(families_of(*self._run.moment(), feed.histograms, feed.skipped))
 
         try:
             return asyncio.run_coroutine_threadsafe(gather(), loop).result(STOPS_WITHIN_S)
