@@ -8,7 +8,7 @@ import pytest
 import whywait
 from devtools_client import Gate, ask, get, served
 from patience import until
-from whywait.devtools.client import Remote
+from whywait.devtools.remote import Remote
 
 
 def parking(started):

@@ -9,7 +9,7 @@ from devtools_client import Gate, ask, get, served
 from patience import until
 from whywait import Authority, ConfigError
 from whywait.devtools import access, connections
-from whywait.devtools.routes import ROUTES
+from whywait.devtools.api import ROUTES
 
 
 @pytest.fixture(scope="module")

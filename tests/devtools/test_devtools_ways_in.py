@@ -16,9 +16,9 @@ from starlette.testclient import TestClient
 from devtools_client import Gate, ask, get, served
 from patience import until
 from whywait import Authority, ConfigError
-from whywait.devtools.access import ByUser, Peer, Refused
-from whywait.devtools.answers import Json
-from whywait.devtools.routes import ROUTES, RouteSpec
+from whywait.devtools.access import ByUser, Peer
+from whywait.devtools.answers import Json, Problem
+from whywait.devtools.api import ROUTES, RouteSpec
 from whywait.devtools.runs import LiveRun
 from whywait.devtools.server import DevTools
 
@@ -92,9 +92,9 @@ def test_a_socket_is_for_its_own_user_only():
     allow = ByUser(1000)
     allow({"state": {"peer": Peer(1, 1000, 5)}})
     for peer in (Peer(1, 1001, 1000), Peer(1, 0, 0), None):
-        with pytest.raises(Refused, match="for the user who opened it"):
+        with pytest.raises(Problem, match="for the user who opened it"):
             allow({"state": {"peer": peer}})
-    with pytest.raises(Refused):
+    with pytest.raises(Problem):
         allow({"state": {}})
 
 

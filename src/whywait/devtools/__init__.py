@@ -4,11 +4,12 @@
 
 * ``server.py`` the thread and the ways in: ``connections.py`` a port or a Unix socket, ``mount.py`` the app of a host;
   ``access.py`` what every request must pass;
-* ``app.py`` the ASGI app, and how to make one with further routes; ``routes.py`` what there is, as data; ``reads.py``
-  and ``control.py`` the handlers; ``metrics.py`` the metrics; ``answers.py`` and ``encoding.py`` how things are told;
+* ``asgi.py`` the ASGI app, and how to make one with further routes; ``api.py`` the routes as data, ``schemas.py`` the
+  forms of their answers; ``reads.py`` and ``control.py`` the handlers; ``metrics.py`` the metrics; ``answers.py`` and
+  ``encoding.py`` how answers are written;
 * ``runs.py`` what is shown: a living run, or with ``saved.py`` a file; ``feed.py`` the one reader of its events;
   ``table.py`` the rows that it makes of them;
-* ``client.py`` the other side, for the command line; ``beacon.py`` how it finds a run without an address;
+* ``remote.py`` the other side, for the command line; ``beacon.py`` how it finds a run without an address;
 * ``page/`` the page, plain ES modules and CSS, served as they are: ``main.js`` puts it together, ``api.js`` fills
   ``store.js`` from the server and ``saved.js`` from a file, each ``view-*.js`` and ``panel.js`` show what is in there,
   ``dom.js``, ``format.js`` and ``parts.js`` are what they are made of.

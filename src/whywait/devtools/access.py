@@ -2,7 +2,7 @@
 
 A ``Guard`` stands before the app, for each way in: it refuses long heads and bodies, and bodies that do not arrive
 soon, and forbids sniffing, framing, caching and all sources but this server with every answer. It asks an ``Access``, a
-function of the ASGI scope that raises ``Refused``:
+function of the ASGI scope that raises ``Problem``:
 
 * ``ByToken``, for browsers and programs that come over TCP or through the app of a host. Every request needs the token,
   but for the page itself, which tells nothing of the run, and the routes that are open. ``Host`` must name this server,
@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from whywait.devtools.answers import Json
+from whywait.devtools.answers import Json, Problem
 
 Access = Callable[[Scope], None]
 
@@ -33,6 +33,7 @@ OWN_SITES: Final = ("same-origin", "none")  # of Sec-Fetch-Site; none: typed, or
 MAX_HEAD_BYTES: Final = 16_384
 MAX_BODY_BYTES: Final = 4_096
 BODY_TIMEOUT_S: Final = 5.0
+CLOSE: Final = {"connection": "close"}
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -47,16 +48,6 @@ HEADERS: Final = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
-
-
-class Refused(Exception):  # noqa: N818 - it says what happened
-    """A request is not let through."""
-
-    def __init__(self, status: int, message: str, **headers: str) -> None:
-        """Refuse with an HTTP status, a reason, and further headers of the answer."""
-        super().__init__(message)
-        self.status = status
-        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
 class Guard:
@@ -84,8 +75,8 @@ class Guard:
             _check_head(scope)
             self._access(scope)
             body = await self._read_body(receive)
-        except Refused as refused:
-            await Json({"error": str(refused)}, refused.status, refused.headers)(scope, receive, send_guarded)
+        except Problem as problem:
+            await Json({"error": problem.detail}, problem.status_code, problem.headers)(scope, receive, send_guarded)
             return
         messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -101,11 +92,11 @@ class Guard:
                 while (message := await receive())["type"] == "http.request":
                     body += message.get("body", b"")
                     if len(body) > self._max_body_bytes:
-                        raise Refused(413, f"the body is longer than {self._max_body_bytes} bytes", connection="close")
+                        raise Problem(413, f"the body is longer than {self._max_body_bytes} bytes", CLOSE)
                     if not message.get("more_body"):
                         break
         except TimeoutError:
-            raise Refused(408, f"the body did not arrive within {BODY_TIMEOUT_S:g} s", connection="close") from None
+            raise Problem(408, f"the body did not arrive within {BODY_TIMEOUT_S:g} s", CLOSE) from None
         return bytes(body)
 
 
@@ -113,7 +104,7 @@ def _check_head(scope: Scope) -> None:
     """Refuse a request whose head is too long, without white space that the server has dropped."""
     address = len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"])
     if address + sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > MAX_HEAD_BYTES:
-        raise Refused(431, f"the address and the headers are longer than {MAX_HEAD_BYTES} bytes", connection="close")
+        raise Problem(431, f"the address and the headers are longer than {MAX_HEAD_BYTES} bytes", CLOSE)
 
 
 class Peer(NamedTuple):
@@ -135,7 +126,7 @@ class ByUser:
         """Check one request."""
         peer = scope["state"].get("peer")
         if peer is None or peer.uid != self._uid:
-            raise Refused(403, "this socket is for the user who opened it only")
+            raise Problem(403, "this socket is for the user who opened it only")
 
 
 class ByToken:
@@ -167,9 +158,9 @@ class ByToken:
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._is_ours(hosts[0]):
-            raise Refused(403, "the Host header does not name this server: use the address that it printed")
+            raise Problem(403, "the Host header does not name this server: use the address that it printed")
         if not _is_own_site(headers, hosts[0]) and not _opens_the_page(scope, headers):
-            raise Refused(403, "requests from other sites are not answered")
+            raise Problem(403, "requests from other sites are not answered")
         if not (scope["path"] in self._open_paths or scope["path"].startswith(FILES_PATH)):
             self._check_token(scope)
 
@@ -180,14 +171,14 @@ class ByToken:
     def _check_token(self, scope: Scope) -> None:
         given = token_in(scope)
         if not given:
-            raise Refused(
+            raise Problem(
                 401,
                 "this needs the token of the run: send it as 'Authorization: Bearer TOKEN'",
-                www_authenticate="Bearer",
+                {"www-authenticate": "Bearer"},
             )
         if not hmac.compare_digest(given.encode("latin-1", "replace"), self._token) and not self._also(given):
-            raise Refused(
-                401, "the token is wrong: it is in the address that the run has printed", www_authenticate="Bearer"
+            raise Problem(
+                401, "the token is wrong: it is in the address that the run has printed", {"www-authenticate": "Bearer"}
             )
 
 

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from whywait.devtools.answers import Json, Problem, read_name
+from whywait.devtools.api import NOTHING
 from whywait.devtools.reads import Reads
-from whywait.devtools.routes import NOTHING
 from whywait.devtools.runs import LiveRun
 from whywait.errors import StaleRef, UnknownScope, WhywaitError
 from whywait.kernel.model import Ref

@@ -16,10 +16,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from whywait.devtools.answers import Json, Problem, check_value, read_name, read_query
+from whywait.devtools.api import ROUTES, Param
 from whywait.devtools.encoding import encode_in_steps, frame, slices
 from whywait.devtools.feed import Feed
 from whywait.devtools.metrics import families_of, json_metrics, prefers_json, prometheus_metrics
-from whywait.devtools.routes import ROUTES, Param
 from whywait.devtools.table import picture, row_of
 from whywait.errors import WhywaitError
 from whywait.kernel import reasons

@@ -26,14 +26,13 @@ from prometheus_client.core import Metric as Family
 from starlette.types import ASGIApp
 
 from whywait.devtools.access import LOCAL_NAMES, MAX_BODY_BYTES, Access, ByToken, ByUser, Guard
-from whywait.devtools.app import METRICS_PATH, OPEN_PATHS, ExtraRoute, make_app
+from whywait.devtools.asgi import METRICS_PATH, OPEN_PATHS, ExtraRoute, make_app
 from whywait.devtools.beacon import UNIX, find_sibling, light, put_out
 from whywait.devtools.connections import HttpServer, listen, listen_unix, most_connections
 from whywait.devtools.feed import Feed
 from whywait.devtools.metrics import RunCollector, families_of
-from whywait.devtools.mount import Mounted
+from whywait.devtools.mount import Mounted, Siblings
 from whywait.devtools.runs import Run
-from whywait.devtools.siblings import Siblings
 from whywait.errors import ConfigError, WhywaitError
 from whywait.support.html import link
 from whywait.support.logger import Log, log

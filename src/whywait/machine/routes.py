@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from whywait.devtools.routes import Param, RouteSpec
+from whywait.devtools.api import Param, RouteSpec
 from whywait.devtools.schemas import Schema, object_of, schema_of
 from whywait.machine.listing import Row
 

@@ -15,7 +15,7 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from whywait.devtools.access import LOCAL_NAMES, ByToken, ByUser, Guard
-from whywait.devtools.app import OPEN_PATHS, make_app
+from whywait.devtools.asgi import OPEN_PATHS, make_app
 from whywait.devtools.beacon import redirect_to
 from whywait.devtools.connections import HttpServer, listen, listen_unix, most_connections
 from whywait.devtools.feed import Feed

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
+from whywait.devtools.api import ROUTES
 from whywait.devtools.beacon import LONGEST_URL, UNIX, find, find_at
-from whywait.devtools.routes import ROUTES
 from whywait.devtools.schemas import fits
 from whywait.errors import ConfigError, WhywaitError
 from whywait.support.units import shown
