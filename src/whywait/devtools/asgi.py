@@ -28,7 +28,8 @@ from whywait.devtools.api import ROUTES, RouteSpec, describe
 from whywait.devtools.control import Control
 from whywait.devtools.feed import Feed
 from whywait.devtools.reads import Reads
-from whywait.devtools.runs import LiveRun, Run
+from whywait.devtools.runs import LiveRun
+from whywait.devtools.saved import AnyRun
 
 Handler = Callable[[Request], Awaitable[Response]]
 ExtraRoute = tuple[RouteSpec, Handler]
@@ -49,7 +50,7 @@ class _Name(PathConvertor):
 register_url_convertor("name", _Name())
 
 
-def make_app(run: Run, feed: Feed, routes: Iterable[ExtraRoute] = ()) -> Starlette:
+def make_app(run: AnyRun, feed: Feed, routes: Iterable[ExtraRoute] = ()) -> Starlette:
     """Return the app of a run, not guarded yet; what changes the run is left out unless ``run.control``."""
     reads = Reads(run, feed)
     control = Control(run, reads) if run.control and isinstance(run, LiveRun) else None

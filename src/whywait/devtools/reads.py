@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -20,6 +20,7 @@ from whywait.devtools.api import ROUTES, Param
 from whywait.devtools.encoding import encode_in_steps, frame, slices
 from whywait.devtools.feed import Feed
 from whywait.devtools.metrics import families_of, json_metrics, prefers_json, prometheus_metrics
+from whywait.devtools.saved import AnyRun
 from whywait.devtools.table import picture, row_of
 from whywait.errors import WhywaitError
 from whywait.kernel import reasons
@@ -32,9 +33,6 @@ from whywait.observe.explain import Why, in_words
 from whywait.observe.fold import Attempt
 from whywait.support.units import NS_PER_S, shown
 from whywait.task.running import stream_counts
-
-if TYPE_CHECKING:
-    from whywait.devtools.runs import Run
 
 MAX_VIEWERS: Final = 100
 NEIGHBOURS: Final = 100
@@ -49,7 +47,7 @@ SPECS: Final = {route.name: route for route in ROUTES}
 class Reads:
     """Answers questions about one run."""
 
-    def __init__(self, run: Run, feed: Feed) -> None:
+    def __init__(self, run: AnyRun, feed: Feed) -> None:
         """Answer from the feed, and from the authority where only it knows."""
         self._run = run
         self._feed = feed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from time import monotonic_ns
 from typing import Any, Final
@@ -34,8 +33,8 @@ def _told(picture: snapshot.Snapshot, seq: int) -> dict[str, Any]:
     return {**picture.to_dict(), "seq": seq}
 
 
-class Run(ABC):
-    """What the handlers ask for that is not in the events."""
+class Run:
+    """What a living and a saved run have in common."""
 
     authority: Authority | None = None
     core: CoreServices | None = None
@@ -46,26 +45,6 @@ class Run(ABC):
         self.control = control
         self.run_id = secrets.token_hex(8)  # tells a page whether it still looks at the same run
         self.version = __version__
-
-    @abstractmethod
-    def make_feed(self, kept: int) -> Feed:
-        """Return the events of this run; called on the thread that will read them."""
-
-    @abstractmethod
-    def overview(self) -> dict[str, Any]:
-        """Return a bounded picture of now."""
-
-    @abstractmethod
-    def moment(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the counters and the picture of one moment: now."""
-
-    @abstractmethod
-    def report(self) -> dict[str, Any]:
-        """Return where the waiting went."""
-
-    @abstractmethod
-    def settings(self) -> dict[str, Any]:
-        """Return the settings of the run that are known."""
 
 
 async def _at_once() -> None:
@@ -87,7 +66,7 @@ class LiveRun(Run):
         self.kept: Callable[[], Awaitable[object]] = _at_once  # returns when what was done will outlast this process
 
     def make_feed(self, kept: int) -> Feed:
-        """Return the feed of the authority's events."""
+        """Return the feed of the authority's events; called on the thread that will read them."""
         return Feed(self.core, kept)
 
     def overview(self) -> dict[str, Any]:

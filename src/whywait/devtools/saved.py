@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from whywait.devtools.feed import Feed
-from whywait.devtools.runs import MOST, Run
+from whywait.devtools.runs import MOST, LiveRun, Run
 from whywait.devtools.table import TaskTable
 from whywait.errors import ConfigError
 from whywait.kernel.events import Event, Kind
@@ -142,6 +142,9 @@ class SavedRun(Run):
             "waited_for_ms": waited_for_ms(dict(waits.most_common())),
             **Account(self._events).to_dict(),
         }
+
+
+AnyRun = LiveRun | SavedRun
 
 
 def _gates(limits: FileLimits, events: list[Event]) -> list[GateView]:

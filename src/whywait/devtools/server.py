@@ -32,7 +32,7 @@ from whywait.devtools.connections import HttpServer, listen, listen_unix, most_c
 from whywait.devtools.feed import Feed
 from whywait.devtools.metrics import RunCollector, families_of
 from whywait.devtools.mount import Mounted, Siblings
-from whywait.devtools.runs import Run
+from whywait.devtools.saved import AnyRun
 from whywait.errors import ConfigError, WhywaitError
 from whywait.support.html import link
 from whywait.support.logger import Log, log
@@ -51,7 +51,7 @@ class DevTools:
 
     def __init__(
         self,
-        run: Run,
+        run: AnyRun,
         *,
         host: str = "127.0.0.1",
         port: int | None = 0,
