@@ -5,7 +5,8 @@ wake up ten times a second.
 
 What keeps strangers from using up the file descriptors and the memory of the process:
 
-1. A listener holds at most ``most`` connections; for a moment ``AT_ONCE`` more, which asyncio accepts in one step.
+1. A listener holds at most ``most`` connections, and for a moment those that asyncio has accepted and not served yet:
+   ``AT_ONCE`` in each of three steps of its loop.
 2. When it is full, the connection that has been idle longest is closed for a new one, so a crowd of silent clients does
    not keep out a client that asks for something. One that has announced a body and does not send it is idle too.
 3. A connection is closed if the head of a request is not complete in ``HEAD_TIMEOUT_S``, if nothing is asked for
@@ -39,7 +40,7 @@ CLOSES_WITHIN_S: Final = 1.0
 MOST_CONNECTIONS: Final = 200
 SHARE: Final = 5  # connections take at most a fifth of the file descriptors that the process may open
 BACKLOG: Final = 128  # connections that wait in the system to be accepted
-AT_ONCE: Final = 8  # connections that asyncio accepts before it serves the first of them
+AT_ONCE: Final = 8  # connections that asyncio accepts in one step of its loop
 
 
 def _is_news(record: logging.LogRecord) -> bool:
