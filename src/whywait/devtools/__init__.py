@@ -36,24 +36,9 @@ def need_packages() -> None:
         ) from None
 
 
-def open_devtools(
-    authority: Authority,
-    *,
-    control: bool,
-    name: str,
-    announce: bool,
-    file: str | None,
-    **options: Any,  # noqa: ANN401 - those of DevTools
-) -> DevTools:
-    """Start a DevTools server for an authority; without a port it has a Unix socket, by which it can be announced."""
+def open_devtools(authority: Authority, **options: Any) -> DevTools:  # noqa: ANN401 - those of the function below
+    """Start a DevTools server for an authority, if the packages are there."""
     need_packages()
-    from whywait.devtools.beacon import new_socket  # noqa: PLC0415 - an extra
-    from whywait.devtools.runs import LiveRun  # noqa: PLC0415 - an extra
-    from whywait.devtools.server import DevTools  # noqa: PLC0415 - an extra
+    from whywait.devtools.server import open_for  # noqa: PLC0415 - an extra
 
-    unix = new_socket() if announce and options["port"] is None else None
-    run = LiveRun(authority, name, control=control)
-    tools = DevTools(run, unix=unix, log=run.core.log, **options)
-    if announce:
-        tools.announce(file)
-    return tools
+    return open_for(authority, **options)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from whywait.devtools.api import MAX_NAME, Param
 from whywait.devtools.encoding import encode_in_steps
+from whywait.devtools.table import MAX_DIGITS
 from whywait.support.units import shown
 
 
@@ -61,12 +62,12 @@ def read_name(request: Request, param: str) -> str:
     return name
 
 
-def check_value(param: Param, text: str) -> Any:  # noqa: ANN401 - an int or a string, as described
+def check_value(param: Param, text: str) -> int | str:
     """Return what a text stands for, as the parameter describes it; raise a Problem otherwise."""
     schema = param.schema
     if schema["type"] == "integer":
         low, high = schema["minimum"], schema.get("maximum", 2**63)
-        if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):  # noqa: PLR2004
+        if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS and low <= int(text) <= high):
             raise Problem(400, f"{param.name}={shown(text)} is not an int from {low} to {high}")
         return int(text)
     if "enum" in schema and text not in schema["enum"]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 import h11
@@ -69,10 +69,10 @@ def _without_mount(scope: Scope) -> Scope:
 def _carried_to(loop: asyncio.AbstractEventLoop, call: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
     """Return a function that calls and awaits ``call`` on another event loop."""
 
-    async def there(*args: Any) -> T:  # noqa: ANN401 - as call has it
+    async def there(*args: object) -> T:
         return await call(*args)
 
-    async def carried(*args: Any) -> T:  # noqa: ANN401 - as call has it
+    async def carried(*args: object) -> T:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(there(*args), loop))
 
     return carried

@@ -10,6 +10,7 @@ from whywait.devtools.table import ROW
 from whywait.kernel.snapshot import GateView, LaneView, PeriodicView, ScopeView, Snapshot, UnitView
 
 Schema = dict[str, Any]
+Form = Any  # a type in any of its spellings, the name of a schema, [X] for a list, or a dict for an object
 
 _NAMED: Final[dict[Any, str]] = {
     GateView: "Gate", UnitView: "Unit", LaneView: "Lane", ScopeView: "Scope", PeriodicView: "Periodic",
@@ -19,8 +20,8 @@ _KINDS: Final[dict[Any, str]] = {
 }  # fmt: skip
 
 
-def schema_of(kind: Any) -> Schema:  # noqa: ANN401 - a type, in any of its spellings
-    """Return the JSON Schema of a type; a text is the name of a schema, ``[X]`` is a list, a dict an object's fields.
+def schema_of(kind: Form) -> Schema:
+    """Return the JSON Schema of a type.
 
     ``Annotated`` adds what a field means and, if those are a closed set, its values. Pairs are told as an object.
     """
@@ -38,24 +39,24 @@ def schema_of(kind: Any) -> Schema:  # noqa: ANN401 - a type, in any of its spel
     return object_of(get_type_hints(kind, include_extras=True)) if make is None else make(*get_args(kind))
 
 
-def _list(item: Any, *_: object) -> Schema:  # noqa: ANN401 - as above
+def _list(item: Form, *_: object) -> Schema:
     return {"type": "array", "items": schema_of(item)}
 
 
-def _mapping(_: type, value: Any) -> Schema:  # noqa: ANN401 - as above
+def _mapping(_: type, value: Form) -> Schema:
     return {"type": "object", "additionalProperties": schema_of(value)}
 
 
-def _tuple(item: Any, *_: object) -> Schema:  # noqa: ANN401 - as above
-    is_pair = get_origin(item) is tuple and ... not in get_args(item)
+def _tuple(item: Form, *_: object) -> Schema:
+    is_pair = getattr(item, "__origin__", None) is tuple and ... not in get_args(item)
     return _mapping(*get_args(item)) if is_pair else _list(item)
 
 
-def _union(*kinds: Any) -> Schema:  # noqa: ANN401 - as above
+def _union(*kinds: Form) -> Schema:
     return {"type": [schema_of(each)["type"] for each in kinds]}
 
 
-def _annotated(kind: Any, about: str, values: Iterable[str] = ()) -> Schema:  # noqa: ANN401 - as above
+def _annotated(kind: Form, about: str, values: Iterable[str] = ()) -> Schema:
     words = [*map(str, values), *([None] if type(None) in get_args(kind) else [])] if values else []
     return {**schema_of(kind), "description": about, **({"enum": words} if words else {})}
 
@@ -71,7 +72,7 @@ _COMPOSED: Final[dict[Any, Callable[..., Schema]]] = {
 }
 
 
-def object_of(required: dict[str, Any], **optional: Any) -> Schema:  # noqa: ANN401 - as above
+def object_of(required: dict[str, Form], **optional: Form) -> Schema:
     """Return the JSON Schema of an object with these fields."""
     properties = {name: schema_of(kind) for name, kind in {**required, **optional}.items()}
     return {"type": "object", "properties": properties, "required": list(required)}

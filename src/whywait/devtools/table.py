@@ -15,6 +15,7 @@ from whywait.kernel.state import TaskState
 from whywait.observe.fold import UNSEEN, Attempt, Fold
 
 KEPT_FINISHED: Final = 20_000
+MAX_DIGITS: Final = 19  # of a number: it is converted only if it can be one of ours
 ROW: Final[dict[str, Any]] = {  # the fields of a task's row, each with its type and its meaning
     **{
         name: kind
@@ -66,7 +67,7 @@ class TaskTable(Fold[Attempt]):
         ``@`` and a number is never ambiguous: no task is given an id that begins so.
         """
         digits = ref.removeprefix(GENERATED_ID_PREFIX)
-        number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None  # noqa: PLR2004
+        number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS else None
         if number in self.attempts and digits != ref:
             return [self.attempts[number]]
         found = {number for (_, known), number in self._named.items() if known == ref}
