@@ -43,7 +43,7 @@ def ask_unix(path, target, method="GET", body=None):
         connection.close()
 
 
-ECHO = RouteSpec("POST", "/api/echo", "echo", "Tell what was sent, and by which process.", {"type": "object"})
+ECHO = RouteSpec("POST", "/api/echo", "echo", "Tell what was sent, and by which process.", dict)
 
 
 async def echo(request):

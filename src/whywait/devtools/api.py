@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
-from whywait.devtools.schemas import SCHEMAS, Schema, object_of, schema_of
+from whywait.devtools.schemas import SCHEMAS, Form, Schema, object_of, schema_of
 from whywait.kernel.snapshot import GateView, LaneView, PeriodicView, ScopeView, UnitView
 from whywait.kernel.state import Outcome, TaskState
 from whywait.observe.fold import UNSEEN
@@ -34,111 +35,103 @@ class RouteSpec:
     path: str
     name: str
     summary: str
-    answer: Schema
+    answer: Form
     params: tuple[Param, ...] = ()
     media: tuple[str, ...] = ("application/json",)
-    errors: tuple[int, ...] = ()
+    errors: tuple[int, ...] = ()  # beside those that its parameters and the token can lead to
     body: Schema | None = None
     control: bool = False
     open: bool = False
+
+
+get_route: Final = partial(RouteSpec, "GET")
+post_route: Final = partial(RouteSpec, "POST", control=True)
+
+
+def _number(low: int, high: int | None = None) -> Schema:
+    return {"type": "integer", "minimum": low, **({} if high is None else {"maximum": high})}
+
+
+def _word(*words: str) -> Schema:
+    return {"type": "string", "enum": list(words)}
+
+
+def _limit(default: int) -> Param:
+    return Param("limit", _number(1, MAX_PAGE), f"how many at most; {default} if unset")
 
 
 _NAME: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": MAX_NAME}
 _REF: Final = Param("ref", _NAME, "id, scope/id, number or @number of a task; @number is always short enough", "path")
 _KEY: Final = Param("key", _NAME, "key of a scope", "path")
 _PERIODIC: Final = Param("id", _NAME, "a periodic: scope/id", "path")
-_SINCE: Final = Param("since", {"type": "integer", "minimum": 0}, "seq of the last event that is known")
-
-
-_SNAPSHOTS: Final = Param(
-    "snapshots", {"type": "string", "enum": ["no", "yes"]}, "whether a stream tells the snapshot too, once a second"
-)
-
-
-_SECONDS: Final = Param(
-    "seconds",
-    {"type": "integer", "minimum": 1, "maximum": 86_400},
-    "how long a stream lasts; then it ends with `event: again`, so that a server that is to end does not wait for it",
-)
-
-
-def _limit(default: int) -> Param:
-    return Param(
-        "limit", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE}, f"how many at most; {default} if unset"
-    )
-
-
-_TASK_FILTERS: Final = (
+_OF_TASKS: Final = (
     Param("q", {"type": "string", "maxLength": 200}, "text that occurs in the id or the scope"),
-    Param(
-        "state", {"type": "string", "enum": [*TaskState, "waiting", "living", "ended"]}, "state, or a group of states"
-    ),
-    Param("outcome", {"type": "string", "enum": [*Outcome, UNSEEN]}, "how it ended"),
+    Param("state", _word(*TaskState, "waiting", "living", "ended"), "state, or a group of states"),
+    Param("outcome", _word(*Outcome, UNSEEN), "how it ended"),
     Param("scope", {"type": "string"}, "key of its scope"),
-    Param("priority", {"type": "integer", "minimum": 0, "maximum": 100}, "its base priority"),
-    Param("after", {"type": "integer", "minimum": 0}, "only tasks with a number above this one: the next page"),
+    Param("priority", _number(0, 100), "its base priority"),
+    Param("after", _number(0), "only tasks with a number above this one: the next page"),
     _limit(100),
+)
+_OF_EVENTS: Final = (
+    Param("since", _number(0), "seq of the last event that is known"),
+    _limit(500),
+    Param("snapshots", _word("no", "yes"), "whether a stream tells the snapshot too, once a second"),
+    Param(
+        "seconds",
+        _number(1, 86_400),
+        "how long a stream lasts; then it ends with `event: again`: a server that is to end does not wait for it",
+    ),
 )
 
 ROUTES: Final = (
-    RouteSpec(
-        "GET", "/healthz", "healthz", "Whether the server answers.", object_of({"status": Literal["ok"]}), open=True
-    ),
-    RouteSpec(
-        "GET",
+    get_route("/healthz", "healthz", "Whether the server answers.", {"status": Literal["ok"]}, open=True),
+    get_route(
         "/metrics",
         "metrics",
         "Counters, gauges and histograms; JSON if asked for by Accept, Prometheus text otherwise.",
-        object_of({"scheduler": dict}),
+        {"scheduler": dict},
         media=("application/json", "text/plain"),
     ),
-    RouteSpec("GET", "/api/info", "info", "What this server shows: a live or a saved run.", schema_of("Info")),
-    RouteSpec(
-        "GET", "/api/snapshot", "snapshot", "What runs and what waits now, bounded and at most a second old.",
-        schema_of("Snapshot"),
+    get_route("/api/info", "info", "What this server shows: a live or a saved run.", "Info"),
+    get_route(
+        "/api/snapshot", "snapshot", "What runs and what waits now, bounded and at most a second old.", "Snapshot"
     ),
-    RouteSpec(
-        "GET",
+    get_route(
         "/api/tasks",
         "tasks",
         "Tasks in order of submission, filtered, page by page.",
-        object_of({"tasks": ["Task"], "total": int, "seq": int, "next": int | None}),
-        params=_TASK_FILTERS,
-        errors=(400,),
+        {"tasks": ["Task"], "total": int, "seq": int, "next": int | None},
+        _OF_TASKS,
     ),
-    RouteSpec(
-        "GET", "/api/tasks/{ref}", "task", "One task: why it waits, its story, its attempts, its neighbours.",
-        schema_of("OneTask"), params=(_REF,), errors=(400, 404, 409),
+    get_route(
+        "/api/tasks/{ref}",
+        "task",
+        "One task: why it waits, its story, its attempts, its neighbours.",
+        "OneTask",
+        (_REF,),
     ),
-    RouteSpec(
-        "GET", "/api/lanes", "lanes", "The lanes in order of priority.",
-        object_of({"lanes": [LaneView], "lanes_total": int}),
+    get_route("/api/lanes", "lanes", "The lanes in order of priority.", {"lanes": [LaneView], "lanes_total": int}),
+    get_route("/api/scopes", "scopes", "The living scopes.", {"scopes": [ScopeView]}),
+    get_route(
+        "/api/budget",
+        "budget",
+        "Slots, resources and devices, and which tasks hold them.",
+        {"slots": GateView, "budget": [GateView], "devices": [UnitView], "devices_total": int},
     ),
-    RouteSpec("GET", "/api/scopes", "scopes", "The living scopes.", object_of({"scopes": [ScopeView]})),
-    RouteSpec(
-        "GET", "/api/budget", "budget", "Slots, resources and devices, and which tasks hold them.",
-        object_of({"slots": GateView, "budget": [GateView], "devices": [UnitView], "devices_total": int}),
-    ),
-    RouteSpec(
-        "GET", "/api/periodics", "periodics", "The periodic tasks and how they fare.",
-        object_of({"periodics": [PeriodicView]}),
-    ),
-    RouteSpec("GET", "/api/report", "report", "Where the waiting went, so far.", schema_of(dict)),
-    RouteSpec(
-        "GET",
+    get_route("/api/periodics", "periodics", "The periodic tasks and how they fare.", {"periodics": [PeriodicView]}),
+    get_route("/api/report", "report", "Where the waiting went, so far.", dict),
+    get_route(
         "/api/events",
         "events",
         "Events after a seq, as JSON; as an endless stream if text/event-stream is accepted (Last-Event-ID resumes).",
-        object_of({"events": ["Event"], "seq": int, "next": int, "skipped": int}),
-        params=(_SINCE, _limit(500), _SNAPSHOTS, _SECONDS),
+        {"events": ["Event"], "seq": int, "next": int, "skipped": int},
+        _OF_EVENTS,
         media=("application/json", "text/event-stream"),
-        errors=(400, 503),
+        errors=(503,),
     ),
     *(
-        RouteSpec(
-            "POST", f"/api/tasks/{{ref}}/{verb}", f"{verb}_task", text, schema_of("Done"), params=(_REF,),
-            errors=(400, 404, 409), control=True,
-        )
+        post_route(f"/api/tasks/{{ref}}/{verb}", f"{verb}_task", text, "Done", (_REF,))
         for verb, text in (
             ("cancel", "End a pending task, ask a running one to abort; one that has ended stays as it is."),
             ("pause", "Pause a task; a running one parks at its next checkpoint, one that has ended stays as it is."),
@@ -146,10 +139,7 @@ ROUTES: Final = (
         )
     ),
     *(
-        RouteSpec(
-            "POST", f"/api/scopes/{{key}}/{verb}", f"{verb}_scope", text, schema_of("Done"), params=(_KEY,),
-            errors=(400, 404, 409), control=True,
-        )
+        post_route(f"/api/scopes/{{key}}/{verb}", f"{verb}_scope", text, "Done", (_KEY,))
         for verb, text in (
             ("suspend", "Keep everything pending in a scope from starting."),
             ("resume", "Lift a suspension."),
@@ -161,13 +151,12 @@ ROUTES: Final = (
         "/api/periodics/{id}",
         "set_periodic_enabled",
         "Switch a periodic task on or off.",
-        schema_of("Done"),
-        params=(_PERIODIC,),
-        errors=(400, 404, 409),
+        "Done",
+        (_PERIODIC,),
         body={**object_of({"enabled": bool}, immediately=bool), "additionalProperties": False},
         control=True,
     ),
-)  # fmt: skip
+)
 
 _ERROR_TEXTS: Final = {
     400: "A parameter or the body is malformed.",
@@ -200,13 +189,16 @@ def describe(version: str, routes: Iterable[RouteSpec]) -> Schema:
 
 
 def _operation(route: RouteSpec) -> Schema:
-    answers: dict[str, Schema] = {
-        "200": {
-            "description": "As asked.",
-            "content": {kind: {"schema": route.answer if "json" in kind else schema_of(str)} for kind in route.media},
-        }
-    }
-    for status in (*route.errors, *(() if route.open else (401,))):
+    contents = {kind: {"schema": schema_of(route.answer if "json" in kind else str)} for kind in route.media}
+    answers: dict[str, Schema] = {"200": {"description": "As asked.", "content": contents}}
+    has_name = any(param.where == "path" for param in route.params)
+    malformed = route.params or route.body is not None
+    for status in (
+        *((400,) if malformed else ()),
+        *(() if route.open else (401,)),
+        *((404, 409) if has_name else ()),
+        *route.errors,
+    ):
         answers[str(status)] = {
             "description": _ERROR_TEXTS[status],
             "content": {"application/json": {"schema": schema_of("Error")}},

@@ -53,7 +53,7 @@ class Reads:
         self._feed = feed
         self._pictures: dict[str, tuple[int, Any]] = {}  # until when each is good enough
         self.lanes, self.scopes, self.budget, self.periodics = (
-            partial(self._part, SPECS[name].answer["required"]) for name in ("lanes", "scopes", "budget", "periodics")
+            partial(self._part, list(SPECS[name].answer)) for name in ("lanes", "scopes", "budget", "periodics")
         )
 
     # Small ones

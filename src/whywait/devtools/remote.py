@@ -14,14 +14,14 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from whywait.devtools.api import ROUTES
 from whywait.devtools.beacon import LONGEST_URL, UNIX, find, find_at
-from whywait.devtools.schemas import fits
+from whywait.devtools.schemas import fits, schema_of
 from whywait.errors import ConfigError, WhywaitError
 from whywait.support.units import shown
 from whywait.support.version import __version__
 
 Json = Any  # as it was parsed
 TIMEOUT_S: Final = 10.0
-_ANSWERS: Final = {(route.method, route.path): route.answer for route in ROUTES}
+_ANSWERS: Final = {(route.method, route.path): schema_of(route.answer) for route in ROUTES}
 LOCKED: Final = (
     "this needs the token of the run: put it in a file that only you can read and give --token-file FILE; a run of "
     "yours on this machine needs none"
