@@ -94,10 +94,10 @@ class Guard:
                     if len(body) > self._max_body_bytes:
                         raise Problem(413, f"the body is longer than {self._max_body_bytes} bytes", CLOSE)
                     if not message.get("more_body"):
-                        break
+                        return bytes(body)
         except TimeoutError:
             raise Problem(408, f"the body did not arrive within {BODY_TIMEOUT_S:g} s", CLOSE) from None
-        return bytes(body)
+        return b""  # the client has hung up: of what it has sent, some may be missing
 
 
 def _check_head(scope: Scope) -> None:

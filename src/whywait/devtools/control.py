@@ -52,7 +52,6 @@ class Control:
 
     async def _on_task(self, verb: str, request: Request) -> Response:
         """Cancel, pause or resume a task; one that has ended stays as it is, and cannot be resumed."""
-        self._reads.catch_up()
         row = self._reads.find(read_name(request, "ref"))
         try:
             handle = self._run.authority.get(Ref(row.number, row.scope, self._run.core.token))

@@ -147,7 +147,6 @@ class Reads:
     async def task(self, request: Request) -> Response:
         """Give one task with its why and its story."""
         feed = self._feed
-        feed.catch_up()
         row = self.find(read_name(request, "ref"))
         why = self._why(row)
         awaits = [feed.table.latest(number) for number in (*row.after, *row.after_ended)]
@@ -185,12 +184,9 @@ class Reads:
             for lane in lanes
         }
 
-    def catch_up(self) -> None:
-        """Take in what has happened until now."""
-        self._feed.catch_up()
-
     def find(self, ref: str) -> Attempt:
         """Return the row that a reference means; raise a Problem if there is none or more than one."""
+        self._feed.catch_up()
         found = self._feed.table.find(ref) or self._newcomers(ref)
         if not found:
             raise Problem(404, f"no task has the id or number {shown(ref)}, or it ended too long ago")
