@@ -3,7 +3,7 @@
 A :class:`Fold` is fed events in order and keeps one :class:`Attempt` for each attempt that lives, and for those that
 ended last. The run report and the trace (through :class:`~whywait.observe.story.Story`), the table of DevTools, the
 progress of a workflow, the spans and the what-if of a record all follow a run through it; each keeps beside it only
-what it alone needs. ``devtools/page/store.js`` is the same fold in the browser; ``tests/browser/test_page.py``
+what it alone needs. ``devtools/page/store.js`` is the same fold in the browser; ``tests/devtools/test_page_store.py``
 compares the two.
 """
 
