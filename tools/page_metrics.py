@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
-from prometheus_client.core import Metric
+from prometheus_client.core import Metric as Family
 
 from whywait import Authority
-from whywait.devtools import overview
-from whywait.devtools.feed import Feed
-from whywait.devtools.histograms import BOUNDS_S, KNOWN_SCOPES, OTHER
-from whywait.devtools.metrics import JSON_METRICS, Metrics
+from whywait.devtools.metrics import BOUNDS_S, KNOWN_SCOPES, METRICS, OTHER, Histograms, Metric, families_of
+from whywait.devtools.runs import overview
 from whywait.runtime.authority import core_of
 
 INTRO: Final = """\
@@ -45,8 +42,9 @@ def metrics_page() -> str:
     labels = "\n".join(f"| `{name}` | {about} |" for name, about in LABELS.items())
     bounds = ", ".join(f"{bound:g}" for bound in BOUNDS_S)
     fields = "\n".join(
-        f"| `{name}` | {f'`{metric.source}`' if isinstance(metric.source, str) else ''} | {metric.about} |"
-        for name, metric in JSON_METRICS.items()
+        f"| `{metric.in_json}` | {f'`{metric.source}`' if isinstance(metric.source, str) else ''} | {_about(metric)} |"
+        for metric in METRICS
+        if metric.in_json
     )
     return f"""\
 {INTRO}
@@ -73,23 +71,22 @@ One object, `scheduler`, with these fields:
 """
 
 
-def _families() -> list[Metric]:
+def _families() -> list[Family]:
     with Authority(slots=1) as authority:
-        feed = asyncio.run(_make_feed(authority))
-        return list(Metrics(authority.stats(), overview.take(core_of(authority)), feed).collect())
+        return list(families_of(authority.stats(), overview(core_of(authority)), Histograms(), 0))
 
 
-async def _make_feed(authority: Authority) -> Feed:
-    return Feed(core_of(authority), 0)
+def _about(metric: Metric) -> str:
+    return f"{metric.about}, in ns" if "Ns" in metric.in_json else metric.about
 
 
-def _row(family: Metric) -> str:
+def _row(family: Family) -> str:
     name = f"{family.name}_total" if family.type == "counter" else family.name
     labels = ", ".join(f"`{label}`" for label in _labels(family))
     return f"| `{name}` | {family.type} | {labels} | {family.documentation} |"
 
 
-def _labels(family: Metric) -> tuple[str, ...]:
+def _labels(family: Family) -> tuple[str, ...]:
     """Return the names of a metric's labels, which it has and does not show while it has no value."""
     names: tuple[str, ...] = vars(family)["_labelnames"]
     return names

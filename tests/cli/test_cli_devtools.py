@@ -21,7 +21,7 @@ from terminal import Terminal
 from whywait.bridges.jsonl import JsonLines
 from whywait.cli import execute
 from whywait.devtools import beacon
-from whywait.devtools.client import Remote
+from whywait.devtools.remote import Remote
 
 ENVIRONMENT = {"NO_COLOR": "1", "COLUMNS": "120"}
 

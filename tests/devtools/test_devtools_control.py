@@ -1,5 +1,6 @@
 """The control API of DevTools: it needs the token, does what it says, and says why when it does not."""
 
+import socket
 import threading
 from urllib.parse import quote
 
@@ -8,7 +9,7 @@ import pytest
 import whywait
 from devtools_client import Gate, ask, get, served
 from patience import until
-from whywait.devtools.client import Remote
+from whywait.devtools.remote import Remote
 
 
 def parking(started):
@@ -149,6 +150,17 @@ def test_disposing_of_what_does_not_end_names_it(run):
     assert answer.status == 409
     assert "first" in answer.json["error"]
     assert authority.get_scope("default").state == "DISPOSING"
+
+
+def test_what_is_sent_by_a_client_that_hangs_up_in_the_midst_of_it_is_not_done():
+    with served() as (authority, tools, _):
+        authority.scope("bench").periodic(int, every=3600, id="sample")
+        head = f"PUT /api/periodics/bench/sample HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {tools.token}\r\n"
+        for announced in ("Content-Length: 100\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n12\r\n"):
+            with socket.create_connection(("127.0.0.1", tools.port), 10) as raw:
+                raw.sendall(f'{head}{announced}{{"enabled": false}}\r\n'.encode())
+        for _ in range(20):
+            assert get(tools, "/api/periodics")["periodics"][0]["enabled"] is True
 
 
 def test_periodics_are_switched():

@@ -12,7 +12,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from devtools_client import served
-from whywait.devtools.routes import ROUTES
+from whywait.devtools.api import ROUTES
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 REFUSALS = {400, 404, 405, 413}

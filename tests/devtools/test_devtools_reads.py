@@ -8,8 +8,8 @@ import pytest
 from devtools_client import ask, get, served
 from patience import PATIENCE_S, until
 from whywait import Authority, Infeasible, Retry
+from whywait.devtools.api import ROUTES
 from whywait.devtools.metrics import prefers_json
-from whywait.devtools.routes import ROUTES
 from whywait.support.units import in_ms
 
 GB = 10**9

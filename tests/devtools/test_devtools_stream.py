@@ -8,7 +8,7 @@ from devtools_client import Gate, Stream, ask, get, served
 from patience import until
 from whywait import Authority, Retry
 from whywait.devtools.feed import Feed, event_json
-from whywait.devtools.table import ROW_FIELDS, TaskTable, picture
+from whywait.devtools.table import ROW, TaskTable, picture
 from whywait.kernel.events import Event
 
 
@@ -207,7 +207,7 @@ def test_the_table_agrees_with_the_kernel_at_every_step():
             tasks = [task for scope in authority._core.kernel.scopes.values() for task in scope.tasks.values()]
             for task in tasks:
                 row, known = table.attempts[task.number], picture(task, 0)
-                for name in set(ROW_FIELDS) - {"seq", "submitted_ns", "ready_ns", "waits", "starved_ns"}:
+                for name in set(ROW) - {"waits_for", "seq", "submitted_ns", "ready_ns", "waits", "starved_ns"}:
                     assert getattr(row, name) == getattr(known, name), (task.id, name)
                 agreed.append(task.id)
         assert agreed == ["first", "second", "third", "fourth", "fifth"]

@@ -16,12 +16,11 @@ from starlette.testclient import TestClient
 from devtools_client import Gate, ask, get, served
 from patience import until
 from whywait import Authority, ConfigError
-from whywait.devtools.access import ByUser, Peer, Refused
-from whywait.devtools.answers import Json
-from whywait.devtools.routes import ROUTES, RouteSpec
-from whywait.devtools.run import LiveRun
+from whywait.devtools.access import ByUser, Peer
+from whywait.devtools.answers import Json, Problem
+from whywait.devtools.api import ROUTES, RouteSpec
+from whywait.devtools.runs import LiveRun
 from whywait.devtools.server import DevTools
-from whywait.runtime.authority import core_of
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -44,7 +43,7 @@ def ask_unix(path, target, method="GET", body=None):
         connection.close()
 
 
-ECHO = RouteSpec("POST", "/api/echo", "echo", "Tell what was sent, and by which process.", {"type": "object"})
+ECHO = RouteSpec("POST", "/api/echo", "echo", "Tell what was sent, and by which process.", dict)
 
 
 async def echo(request):
@@ -56,7 +55,7 @@ def on_a_socket(path, **options):
     with Authority(slots=1) as authority:
         gate = Gate()
         authority.submit(gate, id="first")
-        run = LiveRun(authority, core_of(authority), "a name", control=True)
+        run = LiveRun(authority, "a name", control=True)
         try:
             with DevTools(run, unix=path, routes=[(ECHO, echo)], **options) as tools:
                 yield tools
@@ -93,9 +92,9 @@ def test_a_socket_is_for_its_own_user_only():
     allow = ByUser(1000)
     allow({"state": {"peer": Peer(1, 1000, 5)}})
     for peer in (Peer(1, 1001, 1000), Peer(1, 0, 0), None):
-        with pytest.raises(Refused, match="for the user who opened it"):
+        with pytest.raises(Problem, match="for the user who opened it"):
             allow({"state": {"peer": peer}})
-    with pytest.raises(Refused):
+    with pytest.raises(Problem):
         allow({"state": {}})
 
 

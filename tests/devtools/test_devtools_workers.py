@@ -6,7 +6,7 @@ import json
 import pytest
 
 from patience import PATIENCE_S
-from whywait.devtools.client import Remote
+from whywait.devtools.remote import Remote
 from worker_service import service
 
 

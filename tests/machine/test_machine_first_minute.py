@@ -1,14 +1,17 @@
 """The first minute with a machine: a service, jobs, leases; the real program."""
 
 import json
+from typing import get_type_hints
 
 import pytest
 
 from machines import in_home, machine_in
 from whywait import machine as this_machine
+from whywait.devtools.schemas import fits, schema_of
 from whywait.errors import MachineError
 from whywait.machine.client import LeaseRequest
 from whywait.machine.client import Machine as Client
+from whywait.machine.listing import Row
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +42,20 @@ def test_a_lease_waits_for_another_and_says_why(machine):
         with this_machine.lease(cpu=2):
             pass
         holder.close()
+
+
+def test_a_job_and_a_lease_are_told_in_the_row_that_is_declared(machine):
+    """In ls, in status, and one by one."""
+    machine.run("wait", machine.add("--", "true"))
+    with in_home(machine), this_machine.lease(cpu=1):
+        listed = json.loads(machine.run("ls", "--json").out)
+        status = json.loads(machine.run("status", "--json").out)
+        one = Client().ask("GET", f"/machine/jobs/{listed[0]['id']}")
+    assert {row["kind"] for row in listed} == {"job", "lease"}
+    assert one.keys() - {"text", "reasons"} == set(get_type_hints(Row))
+    for row in [*listed, *status["running"], *status["ended"]]:
+        assert row.keys() == set(get_type_hints(Row))
+        assert fits(row, schema_of(Row)), row
 
 
 def test_a_lease_that_can_never_be_granted_is_refused(machine):

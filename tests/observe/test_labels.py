@@ -245,7 +245,7 @@ def test_what_reads_events_shows_labels(busy):
         for each in told:
             fold.apply(each)
         assert fold.attempts[2].label == "download@2"
-        assert row_of(fold.attempts[2])["function"] == "download"
+        assert row_of(fold.attempts[2], None)["function"] == "download"
     table = TaskTable()
     for event in events:
         table.feed(Event.from_dict(json.loads(json.dumps(event.to_dict()))))

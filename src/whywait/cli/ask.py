@@ -37,7 +37,7 @@ def why(
     debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` looks for it
 ) -> None:
     """Say why a task waits."""
-    from whywait.devtools.client import Remote
+    from whywait.devtools.remote import Remote
 
     answer = Remote(url, token_file).task(task)
     if as_json:
@@ -57,7 +57,7 @@ def acting(verb: str) -> Any:  # noqa: ANN401 - a command for typer
         as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON, for programs.")] = False,
         debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` looks for it
     ) -> None:
-        from whywait.devtools.client import Remote
+        from whywait.devtools.remote import Remote
 
         answer = Remote(url, token_file).act(verb, task)
         if as_json:

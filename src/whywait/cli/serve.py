@@ -59,9 +59,8 @@ def _run_workflow(file: str, port: int, host: str, *, expose: bool) -> None:
     """Run a workflow with DevTools, which stays when it is over."""
     from whywait.cli.run import Signals, carry_out
     from whywait.cli.shared import print_text
-    from whywait.devtools.run import LiveRun
+    from whywait.devtools.runs import LiveRun
     from whywait.devtools.server import DevTools
-    from whywait.runtime.authority import core_of
     from whywait.workflow import load
     from whywait.workflow.result import WorkflowResult
     from whywait.workflow.run import Run
@@ -69,9 +68,8 @@ def _run_workflow(file: str, port: int, host: str, *, expose: bool) -> None:
     workflow = load(file, [])
     job = Run(workflow)
     signals = Signals()
-    with DevTools(
-        LiveRun(job.authority, core_of(job.authority), workflow.name, control=True), host=host, port=port, expose=expose
-    ) as tools:
+    shown = LiveRun(job.authority, workflow.name, control=True)
+    with DevTools(shown, host=host, port=port, expose=expose) as tools:
         tools.announce(file)
         try:
             carry_out(job, signals, sys.stdout)

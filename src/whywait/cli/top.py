@@ -15,7 +15,7 @@ from whywait.cli.keys import Keys
 from whywait.cli.machine.words import act_in_words
 from whywait.cli.shared import TokenFile
 from whywait.cli.top_view import SORTS, Screen, row_label
-from whywait.devtools.client import Remote, RemoteError
+from whywait.devtools.remote import Remote, RemoteError
 
 _EVERY_S: Final = 1.0
 _STEP_S: Final = 0.1

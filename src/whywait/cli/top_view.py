@@ -15,7 +15,7 @@ from whywait.observe.explain import CAUSE_LABELS, amount_in_words
 from whywait.support.units import NS_PER_MS, format_ms, format_size, printable
 
 if TYPE_CHECKING:
-    from whywait.devtools.client import Remote
+    from whywait.devtools.remote import Remote
 
 SORTS: Final = ("wait", "priority", "name", "reason")
 _RESERVED: Final = 9  # lines besides those of tasks

@@ -2,14 +2,14 @@
 
 ``authority.devtools()`` starts the server; everything else here is its inside:
 
-* ``server.py`` the thread and the ways in: ``protocol.py`` a port or a Unix socket, ``mount.py`` the app of a host;
-  ``guard.py`` and ``access.py`` what every request must pass;
-* ``app.py`` the ASGI app, and how to make one with further routes; ``routes.py`` what there is, as data; ``reads.py``
-  and ``control.py`` the handlers; ``metrics.py`` the metrics; ``answers.py`` and ``encoding.py`` how things are told;
-* ``run.py`` what is shown: a living run (``source.py`` says what it must have), or with ``saved.py`` a file;
-  ``feed.py`` the one reader of its events; ``table.py`` and ``histograms.py`` what it makes of them; ``overview.py``
-  the bounded picture of now;
-* ``client.py`` the other side, for the command line; ``beacon.py`` how it finds a run without an address;
+* ``server.py`` the thread and the ways in: ``connections.py`` a port or a Unix socket, ``mount.py`` the app of a host;
+  ``access.py`` what every request must pass;
+* ``asgi.py`` the ASGI app, and how to make one with further routes; ``api.py`` the routes as data, ``schemas.py`` the
+  forms of their answers; ``reads.py`` and ``control.py`` the handlers; ``metrics.py`` the metrics; ``answers.py`` and
+  ``encoding.py`` how answers are written;
+* ``runs.py`` what is shown: a living run, or with ``saved.py`` a file; ``feed.py`` the one reader of its events;
+  ``table.py`` the rows that it makes of them;
+* ``remote.py`` the other side, for the command line; ``beacon.py`` how it finds a run without an address;
 * ``page/`` the page, plain ES modules and CSS, served as they are: ``main.js`` puts it together, ``api.js`` fills
   ``store.js`` from the server and ``saved.js`` from a file, each ``view-*.js`` and ``panel.js`` show what is in there,
   ``dom.js``, ``format.js`` and ``parts.js`` are what they are made of.
@@ -23,7 +23,7 @@ from whywait.errors import WhywaitError
 
 if TYPE_CHECKING:
     from whywait.devtools.server import DevTools
-    from whywait.devtools.source import LiveAuthority, LiveCore
+    from whywait.runtime.authority import Authority
 
 
 def need_packages() -> None:
@@ -36,24 +36,9 @@ def need_packages() -> None:
         ) from None
 
 
-def open_devtools(
-    authority: LiveAuthority,
-    core: LiveCore,
-    *,
-    control: bool,
-    name: str,
-    announce: bool,
-    file: str | None,
-    **options: Any,  # noqa: ANN401 - those of DevTools
-) -> DevTools:
-    """Start a DevTools server for an authority; without a port it has a Unix socket, by which it can be announced."""
+def open_devtools(authority: Authority, **options: Any) -> DevTools:  # noqa: ANN401 - those of the function below
+    """Start a DevTools server for an authority, if the packages are there."""
     need_packages()
-    from whywait.devtools.beacon import new_socket  # noqa: PLC0415 - an extra
-    from whywait.devtools.run import LiveRun  # noqa: PLC0415 - an extra
-    from whywait.devtools.server import DevTools  # noqa: PLC0415 - an extra
+    from whywait.devtools.server import open_for  # noqa: PLC0415 - an extra
 
-    unix = new_socket() if announce and options["port"] is None else None
-    tools = DevTools(LiveRun(authority, core, name, control=control), unix=unix, log=core.log, **options)
-    if announce:
-        tools.announce(file)
-    return tools
+    return open_for(authority, **options)

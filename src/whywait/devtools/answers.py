@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from whywait.devtools.api import MAX_NAME, Param
 from whywait.devtools.encoding import encode_in_steps
-from whywait.devtools.routes import MAX_NAME, Param
+from whywait.devtools.table import MAX_DIGITS
 from whywait.support.units import shown
 
 
 class Problem(HTTPException):
-    """A request that cannot be answered as asked; ``detail`` says why."""
-
-    def __init__(self, status: int, message: str) -> None:
-        """Answer with this status and message."""
-        super().__init__(status, message)
+    """A request that cannot be answered as asked: a status, a message that says why, and headers of the answer."""
 
 
 class Json(Response):
@@ -31,15 +29,12 @@ class Json(Response):
         return encode_in_steps(content).encode()
 
 
-async def problem_answer(_: Request, error: Exception) -> Response:
-    """Answer a problem as JSON."""
+async def problem_answer(request: Request, error: Exception) -> Response:
+    """Answer a problem as JSON; a path that leads nowhere is one, of which only the router knows."""
     assert isinstance(error, HTTPException), "registered for these only"
-    return Json({"error": error.detail}, error.status_code, headers=error.headers)
-
-
-async def not_found_answer(request: Request, _: Exception) -> Response:
-    """Answer for a path that leads nowhere."""
-    return Json({"error": f"there is nothing at {shown(request.url.path)}: see /openapi.json"}, 404)
+    is_nowhere = error.status_code == HTTPStatus.NOT_FOUND and not isinstance(error, Problem)
+    text = f"there is nothing at {shown(request.url.path)}: see /openapi.json" if is_nowhere else error.detail
+    return Json({"error": text}, error.status_code, error.headers)
 
 
 def read_query(request: Request, params: tuple[Param, ...]) -> dict[str, Any]:
@@ -67,12 +62,12 @@ def read_name(request: Request, param: str) -> str:
     return name
 
 
-def check_value(param: Param, text: str) -> Any:  # noqa: ANN401 - an int or a string, as described
+def check_value(param: Param, text: str) -> int | str:
     """Return what a text stands for, as the parameter describes it; raise a Problem otherwise."""
     schema = param.schema
     if schema["type"] == "integer":
         low, high = schema["minimum"], schema.get("maximum", 2**63)
-        if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):  # noqa: PLR2004
+        if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS and low <= int(text) <= high):
             raise Problem(400, f"{param.name}={shown(text)} is not an int from {low} to {high}")
         return int(text)
     if "enum" in schema and text not in schema["enum"]:

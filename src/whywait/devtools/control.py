@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from whywait.devtools.answers import Json, Problem, read_name
+from whywait.devtools.api import NOTHING
 from whywait.devtools.reads import Reads
-from whywait.devtools.routes import NOTHING
-from whywait.devtools.run import LiveRun
-from whywait.devtools.source import LiveTask
+from whywait.devtools.runs import LiveRun
 from whywait.errors import StaleRef, UnknownScope, WhywaitError
 from whywait.kernel.model import Ref
 from whywait.kernel.state import TaskState
 from whywait.support.units import shown
 
 _BODY_KEYS: Final = {"enabled", "immediately"}
+_DONE: Final = {
+    "cancel": "cancelled", "pause": "paused", "resume": "resumed", "suspend": "suspended", "dispose": "disposed",
+}  # fmt: skip
 
 
 class Control:
@@ -29,35 +32,13 @@ class Control:
     def __init__(self, run: LiveRun, reads: Reads) -> None:
         """Act on the authority of a run."""
         self._run = run
-        self._authority = run.authority
-        self._core = run.core
         self._reads = reads
-
-    async def cancel_task(self, request: Request) -> Response:
-        """Cancel a task; one that has ended stays as it is."""
-        return await self._on_task(request, "cancelled", lambda handle: handle.cancel(), ended_is_fine=True)
-
-    async def pause_task(self, request: Request) -> Response:
-        """Pause a task; one that has ended stays as it is."""
-        return await self._on_task(request, "paused", lambda handle: handle.pause(), ended_is_fine=True)
-
-    async def resume_task(self, request: Request) -> Response:
-        """Resume a task."""
-        return await self._on_task(request, "resumed", lambda handle: handle.resume(), ended_is_fine=False)
-
-    async def suspend_scope(self, request: Request) -> Response:
-        """Suspend a scope."""
-        if not self._run.can_suspend:
-            raise Problem(409, "a scope of the machine is not suspended, since that would not be kept: pause its jobs")
-        return await self._on_scope(request, "suspended", "suspend")
-
-    async def resume_scope(self, request: Request) -> Response:
-        """Resume a scope."""
-        return await self._on_scope(request, "resumed", "resume")
-
-    async def dispose_scope(self, request: Request) -> Response:
-        """Dispose of a scope."""
-        return await self._on_scope(request, "disposed", "dispose")
+        self.cancel_task, self.pause_task, self.resume_task = (
+            partial(self._on_task, verb) for verb in ("cancel", "pause", "resume")
+        )
+        self.suspend_scope, self.resume_scope, self.dispose_scope = (
+            partial(self._on_scope, verb) for verb in ("suspend", "resume", "dispose")
+        )
 
     async def set_periodic_enabled(self, request: Request) -> Response:
         """Switch a periodic on or off."""
@@ -65,34 +46,33 @@ class Control:
         body = _read_body(await request.body())
         enabled, immediately = body["enabled"], body.get("immediately", False)
 
-        def act() -> None:
-            self._authority.set_periodic_enabled(ident, enabled, immediately=immediately)
-
-        await self._carry_out(act)
+        act = self._run.authority.set_periodic_enabled
+        await self._carry_out(partial(act, ident, enabled, immediately=immediately))
         return Json({"done": "enabled" if enabled else "disabled", "state": "on" if enabled else "off"})
 
-    async def _on_task(
-        self, request: Request, done: str, act: Callable[[LiveTask], object], *, ended_is_fine: bool
-    ) -> Response:
-        self._reads.catch_up()
+    async def _on_task(self, verb: str, request: Request) -> Response:
+        """Cancel, pause or resume a task; one that has ended stays as it is, and cannot be resumed."""
         row = self._reads.find(read_name(request, "ref"))
         try:
-            handle = self._authority.get(Ref(row.number, row.scope, self._core.token))
+            handle = self._run.authority.get(Ref(row.number, row.scope, self._run.core.token))
         except StaleRef:
             how = row.outcome or TaskState.DISPOSED
-            if ended_is_fine:
+            if verb != "resume":
                 return Json({"done": NOTHING, "state": how})
             raise Problem(409, f"task {shown(row.label)} is not paused: it has ended ({how})") from None
-        await self._carry_out(lambda: act(handle))
-        return Json({"done": done, "state": handle.outcome or handle.state})
+        await self._carry_out(getattr(handle, verb))
+        return Json({"done": _DONE[verb], "state": handle.outcome or handle.state})
 
-    async def _on_scope(self, request: Request, done: str, verb: str) -> Response:
+    async def _on_scope(self, verb: str, request: Request) -> Response:
+        """Suspend, resume or dispose of a scope."""
+        if verb == "suspend" and not self._run.can_suspend:
+            raise Problem(409, "a scope of the machine is not suspended, since that would not be kept: pause its jobs")
         try:
-            scope = self._authority.get_scope(read_name(request, "key"))
+            scope = self._run.authority.get_scope(read_name(request, "key"))
         except UnknownScope as error:
             raise Problem(404, str(error)) from None
         await self._carry_out(getattr(scope, verb))
-        return Json({"done": done, "state": scope.state})
+        return Json({"done": _DONE[verb], "state": scope.state})
 
     async def _carry_out(self, act: Callable[[], object]) -> None:
         """Do something that may block, away from the server's thread; what the run refuses becomes an answer."""

@@ -18,11 +18,11 @@ from time import monotonic_ns
 from typing import Final, NamedTuple
 
 from whywait.devtools.encoding import event_json, frame, slices
-from whywait.devtools.histograms import OBSERVED, Histograms
-from whywait.devtools.source import LiveCore
+from whywait.devtools.metrics import OBSERVED, Histograms
 from whywait.devtools.table import TaskTable, picture
 from whywait.kernel.events import RawEvent
 from whywait.observe.fold import Attempt
+from whywait.runtime.services import CoreServices
 from whywait.support.units import NS_PER_S as NS
 
 PERIOD_S: Final = 0.2
@@ -48,7 +48,7 @@ class Piece(NamedTuple):
 class Feed:
     """The latest events, the table of tasks, and what viewers are to be sent."""
 
-    def __init__(self, core: LiveCore | None, kept: int) -> None:
+    def __init__(self, core: CoreServices | None, kept: int) -> None:
         """Read from the core of an authority, or from nothing; remember up to ``kept`` events."""
         self._core = core
         self._kept = kept
@@ -127,7 +127,7 @@ class Feed:
         self.seq = events[-1][0]
         self._tell()
 
-    def _look_afresh(self, core: LiveCore) -> list[RawEvent]:
+    def _look_afresh(self, core: CoreServices) -> list[RawEvent]:
         """Take in the events there are and, because some were missed, the living tasks as they are now."""
         with core.lock:
             events, _ = core.raw_events(max(self.seq, core.last_seq - MOST), MOST)

@@ -1,8 +1,9 @@
-"""Metrics: the scheduler's counters as JSON, or as Prometheus text."""
+"""Metrics: the counters of the scheduler as JSON or as Prometheus text, and histograms counted from its events."""
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 from itertools import accumulate
@@ -10,15 +11,23 @@ from operator import getitem
 from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from whywait.devtools.feed import Feed
-from whywait.devtools.histograms import BOUNDS_S, OTHER, Histogram
+from whywait.kernel.events import Kind
+from whywait.observe.fold import Attempt
+from whywait.support.units import NS_PER_S
 
 JSON_KINDS: Final = ("application/json",)
 TEXT_KINDS: Final = ("text/plain", "application/openmetrics-text")
+BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+KNOWN_SCOPES: Final = 50  # then further scopes are counted together: labels are for ever
+OTHER: Final = "(other)"
+OBSERVED: Final = frozenset({Kind.TASK_STARTED, Kind.TASK_FINISHED, Kind.TASK_CANCELLED})
+
+Labels = tuple[str, ...]
 
 
 def prefers_json(accept: str) -> bool:
@@ -44,52 +53,89 @@ def _number(text: str) -> float:
     return float(text) if re.fullmatch(r"[01](\.[0-9]{0,3})?", text) else 0.0
 
 
-class JsonMetric(NamedTuple):
-    """One number, or table of numbers, of the JSON form."""
+class Metric(NamedTuple):
+    """One number, or table of numbers: what it says, and where it is told."""
 
     about: str
     source: str | Callable[[dict[str, Any]], Any]  # where it is in `stats()`, or how it is made of the picture of now
+    in_json: str = ""
+    family: str = ""  # of Prometheus; one that ends in _seconds is told in them
+    label: str = ""  # of the keys of a table
+    gauge: bool = False  # else it is a counter
+
+    @property
+    def help(self) -> str:
+        """What it says, as a sentence."""
+        return f"{self.about[0].upper()}{self.about[1:]}."
 
     def value(self, stats: dict[str, Any], picture: dict[str, Any]) -> Any:  # noqa: ANN401 - a number or a table
         """Return what is told."""
         return reduce(getitem, self.source.split("."), stats) if isinstance(self.source, str) else self.source(picture)
 
+    def as_family(self, stats: dict[str, Any], picture: dict[str, Any]) -> Family:
+        """Return it for Prometheus."""
+        make = GaugeMetricFamily if self.gauge else CounterMetricFamily
+        value, unit = self.value(stats, picture), NS_PER_S if self.family.endswith("_seconds") else 1
+        if not self.label:
+            return make(f"whywait_{self.family}", self.help, value=value / unit)
+        family = make(f"whywait_{self.family}", self.help, labels=(self.label,))
+        for key, each in value.items():
+            family.add_metric((key,), each / unit)
+        return family
+
 
 _OF_UNIT: Final = ("kind", "name", "size", "used", "present", "holders_total")
 
-JSON_METRICS: Final = {
-    "enabled": JsonMetric("whether slots are bounded", lambda now: now["slots"]["limit"] is not None),
-    "activeCount": JsonMetric("tasks that run, with a slot or without", "active"),
-    "queuedCount": JsonMetric("READY tasks", "queued"),
-    "notReadyCount": JsonMetric("pending tasks that are in no lane", "not_ready"),
-    "totalSubmitted": JsonMetric("tasks accepted", "submitted"),
-    "totalCompleted": JsonMetric("tasks ended, however", "completed"),
-    "starvationPromotions": JsonMetric("aging steps gained by tasks that left READY", "starvation_promotions"),
-    "starvedCount": JsonMetric("READY tasks that a higher priority starves", "starvation.now"),
-    "starvationLongestNs": JsonMetric("the longest starvation of any task so far, in ns", "starvation.longest_ns"),
-    "starvationTotalNs": JsonMetric("the starvation of all tasks so far, in ns", "starvation.total_ns"),
-    "devices": JsonMetric(
+METRICS: Final = (
+    Metric("whether slots are bounded", lambda now: now["slots"]["limit"] is not None, "enabled"),
+    Metric("tasks that run, with a slot or without", "active", "activeCount", "tasks_running", gauge=True),
+    Metric("READY tasks", "queued", "queuedCount"),
+    Metric("pending tasks that are in no lane", "not_ready", "notReadyCount", "tasks_not_ready", gauge=True),
+    Metric("tasks accepted", "submitted", "totalSubmitted", "tasks_submitted"),
+    Metric("tasks ended, however", "completed", "totalCompleted"),
+    Metric(
+        "aging steps gained by tasks that left READY",
+        "starvation_promotions",
+        "starvationPromotions",
+        "starvation_promotions",
+    ),
+    Metric(
+        "READY tasks that a higher priority starves", "starvation.now", "starvedCount", "tasks_starving", gauge=True
+    ),
+    Metric(
+        "the longest starvation of any task so far",
+        "starvation.longest_ns",
+        "starvationLongestNs",
+        "starvation_longest_seconds",
+        gauge=True,
+    ),
+    Metric("the starvation of all tasks so far", "starvation.total_ns", "starvationTotalNs", "starvation_seconds"),
+    Metric("tasks starved beyond the timeout", "starved", family="tasks_starved"),
+    Metric(
         "units of devices: kind, name, memory, how much of it is used, how many tasks are on it",
         lambda now: [{key: unit[key] for key in _OF_UNIT} for unit in now["devices"]],
+        "devices",
     ),
-    "totalRetried": JsonMetric("attempts after the first", "retried"),
-    "byOutcome": JsonMetric("tasks ended, by outcome", "by_outcome"),
-    "droppedByCause": JsonMetric("tasks dropped, by cause", "dropped"),
-    "rejectedByCause": JsonMetric("submissions refused, by cause", "rejected"),
-    "waitNsByCause": JsonMetric("waiting of tasks that have started, by cause, in ns", "wait_ns_by_cause"),
-    "waitNs": JsonMetric("quantiles of the wait of the tasks started last, in ns", "wait_ns"),
-}
+    Metric("attempts after the first", "retried", "totalRetried", "tasks_retried"),
+    Metric("tasks ended, by outcome", "by_outcome", "byOutcome", "tasks_completed", "outcome"),
+    Metric("tasks dropped, by cause", "dropped", "droppedByCause", "tasks_dropped", "reason"),
+    Metric("submissions refused, by cause", "rejected", "rejectedByCause", "tasks_rejected", "reason"),
+    Metric(
+        "waiting of tasks that have started, by cause", "wait_ns_by_cause", "waitNsByCause", "waited_seconds", "reason"
+    ),
+    Metric("quantiles of the wait of the tasks started last", "wait_ns", "waitNs"),
+)
 
 
 def json_metrics(stats: dict[str, Any], picture: dict[str, Any]) -> dict[str, Any]:
     """Return the metrics as a JSON-ready dict."""
-    return {"scheduler": {name: metric.value(stats, picture) for name, metric in JSON_METRICS.items()}}
+    return {"scheduler": {each.in_json: each.value(stats, picture) for each in METRICS if each.in_json}}
 
 
-def prometheus_metrics(accept: str, stats: dict[str, Any], picture: dict[str, Any], feed: Feed) -> tuple[bytes, str]:
+def prometheus_metrics(accept: str, families: Iterable[Family]) -> tuple[bytes, str]:
     """Return the metrics as text, in the dialect that is accepted, and its content type."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Metrics(stats, picture, feed))
+    registry.register(RunCollector(lambda: families))
     encode, kind = choose_encoder(accept)
     return encode(registry), kind
 
@@ -97,119 +143,122 @@ def prometheus_metrics(accept: str, stats: dict[str, Any], picture: dict[str, An
 class RunCollector(Collector):
     """The metrics of a run for a registry of the user's: ``REGISTRY.register(tools.collector)``."""
 
-    def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
+    def __init__(self, families: Callable[[], Iterable[Family]]) -> None:
         """Ask ``families`` whenever the registry is read."""
         self._families = families
 
-    def collect(self) -> Iterable[Metric]:
+    def collect(self) -> Iterable[Family]:
         """Return every metric; none when the run is over."""
         return self._families()
 
 
-class Metrics(Collector):
-    """What the metrics are at this moment."""
-
-    def __init__(self, stats: dict[str, Any], picture: dict[str, Any], feed: Feed) -> None:
-        self._stats = stats
-        self._picture = picture
-        self._feed = feed
-
-    def collect(self) -> Iterable[Metric]:
-        """Yield every metric."""
-        yield from self._counters()
-        yield from self._gauges()
-        histograms = self._feed.histograms
-        waits = HistogramMetricFamily(
-            "whywait_task_wait_seconds", "Time from submission to start.", labels=("priority", "scope")
-        )
-        runs = HistogramMetricFamily(
-            "whywait_task_run_seconds", "Time from start to end.", labels=("priority", "scope", "outcome")
-        )
-        yield _filled(waits, histograms.waits)
-        yield _filled(runs, histograms.runs)
-
-    def _counters(self) -> Iterator[Metric]:
-        stats = self._stats
-        for name, text, value in (
-            ("tasks_submitted", "Tasks accepted.", stats["submitted"]),
-            ("tasks_retried", "Attempts after the first.", stats["retried"]),
-            ("tasks_starved", "Tasks starved beyond the timeout.", stats["starved"]),
-            ("starvation_promotions", "Aging steps gained by tasks that left READY.", stats["starvation_promotions"]),
-            ("starvation_seconds", "Starvation of all tasks.", stats["starvation"]["total_ns"] / 1e9),
-            ("devtools_events_skipped", "Events that DevTools missed.", self._feed.skipped),
-        ):
-            yield CounterMetricFamily(f"whywait_{name}", text, value=value)
-        for name, label, text, values in (
-            ("tasks_completed", "outcome", "Tasks ended, by outcome.", stats["by_outcome"]),
-            ("tasks_dropped", "reason", "Tasks dropped, by cause.", stats["dropped"]),
-            ("tasks_rejected", "reason", "Submissions refused, by cause.", stats["rejected"]),
-        ):
-            family = CounterMetricFamily(f"whywait_{name}", text, labels=(label,))
-            for key, value in values.items():
-                family.add_metric((key,), value)
-            yield family
-        waited = CounterMetricFamily(
-            "whywait_waited_seconds", "Waiting of tasks that have started, by reason.", labels=("reason",)
-        )
-        for cause, ns in stats["wait_ns_by_cause"].items():
-            waited.add_metric((cause,), ns / 1e9)
-        yield waited
-
-    def _gauges(self) -> Iterator[Metric]:
-        stats, picture, label = self._stats, self._picture, self._feed.histograms.scope_label
-        starvation = stats["starvation"]
-        for name, text, value in (
-            ("tasks_running", "Tasks that run, with a slot or without.", stats["active"]),
-            ("tasks_starving", "READY tasks that a higher priority starves.", starvation["now"]),
-            ("starvation_longest_seconds", "The longest starvation of any task.", starvation["longest_ns"] / 1e9),
-        ):
-            yield GaugeMetricFamily(f"whywait_{name}", text, value=value)
-        lanes: dict[tuple[str, str, str], int] = {}
-        for lane in picture["lanes"]:
-            key = (str(lane["priority"]), label(lane["scope"]), lane["waits_for"])
-            lanes[key] = lanes.get(key, 0) + lane["length"]
-        beyond = stats["queued"] - sum(lanes.values())  # the picture has the first lanes only
-        if beyond:
-            lanes[OTHER, OTHER, OTHER] = beyond
-        ready = GaugeMetricFamily(
-            "whywait_tasks_ready", "Tasks in lanes, by what they wait for.", labels=("priority", "scope", "reason")
-        )
-        for key, count in lanes.items():
-            ready.add_metric(key, count)
-        yield ready
-        not_ready = stats["not_ready"]
-        yield GaugeMetricFamily("whywait_tasks_not_ready", "Pending tasks that are in no lane.", value=not_ready)
-        limit = GaugeMetricFamily("whywait_budget_limit", "What may be in use at once.", labels=("resource",))
-        used = GaugeMetricFamily("whywait_budget_used", "What is in use.", labels=("resource",))
-        for gate in ({**picture["slots"], "name": "slots"}, *picture["budget"]):
-            if gate["limit"] is not None:
-                limit.add_metric((gate["name"],), gate["limit"])
-                used.add_metric((gate["name"],), gate["limit"] - gate["free"])
-        yield limit
-        yield used
-        yield from self._devices()
-
-    def _devices(self) -> Iterator[Metric]:
-        families = [
-            GaugeMetricFamily(f"whywait_device_{name}", text, labels=("kind", "unit"))
-            for name, text in (
-                ("memory_bytes", "Memory of a unit; 0 if it has none to share."),
-                ("memory_used_bytes", "Memory that tasks on a unit have asked for."),
-                ("tasks", "Tasks on a unit."),
-                ("present", "1 if the unit is there, 0 if it is gone."),
-            )
-        ]
-        for unit in self._picture["devices"]:
-            labels = (unit["kind"], unit["name"])
-            values = (unit["size"], unit["used"], unit["holders_total"], int(unit["present"]))
-            for family, value in zip(families, values, strict=True):
-                family.add_metric(labels, value)
-        yield from families
+def families_of(
+    stats: dict[str, Any], picture: dict[str, Any], histograms: Histograms, skipped: int
+) -> Iterator[Family]:
+    """Yield every metric for Prometheus, as it is at one moment; ``skipped`` events were never seen."""
+    yield from (metric.as_family(stats, picture) for metric in METRICS if metric.family)
+    yield CounterMetricFamily("whywait_devtools_events_skipped", "Events that DevTools missed.", value=skipped)
+    yield _ready(stats, picture, histograms)
+    yield from _budget(picture)
+    yield from _devices(picture)
+    yield from histograms.collect()
 
 
-def _filled(family: HistogramMetricFamily, histogram: Histogram) -> Metric:
-    for labels, counts in histogram.counts.items():
-        names = [*(str(bound) for bound in BOUNDS_S), "+Inf"]
-        buckets = list(zip(names, map(float, accumulate(counts)), strict=True))
-        family.add_metric(labels, buckets, histogram.sums_s[labels])
-    return family
+def _ready(stats: dict[str, Any], picture: dict[str, Any], histograms: Histograms) -> Family:
+    lanes: dict[Labels, int] = {}
+    for lane in picture["lanes"]:
+        key = (str(lane["priority"]), histograms.scope_label(lane["scope"]), lane["waits_for"])
+        lanes[key] = lanes.get(key, 0) + lane["length"]
+    beyond = stats["queued"] - sum(lanes.values())  # the picture has the first lanes only
+    if beyond:
+        lanes[OTHER, OTHER, OTHER] = beyond
+    ready = GaugeMetricFamily(
+        "whywait_tasks_ready", "Tasks in lanes, by what they wait for.", labels=("priority", "scope", "reason")
+    )
+    for labels, count in lanes.items():
+        ready.add_metric(labels, count)
+    return ready
+
+
+def _budget(picture: dict[str, Any]) -> Iterator[Family]:
+    limit = GaugeMetricFamily("whywait_budget_limit", "What may be in use at once.", labels=("resource",))
+    used = GaugeMetricFamily("whywait_budget_used", "What is in use.", labels=("resource",))
+    for gate in ({**picture["slots"], "name": "slots"}, *picture["budget"]):
+        if gate["limit"] is not None:
+            limit.add_metric((gate["name"],), gate["limit"])
+            used.add_metric((gate["name"],), gate["limit"] - gate["free"])
+    yield limit
+    yield used
+
+
+def _devices(picture: dict[str, Any]) -> Iterator[Family]:
+    for name, text, field in (
+        ("memory_bytes", "Memory of a unit; 0 if it has none to share.", "size"),
+        ("memory_used_bytes", "Memory that tasks on a unit have asked for.", "used"),
+        ("tasks", "Tasks on a unit.", "holders_total"),
+        ("present", "1 if the unit is there, 0 if it is gone.", "present"),
+    ):
+        family = GaugeMetricFamily(f"whywait_device_{name}", text, labels=("kind", "unit"))
+        for unit in picture["devices"]:
+            family.add_metric((unit["kind"], unit["name"]), int(unit[field]))
+        yield family
+
+
+class Histogram:
+    """Counts of durations below each bound, and their sum, for each combination of labels."""
+
+    def __init__(self, name: str, about: str, labels: Labels) -> None:
+        """Start empty."""
+        self._family = (f"whywait_{name}", about)
+        self._labels = labels
+        self._counts: dict[Labels, list[int]] = {}
+        self._sums_s: dict[Labels, float] = {}
+
+    def add(self, labels: Labels, ns: int) -> None:
+        """Count one duration."""
+        counts = self._counts.get(labels)
+        if counts is None:
+            counts = self._counts[labels] = [0] * (len(BOUNDS_S) + 1)
+            self._sums_s[labels] = 0.0
+        counts[bisect_left(BOUNDS_S, ns / NS_PER_S)] += 1
+        self._sums_s[labels] += ns / NS_PER_S
+
+    def as_family(self) -> Family:
+        """Return it for Prometheus."""
+        family = HistogramMetricFamily(*self._family, labels=self._labels)
+        for labels, counts in self._counts.items():
+            buckets = zip([*map(str, BOUNDS_S), "+Inf"], map(float, accumulate(counts)), strict=True)
+            family.add_metric(labels, list(buckets), self._sums_s[labels])
+        return family
+
+
+class Histograms:
+    """Waits by priority and scope; run times by priority, scope and outcome."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._waits = Histogram("task_wait_seconds", "Time from submission to start.", ("priority", "scope"))
+        self._runs = Histogram("task_run_seconds", "Time from start to end.", ("priority", "scope", "outcome"))
+        self._scopes: set[str] = set()
+
+    def scope_label(self, key: str) -> str:
+        """Return the scope's key, or a common name for all scopes after the first fifty."""
+        if key not in self._scopes:
+            if len(self._scopes) >= KNOWN_SCOPES:
+                return OTHER
+            self._scopes.add(key)
+        return key
+
+    def observe(self, kind: str, row: Attempt) -> None:
+        """Count what an event of this kind has ended: a wait or a run."""
+        if row.started_ns is None:
+            return
+        labels = (str(row.priority), self.scope_label(row.scope))
+        if kind == Kind.TASK_STARTED:
+            self._waits.add(labels, row.started_ns - row.submitted_ns)
+        elif row.ended_ns is not None:
+            self._runs.add((*labels, row.outcome or ""), row.ended_ns - row.started_ns)
+
+    def collect(self) -> tuple[Family, Family]:
+        """Return both for Prometheus."""
+        return self._waits.as_family(), self._runs.as_family()

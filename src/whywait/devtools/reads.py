@@ -7,18 +7,20 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from functools import partial
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from whywait.devtools.answers import Json, Problem, check_value, read_name, read_query
+from whywait.devtools.api import ROUTES, Param
 from whywait.devtools.encoding import encode_in_steps, frame, slices
 from whywait.devtools.feed import Feed
-from whywait.devtools.metrics import json_metrics, prefers_json, prometheus_metrics
-from whywait.devtools.routes import ROUTES, Param
+from whywait.devtools.metrics import families_of, json_metrics, prefers_json, prometheus_metrics
+from whywait.devtools.saved import AnyRun
 from whywait.devtools.table import picture, row_of
 from whywait.errors import WhywaitError
 from whywait.kernel import reasons
@@ -32,9 +34,6 @@ from whywait.observe.fold import Attempt
 from whywait.support.units import NS_PER_S, shown
 from whywait.task.running import stream_counts
 
-if TYPE_CHECKING:
-    from whywait.devtools.run import Run
-
 MAX_VIEWERS: Final = 100
 NEIGHBOURS: Final = 100
 OVERVIEW_S: Final = 0.5
@@ -42,17 +41,20 @@ SNAPSHOT_NS: Final = 900_000_000  # between two in a stream: a little less than 
 KEEP_ALIVE_NS: Final = 15 * NS_PER_S  # between two signs of life in a stream that has nothing to tell
 OVERVIEW_SHARE: Final = 0.01  # of the time
 Causes = dict[tuple[int, str, tuple[tuple[str, int], ...], bool], str]
-PARAMS: Final = {route.name: route.params for route in ROUTES}
+SPECS: Final = {route.name: route for route in ROUTES}
 
 
 class Reads:
     """Answers questions about one run."""
 
-    def __init__(self, run: Run, feed: Feed) -> None:
+    def __init__(self, run: AnyRun, feed: Feed) -> None:
         """Answer from the feed, and from the authority where only it knows."""
         self._run = run
         self._feed = feed
         self._pictures: dict[str, tuple[int, Any]] = {}  # until when each is good enough
+        self.lanes, self.scopes, self.budget, self.periodics = (
+            partial(self._part, list(SPECS[name].answer)) for name in ("lanes", "scopes", "budget", "periodics")
+        )
 
     # Small ones
 
@@ -86,7 +88,8 @@ class Reads:
         stats, picture = self._run.moment()
         if prefers_json(accept):
             return Json(json_metrics(stats, picture))
-        body, kind = prometheus_metrics(accept, stats, picture, self._feed)
+        families = families_of(stats, picture, self._feed.histograms, self._feed.skipped)
+        body, kind = prometheus_metrics(accept, families)
         return Response(body, media_type=kind)
 
     # Pictures of now
@@ -95,29 +98,13 @@ class Reads:
         """Picture what runs and what waits."""
         return Response(self._cached("snapshot", self._snapshot), media_type="application/json")
 
-    async def lanes(self, _: Request) -> Response:
-        """Give the lanes."""
-        return self._part("lanes", "lanes_total")
-
-    async def scopes(self, _: Request) -> Response:
-        """Give the scopes."""
-        return self._part("scopes")
-
-    async def budget(self, _: Request) -> Response:
-        """Give slots, resources and devices."""
-        return self._part("slots", "budget", "devices", "devices_total")
-
-    async def periodics(self, _: Request) -> Response:
-        """Give the periodic tasks."""
-        return self._part("periodics")
-
     async def report(self, _: Request) -> Response:
         """Tell where the waiting went."""
         return Json(self._cached("report", self._run.report))
 
-    def _part(self, *names: str) -> Response:
+    async def _part(self, fields: list[str], _: Request) -> Response:
         picture = self._overview()
-        return Json({name: picture[name] for name in names})
+        return Json({name: picture[name] for name in fields})
 
     def _snapshot(self) -> bytes:
         return encode_in_steps(self._overview()).encode()
@@ -145,7 +132,7 @@ class Reads:
 
     async def tasks(self, request: Request) -> Response:
         """Give a page of the tasks that pass the filters."""
-        query = read_query(request, PARAMS["tasks"])
+        query = read_query(request, SPECS["tasks"].params)
         feed = self._feed
         feed.catch_up()
         found = [row for some in slices(list(feed.table.attempts.values())) for row in some if _passes(row, query)]
@@ -160,7 +147,6 @@ class Reads:
     async def task(self, request: Request) -> Response:
         """Give one task with its why and its story."""
         feed = self._feed
-        feed.catch_up()
         row = self.find(read_name(request, "ref"))
         why = self._why(row)
         awaits = [feed.table.latest(number) for number in (*row.after, *row.after_ended)]
@@ -198,12 +184,9 @@ class Reads:
             for lane in lanes
         }
 
-    def catch_up(self) -> None:
-        """Take in what has happened until now."""
-        self._feed.catch_up()
-
     def find(self, ref: str) -> Attempt:
         """Return the row that a reference means; raise a Problem if there is none or more than one."""
+        self._feed.catch_up()
         found = self._feed.table.find(ref) or self._newcomers(ref)
         if not found:
             raise Problem(404, f"no task has the id or number {shown(ref)}, or it ended too long ago")
@@ -247,7 +230,7 @@ class Reads:
 
     async def events(self, request: Request) -> Response:
         """Give events as JSON, or as a stream to a client that accepts one."""
-        query = read_query(request, PARAMS["events"])
+        query = read_query(request, SPECS["events"].params)
         feed = self._feed
         feed.catch_up()
         if "text/event-stream" in request.headers.get("accept", ""):
@@ -362,7 +345,7 @@ def _with_cause(row: Attempt, causes: Causes) -> dict[str, Any]:
     waits_for = row.held_by
     if row.state == TaskState.READY:
         waits_for = causes.get((row.priority, row.scope, row.demand, row.slot), Wait.SLOT)
-    return {**row_of(row), "waits_for": waits_for}
+    return row_of(row, waits_for)
 
 
 def _passes(row: Attempt, query: dict[str, Any]) -> bool:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from whywait.devtools.feed import Feed
-from whywait.devtools.overview import MOST
-from whywait.devtools.run import Run
+from whywait.devtools.runs import MOST, LiveRun, Run
 from whywait.devtools.table import TaskTable
 from whywait.errors import ConfigError
 from whywait.kernel.events import Event, Kind
 from whywait.kernel.limits import unit_order
+from whywait.kernel.snapshot import Counts, GateView, Snapshot, UnitView
 from whywait.kernel.starvation import Signals
 from whywait.kernel.state import Outcome, TaskState, Wait
 from whywait.kernel.stats import Stats
@@ -32,7 +32,7 @@ class SavedRun(Run):
         super().__init__(name, control=False)
         self._events = events
         self._limits = limits
-        self._gates = [_gate(Wait.SLOT, None, soft=False)] if limits is None else _gates(limits, events)
+        self._gates = [GateView(Wait.SLOT, None, None, soft=False)] if limits is None else _gates(limits, events)
         self._units = [] if limits is None else _units(limits, events)
         self._rows: list[Attempt] = []
         self._moment: tuple[dict[str, Any], dict[str, Any]] | None = None
@@ -66,26 +66,23 @@ class SavedRun(Run):
         living = [row for row in self._rows if row.alive]
         running = sum(row.active for row in living)
         ready = sum(row.state == TaskState.READY for row in living)
-        return {
-            "now_ns": self._events[-1].time_ns,
-            "seq": self._events[-1].seq,
-            "counts": {
-                "running": running,
-                "ready": ready,
-                "not_ready": len(living) - running - ready,
-                "starved": 0,
-            },
-            "starvation": self._starvation(),
-            "slots": self._gates[0],
-            "running": [],
-            "lanes": [],
-            "lanes_total": 0,
-            "budget": [{**gate, "holders": [], "holders_total": 0} for gate in self._gates[1:]],
-            "devices": self._units[: MOST.units],
-            "devices_total": len(self._units),
-            "scopes": [],
-            "periodics": [],
-        }
+        slots, *budget = self._gates
+        picture = Snapshot(
+            now_ns=self._events[-1].time_ns,
+            counts=Counts(running, ready, len(living) - running - ready, starved=0),
+            starvation=self._starvation(),
+            running=(),
+            pending=(),
+            lanes=(),
+            lanes_total=0,
+            budget=tuple(budget),
+            devices=tuple(self._units[: MOST.units]),
+            devices_total=len(self._units),
+            slots=slots,
+            scopes=(),
+            periodics=(),
+        )
+        return {**picture.to_dict(), "seq": self._events[-1].seq}
 
     def settings(self) -> dict[str, Any]:
         """Return the slots, if the file tells what the limits were."""
@@ -122,7 +119,7 @@ class SavedRun(Run):
             self._moment = self.stats(), self.overview()
         return self._moment
 
-    def _starvation(self) -> dict[str, int]:
+    def _starvation(self) -> Signals:
         """Return the longest and the total starvation; of tasks that are READY still, what was told of them."""
         before: dict[int, int] = {}  # number of an attempt -> starvation of those before it
         longest = 0
@@ -131,7 +128,7 @@ class SavedRun(Run):
             longest = max(longest, in_all)
             if row.retried_as is not None:
                 before[row.retried_as] = in_all
-        return Signals(0, longest, sum(row.starved_ns for row in self._rows))._asdict()
+        return Signals(0, longest, sum(row.starved_ns for row in self._rows))
 
     def report(self) -> dict[str, Any]:
         """Return how tasks ended, where the waiting went, and which tasks made others wait."""
@@ -147,7 +144,10 @@ class SavedRun(Run):
         }
 
 
-def _gates(limits: FileLimits, events: list[Event]) -> list[dict[str, Any]]:
+AnyRun = LiveRun | SavedRun
+
+
+def _gates(limits: FileLimits, events: list[Event]) -> list[GateView]:
     """Return the limits of a run, the slots first, as they were at its end."""
     latest: dict[str, int | None] = {Wait.SLOT: limits.slots, **limits.hard, **limits.soft}
     for event in events:
@@ -155,10 +155,10 @@ def _gates(limits: FileLimits, events: list[Event]) -> list[dict[str, Any]]:
             details = dict(event.details or ())
             if "limit" in details:
                 latest[event.name] = details["limit"]
-    return [_gate(name, limit, soft=name in limits.soft) for name, limit in latest.items()]
+    return [GateView(name, limit, limit, name in limits.soft) for name, limit in latest.items()]
 
 
-def _units(limits: FileLimits, events: list[Event]) -> list[dict[str, Any]]:
+def _units(limits: FileLimits, events: list[Event]) -> list[UnitView]:
     """Return the units of devices, those included that were gone at the end of the run."""
     kinds = {kind: dict(units) for kind, units in limits.devices.items()}
     present = {kind: set(units) for kind, units in kinds.items()}
@@ -168,21 +168,7 @@ def _units(limits: FileLimits, events: list[Event]) -> list[dict[str, Any]]:
             kinds[event.name].update(units)
             present[event.name] = set(dict(units))
     return [
-        {
-            "kind": kind,
-            "name": name,
-            "size": size,
-            "free": size,
-            "used": 0,
-            "whole": False,
-            "present": name in present[kind],
-            "holders": [],
-            "holders_total": 0,
-        }
+        UnitView(kind, name, size, size, 0, whole=False, present=name in present[kind], holders=(), holders_total=0)
         for kind, units in kinds.items()
         for name, size in sorted(units.items(), key=lambda unit: unit_order(unit[0]))
     ]
-
-
-def _gate(name: str, limit: int | None, *, soft: bool) -> dict[str, Any]:
-    return {"name": name, "limit": limit, "free": limit, "soft": soft}

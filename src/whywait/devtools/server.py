@@ -13,28 +13,29 @@ import ipaddress
 import os
 import re
 import secrets
+import socket
 import sys
 import threading
 from collections.abc import Iterable
 from concurrent.futures import CancelledError
 from html import escape
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
-from prometheus_client.core import Metric
+from prometheus_client.core import Metric as Family
 from starlette.types import ASGIApp
 
-from whywait.devtools.access import LOCAL_NAMES, Access, ByToken, ByUser
-from whywait.devtools.app import METRICS_PATH, OPEN_PATHS, ExtraRoute, make_app
-from whywait.devtools.beacon import UNIX, find_sibling, light, put_out
+from whywait.devtools.access import LOCAL_NAMES, MAX_BODY_BYTES, Access, ByToken, ByUser, Guard
+from whywait.devtools.asgi import METRICS_PATH, OPEN_PATHS, ExtraRoute, make_app
+from whywait.devtools.beacon import UNIX, find_sibling, light, new_socket, put_out
+from whywait.devtools.connections import HttpServer, listen, listen_unix, most_connections
 from whywait.devtools.feed import Feed
-from whywait.devtools.guard import MAX_BODY_BYTES, Guard
-from whywait.devtools.metrics import Metrics, RunCollector
-from whywait.devtools.mount import Mounted
-from whywait.devtools.protocol import Listener, Server, listen, listen_unix, most_connections
-from whywait.devtools.run import Run
-from whywait.devtools.siblings import Siblings
+from whywait.devtools.metrics import RunCollector, families_of
+from whywait.devtools.mount import Mounted, Siblings
+from whywait.devtools.runs import LiveRun
+from whywait.devtools.saved import AnyRun
 from whywait.errors import ConfigError, WhywaitError
+from whywait.runtime.authority import Authority
 from whywait.support.html import link
 from whywait.support.logger import Log, log
 
@@ -52,7 +53,7 @@ class DevTools:
 
     def __init__(
         self,
-        run: Run,
+        run: AnyRun,
         *,
         host: str = "127.0.0.1",
         port: int | None = 0,
@@ -92,10 +93,10 @@ class DevTools:
         self._unix = unix
         self._beacon: Path | None = None
         open_paths = {*OPEN_PATHS, *([METRICS_PATH] if open_metrics else [])}
-        self._ways: list[tuple[Listener, Access]] = []
+        self._ways: list[tuple[socket.socket, Access]] = []
         if port is not None:
             name = f"[{host}]" if ":" in host else host
-            listener = listen(host, port, most_connections())
+            listener = listen(host, port)
             names = {*LOCAL_NAMES, name, *hosts}
             self._ways.append((listener, ByToken(self.token, names, any_address=not local, open_paths=open_paths)))
             self.port = listener.getsockname()[1]
@@ -104,7 +105,7 @@ class DevTools:
             if not local:
                 log.warning(EXPOSED.format(host=host, port=self.port))
         if unix is not None:
-            self._ways.append((listen_unix(unix, most_connections()), ByUser(os.getuid())))
+            self._ways.append((listen_unix(unix), ByUser(os.getuid())))
         self.url = f"{self.base_url or (f'{UNIX}{unix}' if unix is not None else '')}#token={self.token}"
         self.app = Mounted(ByToken(self.token, hosts or None, open_paths=open_paths, also=find_sibling))
         """The same as an ASGI app, to be mounted in that of a host."""
@@ -173,14 +174,14 @@ class DevTools:
         """Return a link for a notebook, which opens the page and hands it the token."""
         return escape(repr(self)) if self.port is None else link(self.url, f"DevTools {self.base_url}")
 
-    def _families(self) -> list[Metric]:
+    def _families(self) -> list[Family]:
         loop, feed = self._loop, self._feed
         if loop is None or feed is None or not self._thread.is_alive():
             return []
 
-        async def gather() -> list[Metric]:
+        async def gather() -> list[Family]:
             feed.catch_up()
-            return list(Metrics(*self._run.moment(), feed).collect())
+            return list(families_of(*self._run.moment(), feed.histograms, feed.skipped))
 
         try:
             return asyncio.run_coroutine_threadsafe(gather(), loop).result(STOPS_WITHIN_S)
@@ -191,7 +192,7 @@ class DevTools:
 
     def _serve(self) -> None:
         try:
-            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # others do not ask a Listener
+            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # whatever loops the program has
                 runner.run(self._main())
         except BaseException as error:  # noqa: BLE001 - as it is told
             self._failure = error
@@ -209,9 +210,9 @@ class DevTools:
         self._closing = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         app = make_app(self._run, feed, self._routes)
-        server = Server()
+        server = HttpServer()
         for listener, access in self._ways:
-            await server.listen(listener, self._guarded(app, access))
+            await server.listen(listener, self._guarded(app, access), most_connections())
         self.app.begin(self._loop, self._guarded(Siblings(app, self.token), self.app.access))
         looking = asyncio.create_task(feed.run())
         self._ready.set()
@@ -224,6 +225,25 @@ class DevTools:
 
     def _guarded(self, app: ASGIApp, access: Access) -> Guard:
         return Guard(app, access, self._max_body_bytes)
+
+
+def open_for(
+    authority: Authority,
+    *,
+    port: int | None,
+    control: bool,
+    name: str,
+    announce: bool,
+    file: str | None,
+    **options: Any,  # noqa: ANN401 - those of DevTools
+) -> DevTools:
+    """Start a server for an authority; without a port it has a Unix socket, by which it can be announced."""
+    run = LiveRun(authority, name, control=control)
+    unix = new_socket() if announce and port is None else None
+    tools = DevTools(run, port=port, unix=unix, log=run.core.log, **options)
+    if announce:
+        tools.announce(file)
+    return tools
 
 
 def _checked(token: str) -> str:

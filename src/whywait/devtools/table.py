@@ -7,38 +7,32 @@ the same. All living tasks are kept, and of the finished ones the latest.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Annotated, Any, Final, get_origin, get_type_hints
 
 from whywait.kernel.ids import GENERATED_ID_PREFIX, number_of
 from whywait.kernel.model import Task, name_splits
 from whywait.kernel.state import TaskState
-from whywait.observe.fold import Attempt, Fold
+from whywait.observe.fold import UNSEEN, Attempt, Fold
 
 KEPT_FINISHED: Final = 20_000
-UNSEEN: Final = "unseen"  # the outcome of a task that ended while events were missed
-ROW_FIELDS: Final = (
-    "number", "id", "function", "scope", "state", "priority", "demand", "devices", "slot", "lends", "attempt", "of",
-    "retried_as", "after", "after_ended", "periodic", "held_by", "submitted_ns", "ready_ns", "started_ns", "ended_ns",
-    "paused_from", "outcome", "cause", "root", "waits", "exit_code", "exit_signal", "peak_ram", "cpu_ms", "measured",
-    "overdrawn", "ram", "starved_ns", "place", "seq",
-)  # fmt: skip
+MAX_DIGITS: Final = 19  # of a number: it is converted only if it can be one of ours
+ROW: Final[dict[str, Any]] = {  # the fields of a task's row, each with its type and its meaning
+    **{
+        name: kind
+        for name, kind in get_type_hints(Attempt, include_extras=True).items()
+        if get_origin(kind) is Annotated
+    },
+    "held_by": Annotated[str | None, "what keeps it from READY: dependency, backoff, overlap, paused"],
+    "waits_for": Annotated[str | None, "what it waits for now, READY or not"],
+}
 _PICTURED: Final = (
-    "state",
-    "demand",
-    "devices",
-    "attempt",
-    "after",
-    "after_ended",
-    "ready_ns",
-    "started_ns",
-    "waits",
-    "seq",
-)
+    "state", "demand", "devices", "attempt", "after", "after_ended", "ready_ns", "started_ns", "waits", "seq",
+)  # fmt: skip
 
 
-def row_of(attempt: Attempt) -> dict[str, Any]:
-    """Return an attempt as a JSON-ready dict."""
-    row = {name: getattr(attempt, name) for name in ROW_FIELDS}
+def row_of(attempt: Attempt, waits_for: str | None) -> dict[str, Any]:
+    """Return the row of a task, JSON-ready, with what it waits for now."""
+    row = {name: waits_for if name == "waits_for" else getattr(attempt, name) for name in ROW}
     row["demand"], row["devices"] = dict(attempt.demand), dict(attempt.devices)
     return row
 
@@ -73,7 +67,7 @@ class TaskTable(Fold[Attempt]):
         ``@`` and a number is never ambiguous: no task is given an id that begins so.
         """
         digits = ref.removeprefix(GENERATED_ID_PREFIX)
-        number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None  # noqa: PLR2004
+        number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS else None
         if number in self.attempts and digits != ref:
             return [self.attempts[number]]
         found = {number for (_, known), number in self._named.items() if known == ref}

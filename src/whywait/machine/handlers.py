@@ -14,8 +14,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from whywait.devtools.answers import Json, Problem, read_query
-from whywait.devtools.app import ExtraRoute, Handler
-from whywait.devtools.routes import NOTHING
+from whywait.devtools.api import NOTHING
+from whywait.devtools.asgi import ExtraRoute, Handler
 from whywait.errors import ConfigError, MachineError, StaleRef, UnknownTask, WhywaitError
 from whywait.kernel.state import Cause, TaskState
 from whywait.machine.client import NO_JOB

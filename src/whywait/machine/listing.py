@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict
 
-from whywait.devtools import overview
+from whywait.devtools.runs import overview
 from whywait.kernel import reasons
 from whywait.kernel.limits import Priority
 from whywait.kernel.model import Lane
@@ -24,6 +24,44 @@ if TYPE_CHECKING:
     from whywait.machine.service import Service
 
 FAILED: Final = (Outcome.ERROR, Outcome.TIMEOUT)
+
+
+class Row(TypedDict):
+    """What is told of a job or a lease: in ``ls --json``, ``status --json`` and to programs."""
+
+    kind: Annotated[Literal["job", "lease"], "a job, or the lease of a `do` or of a program"]
+    id: Annotated[str, "the number of a job or the name that it was given; the id of a lease"]
+    number: Annotated[int | None, "the number of a job"]
+    scope: Annotated[str, "its scope"]
+    state: Annotated[str, "where it stands, as far as it is on the disk", TaskState]
+    stopped: Annotated[bool, "whether its terminal has stopped it"]
+    outcome: Annotated[str | None, "how it ended", Outcome]
+    cause: Annotated[str | None, "why it ended so"]
+    exit_code: Annotated[int | None, "the exit status of its command"]
+    exit_signal: Annotated[str | None, "the signal that has ended its command"]
+    command: Annotated[list[str] | None, "the command, word by word; null for a block of Python"]
+    directory: Annotated[str | None, "the folder in which a job runs"]
+    part_of: Annotated[str | None, "the id of the lease inside of which a lease was asked for"]
+    priority: Annotated[int, "its base priority, 0 to 100"]
+    attempt: Annotated[int, "which attempt it is, from 1"]
+    added: Annotated[float, "when it was accepted, in seconds since 1970"]
+    started: Annotated[float | None, "when it started, the last time"]
+    ended: Annotated[float | None, "when it ended"]
+    waited_s: Annotated[float, "how long it has waited, up to its start or its end"]
+    ran_s: Annotated[float | None, "how long it has run; null if it has not, or it is not known until when"]
+    devices: Annotated[dict[str, list[str]], "the units of devices that it got"]
+    peak_ram: Annotated[int | None, "the most memory that it has used, in bytes"]
+    cpu_ms: Annotated[int | None, "the processor time that it has used"]
+    measured: Annotated[str | None, "how these two were measured"]
+    expected_start_s: Annotated[float | None, "in how many seconds it is expected to start; null: not known"]
+    why: Annotated[str | None, "why it waits, what it does, or how it ended if it did not succeed"]
+    log: Annotated[str | None, "the file with the output of a job"]
+
+
+class _Use(TypedDict):
+    peak_ram: int | None
+    cpu_ms: int | None
+    measured: str | None
 
 
 class Reasons:
@@ -46,7 +84,7 @@ class Reasons:
         return known
 
 
-def job_row(service: Service, job: KeptJob, known: Reasons) -> dict[str, Any]:
+def job_row(service: Service, job: KeptJob, known: Reasons) -> Row:
     """Return what is told of a job."""
     now, kept = moments.now(), columns_of(job.state)
     began, ended, cause = kept["started"], kept["ended"], kept["cause"]
@@ -83,7 +121,7 @@ def job_row(service: Service, job: KeptJob, known: Reasons) -> dict[str, Any]:
     }
 
 
-def lease_row(lease: ClientLease, known: Reasons) -> dict[str, Any]:
+def lease_row(lease: ClientLease, known: Reasons) -> Row:
     """Return what is told of a lease."""
     handle, began, now = lease.handle, lease.granted_at, moments.now()
     return {
@@ -115,13 +153,13 @@ def lease_row(lease: ClientLease, known: Reasons) -> dict[str, Any]:
     }
 
 
-def _use(facts: Mapping[str, Any], now: Usage | None) -> dict[str, Any]:
+def _use(facts: Mapping[str, Any], now: Usage | None) -> _Use:
     """Return what is told of what something has used, up to its end or so far, and how that was measured."""
     told = facts if now is None else dict(now.facts())
     return {"peak_ram": told.get("peak_ram"), "cpu_ms": told.get("cpu_ms"), "measured": told.get("measured")}
 
 
-def rows(service: Service) -> list[dict[str, Any]]:
+def rows(service: Service) -> list[Row]:
     """Return all jobs in the order in which they were accepted, then the living leases."""
     known = Reasons()
     jobs = [job_row(service, job, known) for job in service.jobs.all()]
@@ -130,7 +168,7 @@ def rows(service: Service) -> list[dict[str, Any]]:
 
 def picture(service: Service, most: int) -> dict[str, Any]:
     """Return what the machine has and does: of what runs, waits and has ended the first, or last, ``most`` of each."""
-    now = overview.take(service.core)
+    now = overview(service.core)
     jobs, leases, known = service.jobs.all(), service.leases.all(), Reasons()
     ended = [job for job in jobs if isinstance(job.state, Ended)]
     running: list[KeptJob | ClientLease] = [
@@ -142,7 +180,7 @@ def picture(service: Service, most: int) -> dict[str, Any]:
         *(lease for lease in leases if not lease.is_granted),
     ]
 
-    def told(found: Sequence[KeptJob | ClientLease]) -> list[dict[str, Any]]:
+    def told(found: Sequence[KeptJob | ClientLease]) -> list[Row]:
         return [
             job_row(service, each, known) if isinstance(each, KeptJob) else lease_row(each, known)
             for each in (found[-most:] if found is ended else found[:most])

@@ -130,8 +130,9 @@ class Permissions:
         self._family = home.family
         self._by_token: dict[str, Permission] = {}
 
-    def grant(self, scope: Scope, id: str, execution: Any) -> Permission:  # noqa: ANN401 - an EngineTask that is a Task
+    def grant(self, scope: Scope, id: str, execution: EngineTask) -> Permission:
         """Return what a task that starts is permitted; requests from inside are served out of it from now on."""
+        assert isinstance(execution, Task), "what an engine is given is a task of the kernel"
         permission = Permission(self._core, self._home, scope, id, execution, new_mark(self._family))
         self._by_token[permission.token] = permission
         return permission

@@ -14,14 +14,12 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from whywait.devtools.access import LOCAL_NAMES, ByToken, ByUser
-from whywait.devtools.app import OPEN_PATHS, make_app
+from whywait.devtools.access import LOCAL_NAMES, ByToken, ByUser, Guard
+from whywait.devtools.asgi import OPEN_PATHS, make_app
 from whywait.devtools.beacon import redirect_to
+from whywait.devtools.connections import HttpServer, listen, listen_unix, most_connections
 from whywait.devtools.feed import Feed
-from whywait.devtools.guard import Guard
-from whywait.devtools.protocol import Server as HttpServer
-from whywait.devtools.protocol import listen, listen_unix, most_connections
-from whywait.devtools.run import LiveRun
+from whywait.devtools.runs import LiveRun
 from whywait.errors import ConfigError, MachineError
 from whywait.machine.client import VERSION_HEADER
 from whywait.machine.handlers import Handlers, Page
@@ -44,7 +42,7 @@ class Server:
         """Serve a service; ``ready`` is called when the socket listens."""
         self._service = service
         self._ready = ready
-        self._run = LiveRun(service.authority, service.core, "machine", control=True)
+        self._run = LiveRun(service.authority, "machine", control=True)
         self._http: HttpServer
         self._feed: Feed
         self._page: Page | None = None
@@ -52,7 +50,7 @@ class Server:
 
     def run(self) -> None:
         """Serve until a signal, or a client, ends it."""
-        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # others do not ask a Listener
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # whatever loops the program has
             runner.run(self._main())
         broken_by = self._service.store.broken_by
         if broken_by is not None:
@@ -109,7 +107,7 @@ class Server:
 
     async def _listen(self, address: str, app: ASGIApp) -> None:
         """Listen on the socket of the home."""
-        await self._http.listen(listen_unix(Path(address), _most_clients()), app)
+        await self._http.listen(listen_unix(Path(address)), app, _most_clients())
         self._socket = os.stat(self._service.home.socket)
 
     async def _stay(self, address: str, app: ASGIApp, ending: asyncio.Event) -> None:
@@ -140,9 +138,9 @@ class Server:
         """Listen on a port of this machine, for the page and nothing that adds jobs."""
         if self._page is None:
             token = token_of(self._service.home)
-            listener = listen("127.0.0.1", 0, most_connections())
+            listener = listen("127.0.0.1", 0)
             access = ByToken(token, LOCAL_NAMES, open_paths=OPEN_PATHS)
-            await self._http.listen(listener, Guard(make_app(self._run, self._feed), access))
+            await self._http.listen(listener, Guard(make_app(self._run, self._feed), access), most_connections())
             url = f"http://127.0.0.1:{listener.getsockname()[1]}/#token={token}"
             door = redirect_to(url, Path(self._service.home.door))
             self._page = Page(url, None if door is None else os.fspath(door))

@@ -3,7 +3,7 @@
 A :class:`Fold` is fed events in order and keeps one :class:`Attempt` for each attempt that lives, and for those that
 ended last. The run report and the trace (through :class:`~whywait.observe.story.Story`), the table of DevTools, the
 progress of a workflow, the spans and the what-if of a record all follow a run through it; each keeps beside it only
-what it alone needs. ``devtools/page/store.js`` is the same fold in the browser; ``tests/browser/test_page.py``
+what it alone needs. ``devtools/page/store.js`` is the same fold in the browser; ``tests/devtools/test_page_store.py``
 compares the two.
 """
 
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Generic, TypeVar
 
 from whywait.kernel.devices import Assigned
 from whywait.kernel.events import Event, Kind, RawEvent, Started, details_of, spelled_out
@@ -27,54 +28,54 @@ ENDS: Final[dict[str, str]] = {
     Kind.TASK_REJECTED: Outcome.REJECTED,
 }
 KEPT_ENDED: Final = 1024
+UNSEEN: Final = "unseen"  # the outcome of a task that ended while events were missed
 _BEGINNINGS: Final = (Kind.TASK_SUBMITTED, Kind.TASK_RETRIED)
-_NO_WAITS: Final[dict[str, int]] = {}  # shared by all attempts: what an attempt has is replaced, never changed
 
 
+@dataclass(slots=True, eq=False)
 class Attempt:
-    """What the events tell of one attempt of one task; times are in ns."""
+    """What the events tell of one attempt of one task; times are in ns.
 
-    __slots__ = (
-        "after", "after_ended", "attempt", "cause", "complete", "cpu_ms", "demand", "devices", "ended_ns",
-        "exit_code", "exit_signal", "function", "id", "lends", "measured", "number", "of", "outcome", "overdrawn",
-        "paused_from", "peak_ram", "periodic", "place", "priority", "queued_for", "ram", "ready_ns", "retried_as",
-        "root", "scope", "seq", "slot", "started_ns", "starved_ns", "state", "submitted_ns", "waits",
-    )  # fmt: skip
+    The fields that say what they mean are a task's row, which DevTools, its page and the command line show.
+    """
 
-    def __init__(self, number: int, ident: str, scope: str, now: int) -> None:
-        """Begin with a task that is READY at ``now``; assigned in groups because thousands a second are made."""
-        self.number, self.id, self.scope, self.submitted_ns = number, ident, scope, now
-        self.state: str = TaskState.READY
-        self.priority: int = Priority.NORMAL
-        self.attempt, self.starved_ns, self.seq = 1, 0, 0  # seq: of its latest event
-        self.demand: Demand = ()
-        self.devices: Assigned = ()  # the units that it got
-        self.waits = _NO_WAITS  # the kernel's account of the wait, once it is over
-        self.after: tuple[int, ...] = ()  # tasks whose success it awaits
-        self.after_ended: tuple[int, ...] = ()  # tasks whose end it awaits
-        self.slot = True  # whether it takes a slot while it runs
-        self.lends = False  # it has given its slot back, since its body blocks or has blocked
-        self.complete = False  # whether it was seen from its submission on
-        self.of: int | None = None  # number of the attempt before
-        self.retried_as: int | None = None  # number of the attempt after
-        self.ready_ns: int | None = None
-        self.started_ns: int | None = None
-        self.ended_ns: int | None = None
-        self.periodic: str | None = None
-        self.function: str | None = None  # by which it is shown, if it was given no id
-        self.queued_for: str = Wait.DEPENDENCY  # what keeps it QUEUED: dependency, backoff or overlap
-        self.paused_from: str | None = None
-        self.outcome: str | None = None
-        self.cause: str | None = None
-        self.root: str | None = None
-        self.exit_code: int | None = None
-        self.exit_signal: str | None = None
-        self.measured: str | None = None  # what has measured the two below
-        self.peak_ram: int | None = None
-        self.cpu_ms: int | None = None
-        self.ram: int | None = None  # what the budget counts for it, if that is another amount than it has asked for
-        self.overdrawn = False  # it has used more memory than it had asked for
-        self.place: dict[str, Any] | None = None  # where it runs, if its engine leaves that to a cluster
+    number: Annotated[int, "the number of the attempt"]
+    id: Annotated[str, "the id of the task: given by the user, or `@` and its number"]
+    scope: Annotated[str, "the key of its scope"]
+    submitted_ns: Annotated[int, "when it was submitted"]
+    function: Annotated[str | None, "its function, by which a task without an id of its own is shown"] = None
+    state: Annotated[str, "where it stands", TaskState] = TaskState.READY
+    priority: Annotated[int, "its base priority, 0 to 100"] = Priority.NORMAL
+    demand: Annotated[Demand, "the amounts of resources that it needs"] = ()
+    devices: Annotated[Assigned, "the units of devices that it got"] = ()
+    slot: Annotated[bool, "whether it takes a slot while it runs"] = True
+    lends: Annotated[bool, "whether it has given its slot back, since its body blocks or has blocked"] = False
+    attempt: Annotated[int, "which attempt of the task it is, from 1"] = 1
+    of: Annotated[int | None, "the number of the attempt before"] = None
+    retried_as: Annotated[int | None, "the number of the attempt after"] = None
+    after: Annotated[tuple[int, ...], "the tasks whose success it awaits"] = ()
+    after_ended: Annotated[tuple[int, ...], "the tasks whose end it awaits"] = ()
+    periodic: Annotated[str | None, "the periodic that has submitted it"] = None
+    ready_ns: Annotated[int | None, "when it became READY, the last time"] = None
+    started_ns: Annotated[int | None, "when it started"] = None
+    ended_ns: Annotated[int | None, "when it ended"] = None
+    paused_from: Annotated[str | None, "the state that a paused task goes back to"] = None
+    outcome: Annotated[str | None, "how it ended", (*Outcome, UNSEEN)] = None
+    cause: Annotated[str | None, "why it ended so, or why it was asked to end"] = None
+    root: Annotated[str | None, "the task or scope that made it end"] = None
+    waits: Annotated[dict[str, int], "how long it waited for what, once its wait is over"] = field(default_factory=dict)
+    exit_code: Annotated[int | None, "the exit status of its command"] = None
+    exit_signal: Annotated[str | None, "the signal that has ended its command"] = None
+    peak_ram: Annotated[int | None, "the most memory that it has used, in bytes"] = None
+    cpu_ms: Annotated[int | None, "the processor time that it has used"] = None
+    measured: Annotated[str | None, "how these two were measured"] = None
+    overdrawn: Annotated[bool, "whether it has used more memory than it had asked for"] = False
+    ram: Annotated[int | None, "the memory that the budget counts for it, if that is not what it asked for"] = None
+    starved_ns: Annotated[int, "how long it was READY while a higher priority held a slot"] = 0
+    place: Annotated[dict[str, Any] | None, "where it runs, if its engine leaves that to a cluster"] = None
+    seq: Annotated[int, "the seq of its latest event"] = 0
+    complete: bool = False  # whether it was seen from its submission on
+    queued_for: str = Wait.DEPENDENCY  # what keeps it QUEUED: dependency, backoff or overlap
 
     @property
     def label(self) -> str:
@@ -243,7 +244,7 @@ def _started(attempt: Attempt, event: RawEvent) -> None:
     waits = event[7]
     if isinstance(waits, Started):
         waits, attempt.devices, attempt.starved_ns = waits
-    attempt.waits = _NO_WAITS if not waits else spelled_out(waits)
+    attempt.waits = spelled_out(waits) if waits else {}
 
 
 def _paused(attempt: Attempt, event: RawEvent) -> None:

@@ -282,7 +282,6 @@ class Authority(Submitter):
 
         tools = open_devtools(
             self,
-            self._core,
             control=control,
             name=name,
             announce=announce,

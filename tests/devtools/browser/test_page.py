@@ -12,7 +12,7 @@ from patience import until
 from whywait import Authority
 from whywait.bridges.jsonl import JsonLines
 from whywait.devtools.access import ByToken
-from whywait.devtools.run import LiveRun
+from whywait.devtools.runs import LiveRun
 from whywait.devtools.saved import SavedRun
 from whywait.devtools.server import DevTools
 from whywait.engines.thread import ThreadEngine
@@ -312,7 +312,7 @@ def test_a_view_with_nothing_to_show_says_so(page):
 def test_a_finished_run_that_is_still_served_is_shown_to_who_comes_late(page):
     gate = Gate()
     authority = Authority(slots=1)
-    with DevTools(LiveRun(authority, authority._core, "over", control=True)) as tools:
+    with DevTools(LiveRun(authority, "over", control=True)) as tools:
         first = authority.scope("render").submit(gate, id="first")
         authority.submit(int, id="second", after=[first])
         gate.open()

@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
+from whywait.devtools.api import ROUTES
 from whywait.devtools.beacon import LONGEST_URL, UNIX, find, find_at
-from whywait.devtools.routes import ROUTES, fits
+from whywait.devtools.schemas import fits, schema_of
 from whywait.errors import ConfigError, WhywaitError
 from whywait.support.units import shown
 from whywait.support.version import __version__
 
+Json = Any  # as it was parsed
 TIMEOUT_S: Final = 10.0
-_ANSWERS: Final = {(route.method, route.path): route.answer for route in ROUTES}
+_ANSWERS: Final = {(route.method, route.path): schema_of(route.answer) for route in ROUTES}
 LOCKED: Final = (
     "this needs the token of the run: put it in a file that only you can read and give --token-file FILE; a run of "
     "yours on this machine needs none"
@@ -48,20 +50,20 @@ class Remote:
         elif not self._token and (beacon := find_at(self.base)) is not None:
             self._token = beacon.token
 
-    def get(self, path: str, **query: Any) -> Any:  # noqa: ANN401 - JSON
+    def get(self, path: str, **query: str | int | None) -> Json:
         """Return what the server answers."""
         given = {key: value for key, value in query.items() if value is not None}
         return self._ask("GET", path, query=f"?{urlencode(given)}" if given else "")
 
-    def task(self, ref: str | int) -> Any:  # noqa: ANN401 - JSON
+    def task(self, ref: str | int) -> Json:
         """Return one task with its why."""
         return self._ask("GET", "/api/tasks/{ref}", ref)
 
-    def act(self, verb: str, ref: str | int) -> Any:  # noqa: ANN401 - JSON
+    def act(self, verb: str, ref: str | int) -> Json:
         """Cancel, pause or resume a task."""
         return self._ask("POST", f"/api/tasks/{{ref}}/{verb}", ref)
 
-    def _ask(self, method: str, route: str, ref: str | int = "", query: str = "") -> Any:  # noqa: ANN401 - JSON
+    def _ask(self, method: str, route: str, ref: str | int = "", query: str = "") -> Json:
         path = route.replace("{ref}", _quoted(ref)) + query
         connection = self._connect()
         try:

@@ -1,23 +1,43 @@
-"""The run that a server shows: a living authority, or what a file remembers of one."""
+"""The run that a server shows: a living authority, or with ``saved.py`` what a file remembers of one."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Any
+from time import monotonic_ns
+from typing import Any, Final
 
-from whywait.devtools import overview
 from whywait.devtools.feed import Feed
-from whywait.devtools.source import LiveAuthority, LiveCore
+from whywait.kernel import snapshot
 from whywait.kernel.order import Aging
+from whywait.runtime.authority import Authority, core_of
+from whywait.runtime.services import CoreServices
 from whywait.support.version import __version__
+
+MOST: Final = snapshot.Most(
+    running=200, pending=0, lanes=100, in_lane=10, holders=10, asked=2_000, units=200, scopes=500
+)
+
+
+def overview(core: CoreServices) -> dict[str, Any]:
+    """Return a bounded picture of an authority now, made under the lock in well under a millisecond."""
+    return _told(*_picture(core))
+
+
+def _picture(core: CoreServices) -> tuple[snapshot.Snapshot, int]:
+    with core.lock:
+        return snapshot.take(core.kernel, monotonic_ns(), core.kernel.root, MOST), core.last_seq
+
+
+def _told(picture: snapshot.Snapshot, seq: int) -> dict[str, Any]:
+    return {**picture.to_dict(), "seq": seq}
 
 
 class Run:
-    """What the handlers ask for that is not in the events."""
+    """What a living and a saved run have in common."""
 
-    authority: LiveAuthority | None = None
-    core: LiveCore | None = None
+    authority: Authority | None = None
+    core: CoreServices | None = None
 
     def __init__(self, name: str, *, control: bool) -> None:
         """Name the run; ``control``: it may be changed from outside."""
@@ -25,26 +45,6 @@ class Run:
         self.control = control
         self.run_id = secrets.token_hex(8)  # tells a page whether it still looks at the same run
         self.version = __version__
-
-    def make_feed(self, kept: int) -> Feed:
-        """Return the events of this run; called on the thread that will read them."""
-        raise NotImplementedError
-
-    def overview(self) -> dict[str, Any]:
-        """Return a bounded picture of now."""
-        raise NotImplementedError
-
-    def moment(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the counters and the picture of one moment: now."""
-        raise NotImplementedError
-
-    def report(self) -> dict[str, Any]:
-        """Return where the waiting went."""
-        raise NotImplementedError
-
-    def settings(self) -> dict[str, Any]:
-        """Return what the run was told to keep to."""
-        return {}
 
 
 async def _at_once() -> None:
@@ -54,28 +54,30 @@ async def _at_once() -> None:
 class LiveRun(Run):
     """A run in this process."""
 
-    authority: LiveAuthority
-    core: LiveCore
+    authority: Authority
+    core: CoreServices
 
-    def __init__(self, authority: LiveAuthority, core: LiveCore, name: str, *, control: bool) -> None:
+    def __init__(self, authority: Authority, name: str, *, control: bool) -> None:
         """Show an authority, through its core where its methods do not say enough."""
         super().__init__(name, control=control)
         self.authority = authority
-        self.core = core
+        self.core = core_of(authority)
         self.can_suspend = True  # whether a suspended scope is still one after the next start
         self.kept: Callable[[], Awaitable[object]] = _at_once  # returns when what was done will outlast this process
 
     def make_feed(self, kept: int) -> Feed:
-        """Return the feed of the authority's events."""
+        """Return the feed of the authority's events; called on the thread that will read them."""
         return Feed(self.core, kept)
 
     def overview(self) -> dict[str, Any]:
         """Return a bounded picture of now."""
-        return overview.take(self.core)
+        return overview(self.core)
 
     def moment(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the counters and the picture of now, both under one lock."""
-        return overview.take_with(self.core, self.authority.stats)
+        with self.core.lock:
+            stats, picture = self.authority.stats(), _picture(self.core)
+        return stats, _told(*picture)
 
     def report(self) -> dict[str, Any]:
         """Return where the waiting went so far."""

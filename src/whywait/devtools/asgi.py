@@ -1,45 +1,35 @@
 """The app: the page and the routes of one run as an ASGI app, to be guarded and served.
 
-``Guard(make_app(run, feed), access)`` is the whole of it, for whatever serves ASGI apps:
+``Guard(make_app(run, feed), access)`` is the whole of it, for whatever serves ASGI apps. The feed is made by
+``run.make_feed(kept)`` on the event loop that the app will run on, where ``feed.run()`` keeps it up to date.
 
-* ``run`` (``run.py``): what is shown. ``LiveRun(authority, core, name, control=True)`` shows an authority of this
-  process.
-* ``feed`` (``feed.py``): ``run.make_feed(kept)``, made on the event loop that the app will run on, where the task
-  ``asyncio.create_task(feed.run())`` keeps it up to date.
-* ``access`` (``access.py``): which requests are let through: a function of the ASGI scope that raises ``Refused``.
-* ``routes``: further routes, each a ``RouteSpec`` (``routes.py``) and an ``async def handler(request)``. They are in
-  ``/openapi.json`` with the others and pass the same guard. A handler answers with ``Json`` or raises ``Problem``
-  (``answers.py``), and leaves what may block to ``asyncio.to_thread``.
-
-``DevTools`` (``server.py``) does this on a thread of its own, and serves on a port (with a token), on a Unix socket
-(without one, for the processes of one user), or both:
-
-    tools = DevTools(run, port=None, unix=home / "socket", routes=[(spec, handler), ...], max_body_bytes=1_000_000)
-
-A handler finds the process at the other end of a Unix socket in ``request.state.peer`` (pid, uid, gid), and
-``await request.is_disconnected()`` says whether it is gone.
+Each further route is a ``RouteSpec`` (``api.py``) and an ``async def handler(request)``. It is in ``/openapi.json``
+with the others and passes the same guard. A handler answers with ``Json`` or raises ``Problem`` (``answers.py``), and
+leaves what may block to ``asyncio.to_thread``. It finds the process at the other end of a Unix socket in
+``request.state.peer`` (pid, uid, gid), and ``await request.is_disconnected()`` says whether it is gone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from starlette.applications import Starlette
-from starlette.convertors import Convertor, register_url_convertor
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from whywait.devtools.access import FILES_PATH, PAGE_PATH
-from whywait.devtools.answers import Json, Problem, not_found_answer, problem_answer
+from whywait.devtools.answers import Json, problem_answer
+from whywait.devtools.api import ROUTES, RouteSpec, describe
 from whywait.devtools.control import Control
 from whywait.devtools.feed import Feed
 from whywait.devtools.reads import Reads
-from whywait.devtools.routes import ROUTES, RouteSpec, describe
-from whywait.devtools.run import LiveRun, Run
+from whywait.devtools.runs import LiveRun
+from whywait.devtools.saved import AnyRun
 
 Handler = Callable[[Request], Awaitable[Response]]
 ExtraRoute = tuple[RouteSpec, Handler]
@@ -51,22 +41,16 @@ METRICS_PATH: Final = "/metrics"
 OPEN_PATHS: Final = frozenset(route.path for route in ROUTES if route.open)
 
 
-class _Name(Convertor[str]):
-    """A name in a path: any text, slashes and line ends too, which starlette's own kinds leave out."""
+class _Name(PathConvertor):
+    """A name in a path: any text, slashes and line ends too."""
 
     regex = r"[\s\S]+"
-
-    def convert(self, value: str) -> str:
-        return value
-
-    def to_string(self, value: str) -> str:
-        return value
 
 
 register_url_convertor("name", _Name())
 
 
-def make_app(run: Run, feed: Feed, routes: Iterable[ExtraRoute] = ()) -> Starlette:
+def make_app(run: AnyRun, feed: Feed, routes: Iterable[ExtraRoute] = ()) -> Starlette:
     """Return the app of a run, not guarded yet; what changes the run is left out unless ``run.control``."""
     reads = Reads(run, feed)
     control = Control(run, reads) if run.control and isinstance(run, LiveRun) else None
@@ -81,7 +65,6 @@ def make_app(run: Run, feed: Feed, routes: Iterable[ExtraRoute] = ()) -> Starlet
     async def openapi(_: Request) -> Response:
         return Json(description)
 
-    handlers: dict[Any, Any] = {404: _not_found, HTTPException: problem_answer}
     app = Starlette(
         routes=[
             Route(PAGE_PATH, _index),
@@ -89,7 +72,7 @@ def make_app(run: Run, feed: Feed, routes: Iterable[ExtraRoute] = ()) -> Starlet
             Route("/openapi.json", openapi),
             *(Route(_pattern(spec), handler, methods=[spec.method]) for spec, handler in handled),
         ],
-        exception_handlers=handlers,
+        exception_handlers={HTTPException: problem_answer},
     )
     app.router.redirect_slashes = False
     return app
@@ -100,10 +83,6 @@ def _pattern(spec: RouteSpec) -> str:
     for param in spec.params:
         path = path.replace(f"{{{param.name}}}", f"{{{param.name}:name}}")
     return path
-
-
-async def _not_found(request: Request, error: Exception) -> Response:
-    return await (problem_answer if isinstance(error, Problem) else not_found_answer)(request, error)
 
 
 async def _index(_: Request) -> Response:
