@@ -33,19 +33,20 @@ ROOMS: Final = {
     "errors": (),
     "support": ("errors",),
     "kernel": ("errors",),
+    "options": ("errors", "support", "kernel"),
     "observe": ("errors", "support", "kernel"),
-    "simulation": ("errors", "support", "kernel", "observe"),
+    "simulation": ("errors", "support", "kernel", "options", "observe"),
     "bridges": ("errors", "support", "kernel", "observe"),
     "task": ("errors", "support", "kernel"),
     "trees": ("errors", "support"),
     "engines": ("errors", "support", "kernel", "task", "trees"),
     "devtools": ("errors", "support", "kernel", "observe", "bridges", "task"),  # a run is a protocol: source.py
     "runtime": ("errors", "support", "kernel", "observe", "bridges", "task", "engines", "devtools"),
-    "workflow": ("errors", "support", "kernel", "observe", "simulation", "engines", "runtime"),
+    "workflow": ("errors", "support", "kernel", "options", "observe", "simulation", "engines", "runtime"),
     "machine": ("errors", "support", "kernel", "observe", "trees", "engines", "devtools", "runtime"),
     "cli": (
-        "errors", "support", "kernel", "observe", "simulation", "bridges", "task", "devtools", "runtime", "workflow",
-        "machine",
+        "errors", "support", "kernel", "options", "observe", "simulation", "bridges", "task", "devtools", "runtime",
+        "workflow", "machine",
     ),
 }  # fmt: skip
 

@@ -19,8 +19,8 @@ def allocate(megabytes, seconds):
 
 
 def spec(count, asked, budget=1000 * MB):
-    demand = (("ram", asked),)
-    tasks = [TaskSpec(f"train-{number}", "train", Body(run="true"), demand=demand) for number in range(count)]
+    body, asking = Body(run="true"), {"ram": asked}
+    tasks = [TaskSpec(f"train-{number}", body, asking, name="train") for number in range(count)]
     return WorkflowSpec("w", "w.toml", None, tuple(tasks), has_slots=True, slots=8, budget={"ram": budget})
 
 

@@ -12,7 +12,7 @@ from whywait.workflow.run import Run
 
 
 def spec(ident, **more):
-    return TaskSpec(ident, ident.partition(":")[0], Body(run="true"), **more)
+    return TaskSpec(ident, Body(run="true"), name=ident.partition(":")[0], **more)
 
 
 def event(at_ms, kind, name, **details):

@@ -183,7 +183,7 @@ class _Builder:
             **_policy_fields(settings["policy"]),
         }
         if isinstance(order, Aging):
-            config |= {"order": "aging", "every_ms": order.every * 1000, "boost": order.boost, "cap": order.cap}
+            config |= {"order": "aging", "every_ns": order.every_ns, "boost": order.boost, "cap": order.cap}
         hard, soft = dict(budget.hard), dict(budget.soft)
         config |= {"cpu": hard.pop("cpu", None), "vram": soft.pop("vram", None), "hard_ram": "ram" in hard}
         config["ram"] = hard.pop("ram", soft.pop("ram", None))

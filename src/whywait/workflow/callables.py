@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from whywait.errors import ConfigError
-from whywait.support.fields import nearest
+from whywait.support.problems import nearest
 from whywait.support.units import shown
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from whywait.errors import ConfigError
 from whywait.support.files import parse_json, read_text, too_large
-from whywait.support.lines import MOST_TEXT, Locate, Path, json_lines, locator, toml_lines
+from whywait.support.lines import Locate, json_lines, lazily, locator, toml_lines
 from whywait.support.units import shown
 
 STDIN: Final = "-"
@@ -70,11 +70,11 @@ def _parse_toml(text: str, source: str) -> tuple[Any, Locate]:
         raise ConfigError(f"{source}: is nested too deeply: expected {_CONTENT}") from None
     except ValueError as error:  # a number of more digits than Python turns into an int
         raise ConfigError(f"{source}: holds a number that cannot be read: {error}") from None
-    return data, _lazily(toml_lines, text)
+    return data, lazily(toml_lines, text)
 
 
 def _parse_json(text: str, source: str) -> tuple[Any, Locate]:
-    return parse_json(text, source, _CONTENT), _lazily(json_lines, text)
+    return parse_json(text, source, _CONTENT), lazily(json_lines, text)
 
 
 def _parse_yaml(text: str, source: str) -> tuple[Any, Locate]:
@@ -86,18 +86,6 @@ def _parse_yaml(text: str, source: str) -> tuple[Any, Locate]:
         raise ConfigError(f"{source}: YAML needs the package pyyaml: pip install 'whywait[cli]'") from None
     data, lines = parse_yaml(text, source)
     return data, locator(lines)
-
-
-def _lazily(find: Callable[[str], dict[Path, int]], text: str) -> Locate:
-    """Return what locates by lines that are found when the first is asked for."""
-    known: list[Locate] = []
-
-    def locate(path: Path) -> int | None:
-        if not known:
-            known.append(locator(find(text) if len(text) <= MOST_TEXT else {}))
-        return known[0](path)
-
-    return locate
 
 
 class _Format(NamedTuple):

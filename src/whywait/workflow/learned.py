@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from whywait.errors import ConfigError
-from whywait.kernel.limits import MEASURED, Demand, make_demand
 from whywait.observe.history import History
 from whywait.runtime.remember import learned_rams
 from whywait.runtime.settings import UNSET, Settings
 from whywait.support.learned import Learned
 from whywait.workflow.model import PeriodicSpec, TaskSpec, WorkflowSpec
 
-_WELL_KNOWN: Final = ("cpu", "ram", "vram")
 Spec = TypeVar("Spec", TaskSpec, PeriodicSpec)
 
 
@@ -27,7 +25,7 @@ def with_learned(workflow: WorkflowSpec, history: History | None) -> WorkflowSpe
     def settled(spec: Spec) -> Spec:
         if spec.learned is None:
             return spec
-        return replace(spec, demand=with_ram(spec.demand, known[spec.id]), learned=None)
+        return spec.with_options(ram=known[spec.id])
 
     tasks, periodics = tuple(map(settled, workflow.tasks)), tuple(map(settled, workflow.periodics))
     return replace(workflow, tasks=tasks, periodics=periodics)
@@ -45,10 +43,3 @@ def _learned(workflow: WorkflowSpec) -> dict[str, Learned]:
     """Return what the tasks and periodics ask the history for, by their ids."""
     specs: tuple[TaskSpec | PeriodicSpec, ...] = (*workflow.tasks, *workflow.periodics)
     return {spec.id: spec.learned for spec in specs if spec.learned is not None}
-
-
-def with_ram(demand: Demand, ram: int) -> Demand:
-    """Return a demand with another amount of memory."""
-    amounts = {**dict(demand), MEASURED: ram}
-    cpu, ram, vram = (amounts.pop(name, 0) for name in _WELL_KNOWN)
-    return make_demand(cpu, ram, vram, amounts)

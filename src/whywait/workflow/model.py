@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Self
 
 from whywait.engines.registry import EngineName
-from whywait.kernel.limits import Demand, OnError, Priority
-from whywait.kernel.periodic import Overlap
+from whywait.kernel.limits import MEASURED, Demand, OnError, Priority, make_demand
 from whywait.support.learned import Learned
+
+DEMAND: Final = ("cpu", "ram", "vram", "resources", "gpu", "devices")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +28,47 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskSpec:
-    """One task, after expansion; ``name`` is the table it came from."""
+class _Spec:
+    """What tasks and periodics have in common; ``options`` are those of the runtime that the file sets."""
 
     id: str
-    name: str
     body: Body
+    options: Mapping[str, Any] = field(default_factory=dict)  # by the names that whywait.options keeps them by
+    scope: str | None = None
+    duration_ms: int | None = None
+
+    @property
+    def demand(self) -> Demand:
+        """What it uses while it runs; without what the history has to say."""
+        asked = {key: self.options[key] for key in DEMAND if key in self.options}
+        if isinstance(asked.get(MEASURED), Learned):
+            del asked[MEASURED]
+        return make_demand(**asked)
+
+    @property
+    def learned(self) -> Learned | None:
+        """Its demand of memory, if the history says that."""
+        ram = self.options.get(MEASURED)
+        return ram if isinstance(ram, Learned) else None
+
+    def with_options(self, **options: Any) -> Self:  # noqa: ANN401 - those of the runtime
+        """Return the same with other values of some options."""
+        return replace(self, options={**self.options, **options})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec(_Spec):
+    """One task, after expansion; ``name`` is the table it came from."""
+
+    name: str
     after: tuple[str, ...] = ()
     after_ended: tuple[str, ...] = ()
-    priority: int = Priority.NORMAL
-    demand: Demand = ()
-    learned: Learned | None = None  # its demand of memory, if the history says that
-    scope: str | None = None
-    policy: Mapping[str, Any] = field(default_factory=dict)  # timeout_ns, retry, max_wait_ns as far as set
-    slot: bool = True
-    duration_ms: int | None = None
+
+    @property
+    def priority(self) -> int:
+        """Its priority."""
+        priority: int = self.options.get("priority", Priority.NORMAL)
+        return priority
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -49,40 +76,24 @@ class TaskSpec:
         return tuple(dict.fromkeys((*self.after, *self.after_ended)))
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodicSpec:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeriodicSpec(_Spec):
     """Something that runs again and again beside the tasks."""
 
-    id: str
-    body: Body
-    every_ns: int
-    overlap: Overlap = "skip"
-    max_parallel: int = 1
-    jitter: float = 0.0
-    enabled: bool = True
-    immediately: bool = False
-    disable_after: int | None = None
-    priority: int = Priority.NORMAL
-    demand: Demand = ()
-    learned: Learned | None = None  # its demand of memory, if the history says that
-    scope: str | None = None
-    timeout_ns: int | None = None
-    slot: bool = False
-    duration_ms: int | None = None
+    @property
+    def every_ns(self) -> int:
+        """The time from tick to tick."""
+        every_ns: int = self.options["every_ns"]
+        return every_ns
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeSpec:
-    """A scope of the file."""
+    """A scope of the file; ``options`` as above."""
 
     key: str
     parent: str | None = None
-    on_error: OnError = "continue"
-    limits: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # slots, max_spawn, queue_limit, overflow, when_busy, when_blocked
-    policy: Mapping[str, Any] = field(default_factory=dict)
-    grace_ns: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from whywait.engines.registry import EngineName
 from whywait.errors import ConfigError
-from whywait.kernel.limits import Retry
+from whywait.options import CONFIG, LOAD_PERIODIC, LOAD_SCOPE, LOAD_TASK, in_milliseconds
+from whywait.options import kept as options_of
 from whywait.simulation.simulation import Simulation
 from whywait.support.devices import AUTO
-from whywait.support.fields import nearest, unknown_name
 from whywait.support.gpus import find_gpus
-from whywait.support.units import NS_PER_MS, shown
+from whywait.support.problems import nearest, unknown_name
+from whywait.support.units import shown
 from whywait.workflow.format import ENGINES
 from whywait.workflow.learned import with_own_history
 from whywait.workflow.model import Body, PeriodicSpec, TaskSpec, WorkflowSpec
-
-_POLICY: Final = {"timeout_ns": "timeout_ms", "max_wait_ns": "max_wait_ms"}
 
 
 def select(workflow: WorkflowSpec, only: Iterable[str]) -> WorkflowSpec:
@@ -45,7 +44,7 @@ def select(workflow: WorkflowSpec, only: Iterable[str]) -> WorkflowSpec:
 
 def keeping_going(workflow: WorkflowSpec) -> WorkflowSpec:
     """Return the workflow so that a failure ends nothing but what needs it."""
-    scopes = tuple(replace(scope, on_error="continue") for scope in workflow.scopes)
+    scopes = tuple(replace(scope, options={**scope.options, "on_error": "continue"}) for scope in workflow.scopes)
     return replace(workflow, on_error="continue", scopes=scopes)
 
 
@@ -106,57 +105,28 @@ def levels(workflow: WorkflowSpec) -> list[list[TaskSpec]]:
 
 
 def _config(workflow: WorkflowSpec) -> dict[str, Any]:
-    budget, scheduler = workflow.budget, workflow.scheduler
     config: dict[str, Any] = {
         "slots": workflow.slots if workflow.has_slots else os.cpu_count() or 1,
-        **{key: value for key, value in budget.items() if value is not None},
-        **{key: scheduler[key] for key in ("order", "boost", "cap", "backfill") if key in scheduler},
-        **{key: scheduler[key] for key in ("queue_limit", "overflow", "when_busy") if key in scheduler},
-        **_policy({key: scheduler[name] for name, key in _SCHEDULER_POLICY.items() if name in scheduler}),
+        **{key: value for key, value in workflow.budget.items() if value is not None},
+        **_known(workflow.scheduler, CONFIG),
         "scopes": {},
     }
     if config.get("gpus") == AUTO:
         config["gpus"] = find_gpus().units
-    if "every" in scheduler:
-        config["every_ms"] = max(1, scheduler["every"] // NS_PER_MS)
-    if "starvation_timeout" in scheduler:
-        config["starvation_timeout_ms"] = max(1, scheduler["starvation_timeout"] // NS_PER_MS)
     for scope in workflow.scopes:
         parent = {} if scope.parent is None else {"parent": scope.parent}
-        limits = {key: value for key, value in scope.limits.items() if key != "when_blocked"}  # nothing blocks here
-        config["scopes"][scope.key] = {**limits, **_policy(scope.policy), **parent}
+        config["scopes"][scope.key] = {**_known(scope.options, LOAD_SCOPE), **parent}
     return config
 
 
-_SCHEDULER_POLICY: Final = {"timeout": "timeout_ns", "retry": "retry", "max_wait": "max_wait_ns"}
-
-
-def _policy(policy: Mapping[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = {}
-    for key, value in policy.items():
-        if isinstance(value, Retry):
-            told |= {"retry": value.times, "backoff_ms": round(float(value.backoff) * 1000)}
-        else:
-            told[_POLICY[key]] = None if value is None else max(1, value // NS_PER_MS)
-    return told
-
-
-def _demand(spec: TaskSpec | PeriodicSpec) -> dict[str, Any]:
-    demand = dict(spec.demand)
-    told: dict[str, Any] = {key: demand.pop(key) for key in ("cpu", "ram", "vram") if key in demand}
-    return {**told, "resources": demand} if demand else told
+def _known(options: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Return the options that a workload has at a place, as it writes them; the others change nothing there."""
+    kept = options_of(place)
+    return in_milliseconds({key: value for key, value in options.items() if key in kept})
 
 
 def _task(task: TaskSpec) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "id": task.id,
-        "at_ms": 0,
-        "duration_ms": task.duration_ms,
-        "priority": task.priority,
-        "slot": task.slot,
-        **_demand(task),
-        **_policy(task.policy),
-    }
+    told = {"id": task.id, "at_ms": 0, "duration_ms": task.duration_ms, **_known(task.options, LOAD_TASK)}
     for key in ("after", "after_ended", "scope"):
         value = getattr(task, key)
         if value:
@@ -165,18 +135,6 @@ def _task(task: TaskSpec) -> dict[str, Any]:
 
 
 def _periodic(spec: PeriodicSpec, until_ms: int) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "id": spec.id,
-        "every_ms": max(1, spec.every_ns // NS_PER_MS),
-        "duration_ms": spec.duration_ms,
-        "until_ms": until_ms,
-        "overlap": spec.overlap,
-        "max_parallel": spec.max_parallel,
-        "jitter": spec.jitter,
-        "enabled": spec.enabled,
-        "disable_after": spec.disable_after,
-        "priority": spec.priority,
-        "slot": spec.slot,
-        **_demand(spec),
-    }
+    own = {"id": spec.id, "duration_ms": spec.duration_ms, "until_ms": until_ms}
+    told = {**own, **_known(spec.options, LOAD_PERIODIC)}
     return told if spec.scope is None else {**told, "scope": spec.scope}
