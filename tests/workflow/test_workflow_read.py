@@ -13,7 +13,7 @@ from whywait.support.gpus import Found
 from whywait.workflow import WorkflowError, plan
 from whywait.workflow.documents import Document
 from whywait.workflow.expand import parse_override
-from whywait.workflow.plan import levels, select, to_workload
+from whywait.workflow.plan import changed, levels, to_workload
 from whywait.workflow.read import read_workflow
 
 HERE = Path(__file__).parent
@@ -362,11 +362,11 @@ def test_names_that_are_taken_are_told():
 def test_only_takes_what_is_needed_along():
     data = tasks(a={}, b={"after": ["a"]}, c={"after_ended": ["b"]}, d={}, m={"foreach": [1, 2], "after": "d"})
     workflow = read(data)
-    assert [task.id for task in select(workflow, ["c"]).tasks] == ["a", "b", "c"]
-    assert [task.id for task in select(workflow, ["m"]).tasks] == ["d", "m:1", "m:2"]
-    assert [task.id for task in select(workflow, ["m:2"]).tasks] == ["d", "m:2"]
+    assert [task.id for task in changed(workflow, only=["c"]).tasks] == ["a", "b", "c"]
+    assert [task.id for task in changed(workflow, only=["m"]).tasks] == ["d", "m:1", "m:2"]
+    assert [task.id for task in changed(workflow, only=["m:2"]).tasks] == ["d", "m:2"]
     with pytest.raises(ConfigError, match=r'"e" is not a task of flow'):
-        select(workflow, ["e"])
+        changed(workflow, only=["e"])
 
 
 def test_what_takes_a_slot():

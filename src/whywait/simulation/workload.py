@@ -20,7 +20,19 @@ from whywait.kernel.ids import GENERATED_ID_PREFIX, LONGEST_ID
 from whywait.kernel.limits import Demand, Priority, make_demand
 from whywait.options import CONFIG, LOAD_PERIODIC, LOAD_SCOPE, LOAD_TASK, defaults, table
 from whywait.support.files import parse_json, read_text
-from whywait.support.forms import LIST, OBJECT, TEXT, Form, Option, one_of, optional, read_table, refused, whole
+from whywait.support.forms import (
+    LIST,
+    OBJECT,
+    TEXT,
+    Form,
+    Option,
+    one_of,
+    optional,
+    parse_name,
+    read_table,
+    refused,
+    whole,
+)
 from whywait.support.lines import Locate, json_lines, lazily, nowhere
 from whywait.support.lines import Path as Place
 from whywait.support.nesting import NestingError, parents_first
@@ -40,7 +52,7 @@ _OP: Final = "op"
 
 def _short_name(value: object) -> str:
     """Return a name that is not too long for messages and views."""
-    checked: str = TEXT.parse(value)
+    checked = parse_name(value)
     if len(checked) > LONGEST_ID:
         raise refused(value, f"at most {LONGEST_ID:,} characters")
     return checked

@@ -12,7 +12,23 @@ from whywait.support.problems import refusal
 from whywait.support.units import format_size, shown
 
 MAX_BYTES: Final = 1 << 30
+_DEEPEST: Final = 40
 _CHUNK: Final = 1 << 20
+
+
+def is_shallow(value: Any) -> bool:  # noqa: ANN401 - JSON, YAML or TOML
+    """Return whether a list or an object is nested no deeper than anything that whywait or a person writes."""
+    level: list[Any] = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if isinstance(each, dict) else each)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return True
+    return False
 
 
 def too_large(source: str, limit: int) -> ConfigError:

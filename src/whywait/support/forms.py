@@ -183,10 +183,17 @@ def _flag(value: object) -> bool:
     raise refused(value, "true or false")
 
 
-def _text(value: object) -> str:
-    if isinstance(value, str) and value and "\0" not in value:
+def parse_name(value: object) -> str:
+    """Return a string that is not empty; raise ConfigError for anything else."""
+    if isinstance(value, str) and value:
         return value
     raise refused(value, "a string that is not empty")
+
+
+def _text(value: object) -> str:
+    if "\0" in parse_name(value):
+        raise refused(value, "a string that is not empty")
+    return str(value)
 
 
 def table_of(form: Form, expected: str, taken: Mapping[str, str] | None = None) -> Form:
@@ -199,7 +206,7 @@ def table_of(form: Form, expected: str, taken: Mapping[str, str] | None = None) 
             values = {}
             for key, each in value.items():
                 try:
-                    _text(key)
+                    parse_name(key)
                     values[key] = parse_value(each)
                 except ConfigError as error:
                     raise ConfigError(f"{key}: {error}") from None
@@ -231,6 +238,6 @@ def _list(value: object) -> list[Any]:
 
 
 FLAG: Final = Form(_flag, {"type": "boolean"})
-TEXT: Final = Form(_text, {"type": "string", "minLength": 1})
+TEXT: Final = Form(_text, {"type": "string", "minLength": 1}, parse_name)
 OBJECT: Final = Form(_object, {"type": "object"})  # the reader looks at what is inside
 LIST: Final = Form(_list, {"type": "array"})

@@ -13,7 +13,7 @@ from threading import Thread
 from typing import Any, Final
 
 from whywait.engines.command.engine import Command
-from whywait.workflow.callables import find_function
+from whywait.workflow.callables import call_here, find_function
 from whywait.workflow.format import AWAY
 from whywait.workflow.model import Body
 from whywait.workflow.outputs import Sink, note_loss
@@ -48,16 +48,7 @@ class Remote:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  the function's own
         """Run the function in the worker."""
         with chdir(self.cwd), _environment(self.env), _output_into(self.log):
-            result = find_function(self.call, Path(self.folder))(*args, **kwargs)
-            if hasattr(result, "__await__"):
-                import asyncio  # noqa: PLC0415  for coroutine functions only
-
-                return asyncio.run(_await(result))
-            return result
-
-
-async def _await(awaitable: Any) -> Any:  # noqa: ANN401  of any coroutine function
-    return await awaitable
+            return call_here(self.call, Path(self.folder), args, kwargs)
 
 
 @contextmanager

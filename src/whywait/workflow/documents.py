@@ -11,15 +11,15 @@ from pathlib import Path as FilePath
 from typing import Any, Final, NamedTuple
 
 from whywait.errors import ConfigError
-from whywait.support.files import parse_json, read_text, too_large
+from whywait.support.files import is_shallow, parse_json, read_text, too_large
 from whywait.support.lines import Locate, json_lines, lazily, locator, toml_lines
 from whywait.support.units import shown
 
 STDIN: Final = "-"
 _CONTENT: Final = "a workflow with tables such as [task.NAME]"
-_DEEPEST: Final = 40
+_MOST_PARTS: Final = 40  # of a key
 _LONG_KEY: Final = re.compile(
-    rf"""(?<![\w-])(?:[\w-]+|"[^"\n]*"|'[^'\n]*')(?:[ \t]*\.[ \t]*(?:[\w-]+|"[^"\n]*"|'[^'\n]*')){{{_DEEPEST}}}"""
+    rf"""(?<![\w-])(?:[\w-]+|"[^"\n]*"|'[^'\n]*')(?:[ \t]*\.[ \t]*(?:[\w-]+|"[^"\n]*"|'[^'\n]*')){{{_MOST_PARTS}}}"""
 )
 
 
@@ -51,7 +51,8 @@ def read_document(file: str) -> Document:
     data, locate = chosen.parse(text, source)
     if not isinstance(data, dict):
         raise ConfigError(f"{source}: {shown(data)} is not a workflow: expected {_CONTENT}")
-    _check_depth(data, source)
+    if not is_shallow(data):  # before anything walks through it
+        raise ConfigError(f"{source}: is nested too deeply: expected {_CONTENT}")
     return Document(data, source, folder, locate)
 
 
@@ -122,18 +123,3 @@ def _guess(text: str) -> _Format:
             return toml
     first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
     return toml if first.lstrip().startswith("[") or "=" in first.partition(":")[0] else yaml
-
-
-def _check_depth(data: dict[str, Any], source: str) -> None:
-    """Refuse what is nested so deeply that it must be a mistake, before anything walks through it."""
-    level: list[Any] = [data]
-    for _ in range(_DEEPEST):
-        level = [
-            inner
-            for value in level
-            for inner in (value.values() if isinstance(value, dict) else value)
-            if isinstance(inner, dict | list)
-        ]
-        if not level:
-            return
-    raise ConfigError(f"{source}: is nested too deeply: expected {_CONTENT}")

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TypeVar
-
 from whywait.errors import ConfigError
 from whywait.observe.history import History
 from whywait.runtime.remember import learned_rams
 from whywait.runtime.settings import UNSET, Settings
 from whywait.support.learned import Learned
-from whywait.workflow.model import PeriodicSpec, TaskSpec, WorkflowSpec
-
-Spec = TypeVar("Spec", TaskSpec, PeriodicSpec)
+from whywait.workflow.model import PeriodicSpec, Spec, TaskSpec, WorkflowSpec
 
 
 def with_learned(workflow: WorkflowSpec, history: History | None) -> WorkflowSpec:
@@ -23,12 +18,9 @@ def with_learned(workflow: WorkflowSpec, history: History | None) -> WorkflowSpe
         raise ConfigError(f"{workflow.source}: {error}") from None
 
     def settled(spec: Spec) -> Spec:
-        if spec.learned is None:
-            return spec
-        return spec.with_options(ram=known[spec.id])
+        return spec if spec.learned is None else spec.with_options(ram=known[spec.id])
 
-    tasks, periodics = tuple(map(settled, workflow.tasks)), tuple(map(settled, workflow.periodics))
-    return replace(workflow, tasks=tasks, periodics=periodics)
+    return workflow.mapped(settled)
 
 
 def with_own_history(workflow: WorkflowSpec) -> WorkflowSpec:

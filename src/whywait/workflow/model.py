@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self, TypeVar
 
 from whywait.engines.registry import EngineName
 from whywait.kernel.limits import MEASURED, Demand, OnError, Priority, make_demand
@@ -87,6 +87,16 @@ class PeriodicSpec(_Spec):
         return every_ns
 
 
+Spec = TypeVar("Spec", bound=_Spec)
+
+
+class Change(Protocol):
+    """Makes another task of a task, and another periodic of a periodic."""
+
+    def __call__(self, spec: Spec, /) -> Spec:
+        """Return the changed one."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScopeSpec:
     """A scope of the file; ``options`` as above."""
@@ -112,3 +122,7 @@ class WorkflowSpec:
     budget: Mapping[str, Any] = field(default_factory=dict)
     scheduler: Mapping[str, Any] = field(default_factory=dict)
     history: str | None = None  # the path of its file, if the file (or the command line) names one
+
+    def mapped(self, change: Change) -> Self:
+        """Return the workflow with each task and each periodic changed."""
+        return replace(self, tasks=tuple(map(change, self.tasks)), periodics=tuple(map(change, self.periodics)))

@@ -18,11 +18,29 @@ from whywait.support.problems import nearest, unknown_name
 from whywait.support.units import shown
 from whywait.workflow.format import ENGINES
 from whywait.workflow.learned import with_own_history
-from whywait.workflow.model import Body, PeriodicSpec, TaskSpec, WorkflowSpec
+from whywait.workflow.model import PeriodicSpec, Spec, TaskSpec, WorkflowSpec
 
 
-def select(workflow: WorkflowSpec, only: Iterable[str]) -> WorkflowSpec:
-    """Return the workflow with just these tasks (by id, or by the name of a matrix) and what they need."""
+def changed(
+    workflow: WorkflowSpec, *, only: Iterable[str] = (), engine: str | None = None, keep_going: bool = False
+) -> WorkflowSpec:
+    """Return the workflow as a run has it: just the tasks of ``only`` and what they need, with these two options.
+
+    ``engine`` is for all functions that name none; commands stay commands. ``keep_going``: a failure ends nothing but
+    what needs the task.
+    """
+    if engine is not None:
+        workflow = _with_engine(workflow, engine)
+    wanted = list(only)
+    if wanted:
+        workflow = _select(workflow, wanted)
+    if keep_going:
+        scopes = tuple(replace(scope, options={**scope.options, "on_error": "continue"}) for scope in workflow.scopes)
+        workflow = replace(workflow, on_error="continue", scopes=scopes)
+    return workflow
+
+
+def _select(workflow: WorkflowSpec, only: list[str]) -> WorkflowSpec:
     by_id = {task.id: task for task in workflow.tasks}
     by_name: dict[str, list[str]] = {}
     for task in workflow.tasks:
@@ -42,27 +60,19 @@ def select(workflow: WorkflowSpec, only: Iterable[str]) -> WorkflowSpec:
     return replace(workflow, tasks=tuple(task for task in workflow.tasks if task.id in chosen))
 
 
-def keeping_going(workflow: WorkflowSpec) -> WorkflowSpec:
-    """Return the workflow so that a failure ends nothing but what needs it."""
-    scopes = tuple(replace(scope, options={**scope.options, "on_error": "continue"}) for scope in workflow.scopes)
-    return replace(workflow, on_error="continue", scopes=scopes)
-
-
-def with_engine(workflow: WorkflowSpec, engine: str) -> WorkflowSpec:
-    """Return the workflow with this engine for all functions that name none; commands stay commands."""
+def _with_engine(workflow: WorkflowSpec, engine: str) -> WorkflowSpec:
     functions: dict[str, EngineName] = {name: name for name in ENGINES if name != "command"}
     if engine not in functions:
         hint = nearest(engine, functions) or f"; there are {', '.join(functions)}"
         raise ConfigError(f"{shown(engine)} is not an engine for functions{hint}")
 
-    def settled(body: Body) -> Body:
-        return body if body.call is None or body.engine is not None else replace(body, engine=functions[engine])
+    def settled(spec: Spec) -> Spec:
+        body = spec.body
+        if body.call is None or body.engine is not None:
+            return spec
+        return replace(spec, body=replace(body, engine=functions[engine]))
 
-    return replace(
-        workflow,
-        tasks=tuple(replace(task, body=settled(task.body)) for task in workflow.tasks),
-        periodics=tuple(replace(spec, body=settled(spec.body)) for spec in workflow.periodics),
-    )
+    return workflow.mapped(settled)
 
 
 def without_duration(workflow: WorkflowSpec) -> list[str]:

@@ -17,7 +17,7 @@ from whywait.support.words import counted
 from whywait.workflow.documents import read_document
 from whywait.workflow.model import WorkflowSpec
 from whywait.workflow.outputs import routed
-from whywait.workflow.plan import keeping_going, select, to_workload, with_engine
+from whywait.workflow.plan import changed, to_workload
 from whywait.workflow.read import read_workflow
 from whywait.workflow.result import WorkflowResult
 from whywait.workflow.run import Run
@@ -106,15 +106,10 @@ class Workflow:
         logs: str | PathLike[str] | None = None,
         **authority_options: Any,  # noqa: ANN401 - as above
     ) -> Run:
-        spec = self._spec
-        chosen = [only] if isinstance(only, str) else list(only)
+        wanted = [only] if isinstance(only, str) else only
+        spec = changed(self._spec, only=wanted, engine=engine, keep_going=keep_going)
         if engine is not None:
-            spec = with_engine(spec, engine)
             authority_options["engine"] = engine
-        if chosen:
-            spec = select(spec, chosen)
-        if keep_going:
-            spec = keeping_going(spec)
         folder = None if logs is None else Path(logs).resolve()
         return Run(spec, logs=folder, authority_options=authority_options)
 
