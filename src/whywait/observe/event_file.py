@@ -21,7 +21,7 @@ from whywait.kernel.limits import HIGHEST, LOWEST, Budget, Limits
 from whywait.kernel.state import Outcome, TaskState
 from whywait.observe.fold import ENDS
 from whywait.support.files import is_shallow
-from whywait.support.fits import LARGEST, LONGEST_TEXT, Count, check_of, misfit
+from whywait.support.fits import LARGEST, LONGEST_TEXT, Count, Types, misfit, with_checks
 from whywait.support.json_lines import JsonLinesReader
 from whywait.support.units import shown
 
@@ -136,7 +136,7 @@ class _Reader:
             self.limits = _read_header(data)
             return None
         if _SKIPPED in data:
-            _check({_SKIPPED: Count}, data)
+            _check(_SKIPPED_LINE, data)
             return None
         self._check_head(data)
         check_details(data["kind"], data.get("details"))
@@ -253,19 +253,19 @@ def check_details(kind: str, details: dict[str, Any] | None) -> None:
         raise ConfigError("details are nested too deeply")
     for name in _NEEDED.get(kind, ()):
         if name not in details:
-            raise misfit(f"details.{name}", None, _DETAILS[name])
+            raise misfit(f"details.{name}", None, _DETAILS[name][1])
     if kind == Kind.LIMIT_CHANGED and "limit" not in details and "units" not in details:
-        raise misfit("details.limit", None, _DETAILS["limit"])
+        raise misfit("details.limit", None, _DETAILS["limit"][1])
     for name, value in details.items():
-        hint = _PLAIN if name == "of" and kind == Kind.LANE_WAITS else _DETAILS.get(name, _PLAIN)
-        if not check_of(hint)(value):
+        holds, hint = _ANYTHING if name == "of" and kind == Kind.LANE_WAITS else _DETAILS.get(name, _ANYTHING)
+        if not holds(value):
             raise misfit(f"details.{name}", value, hint)
 
 
-def _check(table: dict[str, Any], data: dict[str, Any]) -> None:
+def _check(table: Types, data: dict[str, Any]) -> None:
     """Raise ConfigError if a field of an object is missing or of another kind."""
-    for name, hint in table.items():
-        if not check_of(hint)(data.get(name)):
+    for name, (holds, hint) in table.items():
+        if not holds(data.get(name)):
             raise misfit(name, data.get(name), hint)
 
 
@@ -288,25 +288,30 @@ _STATE: Final = Annotated[str, _STATES.__contains__, f"one of {', '.join(sorted(
 _Amounts = Annotated[dict[Id, Count], "an object of amounts by name"]
 _NUMBERS: Final = Annotated[list[Count], "a list of task numbers"]
 _FLAG: Final = Annotated[bool, "true or false"]
-_PLAIN: Final = Annotated[Any, _is_plain, "a value of moderate size"]
-_HEADER: Final[dict[str, Any]] = {
-    "slots": Annotated[Annotated[Count, bool] | None, "an int of 1 or more, or null"],
-    "hard": Annotated[_Amounts | None, "an object of amounts by name"],
-    "soft": Annotated[_Amounts | None, "an object of amounts by name"],
-    "devices": Annotated[dict[Id, _Amounts] | None, "an object of kinds, each with its units and their memory"],
-}
-_HEAD: Final[dict[str, Any]] = {
-    "seq": Count,
-    "time_ns": Count,
-    "kind": Annotated[str, _KINDS.__contains__, "a kind of event, such as TASK_STARTED"],
-    "scope": Id,
-    "number": Annotated[Annotated[Count, bool] | None, "an int of 1 or more"],
-    "name": Annotated[Id | None, _IDENT],
-    "cause": Annotated[Count | None, "the seq of an earlier event"],
-    "details": Annotated[dict[str, Any] | None, "an object"],
-}
+_ANYTHING: Final = (_is_plain, "a value of moderate size")
+_SKIPPED_LINE: Final = with_checks({_SKIPPED: Count})
+_HEADER: Final = with_checks(
+    {
+        "slots": Annotated[Annotated[Count, bool] | None, "an int of 1 or more, or null"],
+        "hard": Annotated[_Amounts | None, "an object of amounts by name"],
+        "soft": Annotated[_Amounts | None, "an object of amounts by name"],
+        "devices": Annotated[dict[Id, _Amounts] | None, "an object of kinds, each with its units and their memory"],
+    }
+)
+_HEAD: Final = with_checks(
+    {
+        "seq": Count,
+        "time_ns": Count,
+        "kind": Annotated[str, _KINDS.__contains__, "a kind of event, such as TASK_STARTED"],
+        "scope": Id,
+        "number": Annotated[Annotated[Count, bool] | None, "an int of 1 or more"],
+        "name": Annotated[Id | None, _IDENT],
+        "cause": Annotated[Count | None, "the seq of an earlier event"],
+        "details": Annotated[dict[str, Any] | None, "an object"],
+    }
+)
 # What is of one form wherever it occurs.
-_DETAILS: Final[dict[str, Any]] = {
+_DETAILS: Final = with_checks({
     **dict.fromkeys(("state", "from", "to"), _STATE),
     **dict.fromkeys(("demand", "units", "waits"), _Amounts),
     **dict.fromkeys(("after", "after_ended"), _NUMBERS),
@@ -329,7 +334,7 @@ _DETAILS: Final[dict[str, Any]] = {
     "outcome": OutcomeWord,
     "limit": Annotated[Count | None, "an int of 0 or more, or null"],
     "devices": Annotated[dict[Id, list[Id]], "an object of lists of names by kind"],
-}  # fmt: skip
+})  # fmt: skip
 # The details of each kind that something relies on.
 _NEEDED: Final[dict[str, tuple[str, ...]]] = {
     Kind.TASK_SUBMITTED: ("state", "priority"),

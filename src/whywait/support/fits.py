@@ -1,8 +1,8 @@
 """Whether values from a file fit types: those of a table, or those that a function has for its parameters.
 
-``Annotated[int, check, "words"]`` is an int for which the check holds too, and what a refusal calls that. In files of
-calls, such as records, a value of the wrong kind is found before it reaches the function, and a function that changes
-needs no second list of what it takes.
+``Annotated[int, check, "words"]`` is an int for which the check, if there is one, holds too, and what a refusal calls that.
+In files of calls, such as records, a value of the wrong kind is found before it reaches the function, and a function
+that changes needs no second list of what it takes.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ LARGEST: Final = (1 << 63) - 1
 LONGEST_TEXT: Final = 10_000  # characters
 
 Check = Callable[[Any], bool]
+Types = dict[str, tuple[Check, Any]]
 Count = Annotated[int, lambda value: value >= 0, "an int of 0 or more"]
 
 
@@ -35,8 +36,8 @@ class Signature:
         """Read the annotations."""
         self._signature = inspect.signature(function)
         hints = get_type_hints(function, localns=dict(names))
-        self._hints = {
-            name: [hint, more[name]] if name in more else [hint]
+        self._types = {
+            name: [(check_of(each), each) for each in (hint, *([more[name]] if name in more else ()))]
             for name, hint in hints.items()
             if name != "return" and self._signature.parameters[name].kind is not inspect.Parameter.VAR_KEYWORD
         }
@@ -53,8 +54,8 @@ class Signature:
 
     def check(self, name: str, value: Any) -> None:  # noqa: ANN401 - of any kind
         """Raise ConfigError if a value is none for this parameter."""
-        for hint in self._hints.get(name, ()):
-            if not check_of(hint)(value):
+        for holds, hint in self._types.get(name, ()):
+            if not holds(value):
                 raise misfit(name, value, hint)
 
 
@@ -77,6 +78,11 @@ def in_words(hint: Any) -> str:  # noqa: ANN401 - a type
     return getattr(hint, "__name__", None) or str(hint)
 
 
+def with_checks(hints: Mapping[str, Any]) -> Types:
+    """Return the types of a table, each with its check."""
+    return {name: (check_of(hint), hint) for name, hint in hints.items()}
+
+
 @cache
 def check_of(hint: Any) -> Check:  # noqa: ANN401, PLR0911 - a type, one kind after the other
     """Return the check that a type stands for."""
@@ -84,8 +90,8 @@ def check_of(hint: Any) -> Check:  # noqa: ANN401, PLR0911 - a type, one kind af
     if hint in _PLAIN:
         return _PLAIN[hint]
     if origin is Annotated:
-        first, *others = check_of(inner[0]), *filter(callable, inner[1:])
-        return lambda value: first(value) and all(check(value) for check in others)
+        first, more = check_of(inner[0]), next(filter(callable, inner[1:]), None)
+        return first if more is None else lambda value: first(value) and bool(more(value))
     if origin in (Union, UnionType):
         checks = [check_of(each) for each in inner]
         return lambda value: any(check(value) for check in checks)
