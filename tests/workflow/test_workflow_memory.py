@@ -8,7 +8,7 @@ import pytest
 from program import whywait
 from whywait import ConfigError, Workflow
 from whywait.workflow.honest import Used, rounded_up, suggestion_lines, suggestions, waste
-from whywait.workflow.model import Body, TaskSpec, WorkflowSpec
+from whywait.workflow.specs import Body, TaskSpec, WorkflowSpec
 
 MB = 1_000_000
 ALLOCATE = "import time; data = bytearray({0}_000_000); data[::4096] = b'x' * len(data[::4096]); time.sleep({1})"

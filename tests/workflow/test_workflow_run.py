@@ -6,9 +6,9 @@ from kernel_driver import MS
 from whywait.kernel.events import Event, Kind
 from whywait.runtime.authority import Authority
 from whywait.workflow import Body, TaskSpec, WorkflowSpec
+from whywait.workflow.one_run import Run
 from whywait.workflow.outputs import Outputs, Sink, file_name
-from whywait.workflow.progress import Progress
-from whywait.workflow.run import Run
+from whywait.workflow.task_progress import Progress
 
 
 def spec(ident, **more):

@@ -12,7 +12,7 @@ import typer
 from whywait.cli.shared import complete_tasks, print_text
 from whywait.errors import ConfigError
 from whywait.workflow import load
-from whywait.workflow.graph import FORMATS
+from whywait.workflow.drawings import FORMATS
 from whywait.workflow.plan import changed
 
 _SUFFIXES: Final = {

@@ -28,10 +28,10 @@ from whywait.support.units import format_ms
 from whywait.support.words import counted
 from whywait.workflow import WorkflowSpec, load
 from whywait.workflow.honest import suggestion_lines
+from whywait.workflow.one_run import Run, authority_settings
 from whywait.workflow.outputs import routed
 from whywait.workflow.plan import changed, levels, to_workload, without_duration
 from whywait.workflow.result import WorkflowResult
-from whywait.workflow.run import Run, authority_settings
 
 _STEP_S: Final = 0.1
 _FAILED: Final = 1

@@ -15,7 +15,7 @@ from whywait.observe.explain import listed
 from whywait.options import in_seconds
 from whywait.support.units import format_ms, printable
 from whywait.workflow.called import command_of
-from whywait.workflow.model import Body, ScopeSpec, TaskSpec, WorkflowSpec
+from whywait.workflow.specs import Body, ScopeSpec, TaskSpec, WorkflowSpec
 
 INTERRUPTED: Final = 130
 _RETRY: Final = ("times", "backoff", "factor", "max_backoff", "jitter", "on_exit", "grow")

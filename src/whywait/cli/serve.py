@@ -63,8 +63,8 @@ def _run_workflow(file: str, port: int, host: str, *, expose: bool) -> None:
     from whywait.devtools.server import DevTools
     from whywait.runtime.authority import core_of
     from whywait.workflow import load
+    from whywait.workflow.one_run import Run
     from whywait.workflow.result import WorkflowResult
-    from whywait.workflow.run import Run
 
     workflow = load(file, [])
     job = Run(workflow)

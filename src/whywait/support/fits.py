@@ -1,8 +1,8 @@
 """Whether values from a file fit types: those of a table, or those that a function has for its parameters.
 
-``Annotated[int, check, "words"]`` is an int for which the check, if there is one, holds too, and what a refusal calls that.
-In files of calls, such as records, a value of the wrong kind is found before it reaches the function, and a function
-that changes needs no second list of what it takes.
+``Annotated[int, check, "words"]`` is an int for which the check, if there is one, holds too, and the words of a
+refusal. In files of calls, such as records, a value of the wrong kind is found before it reaches the function, and a
+function that changes needs no second list of what it takes.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from whywait.kernel.limits import MEASURED
 from whywait.simulation.simulation import Simulation
 from whywait.support.units import format_ms, format_size, printable
 from whywait.support.words import counted
-from whywait.workflow.model import TaskSpec, WorkflowSpec
 from whywait.workflow.plan import to_workload
+from whywait.workflow.specs import TaskSpec, WorkflowSpec
 
 MARGIN: Final = 1.1  # on top of the highest peak
 _WORTH_TELLING: Final = 0.95  # of the time that the run would have taken as it was asked for

@@ -1,4 +1,4 @@
-"""Plans: a part of a workflow, and a workflow as a workload that can be simulated."""
+"""Plans: a part of a workflow, one with the demands that the history gives, and one as a workload to simulate."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from typing import Any
 
 from whywait.engines.registry import EngineName
 from whywait.errors import ConfigError
+from whywait.observe.history import History
 from whywait.options import CONFIG, LOAD_PERIODIC, LOAD_SCOPE, LOAD_TASK, in_milliseconds
 from whywait.options import kept as options_of
+from whywait.runtime.remember import learned_rams
+from whywait.runtime.settings import UNSET, Settings
 from whywait.simulation.simulation import Simulation
 from whywait.support.devices import AUTO
 from whywait.support.gpus import find_gpus
+from whywait.support.learned import Learned
 from whywait.support.problems import nearest, unknown_name
 from whywait.support.units import shown
 from whywait.workflow.format import ENGINES
-from whywait.workflow.learned import with_own_history
-from whywait.workflow.model import PeriodicSpec, Spec, TaskSpec, WorkflowSpec
+from whywait.workflow.specs import PeriodicSpec, Spec, TaskSpec, WorkflowSpec
 
 
 def changed(
@@ -89,7 +92,7 @@ def to_workload(workflow: WorkflowSpec) -> dict[str, Any]:
             f"{workflow.source}: cannot be simulated: no duration is given for {some}; "
             'add duration = "2s" to each task, or once under [defaults]'
         )
-    workflow = with_own_history(workflow)
+    workflow = _with_own_history(workflow)
     workload = {
         "name": workflow.name,
         "config": _config(workflow),
@@ -100,6 +103,33 @@ def to_workload(workflow: WorkflowSpec) -> dict[str, Any]:
         until_ms = Simulation(workload).run().summary["makespan_ms"]
         workload["periodics"] = [_periodic(spec, round(until_ms)) for spec in periodics]
     return workload
+
+
+def with_learned(workflow: WorkflowSpec, history: History | None) -> WorkflowSpec:
+    """Return the workflow with amounts for all that is learned; ConfigError, naming the task, where nothing is."""
+    try:
+        known = learned_rams(history, _learned(workflow))
+    except ConfigError as error:
+        raise ConfigError(f"{workflow.source}: {error}") from None
+
+    def settled(spec: Spec) -> Spec:
+        return spec if spec.learned is None else spec.with_options(ram=known[spec.id])
+
+    return workflow.mapped(settled)
+
+
+def _with_own_history(workflow: WorkflowSpec) -> WorkflowSpec:
+    """Do the same with the history that a run of the workflow would have."""
+    if not _learned(workflow):
+        return workflow
+    path = Settings(history=UNSET if workflow.history is None else workflow.history).history
+    return with_learned(workflow, None if path is None else History(path))
+
+
+def _learned(workflow: WorkflowSpec) -> dict[str, Learned]:
+    """Return what the tasks and periodics ask the history for, by their ids."""
+    specs: tuple[TaskSpec | PeriodicSpec, ...] = (*workflow.tasks, *workflow.periodics)
+    return {spec.id: spec.learned for spec in specs if spec.learned is not None}
 
 
 def levels(workflow: WorkflowSpec) -> list[list[TaskSpec]]:

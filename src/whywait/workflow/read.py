@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from heapq import heapify, heappop, heappush
+from graphlib import TopologicalSorter
+from heapq import heappop, heappush
 from pathlib import Path as FilePath
 from pathlib import PurePath
 from typing import Any, Final
@@ -19,7 +20,7 @@ from whywait.simulation.simulation import make_budget
 from whywait.support.devices import AUTO, GPU
 from whywait.support.forms import read_table
 from whywait.support.lines import Path
-from whywait.support.nesting import NestingError, parents_first
+from whywait.support.nesting import NestingError, parents_first, show_circle
 from whywait.support.problems import Problems, unknown_name
 from whywait.support.units import NS_PER_MS, shown
 from whywait.workflow.callables import find_problem
@@ -27,8 +28,8 @@ from whywait.workflow.cycles import find_cycles
 from whywait.workflow.documents import Document, read_document
 from whywait.workflow.expand import MOST, as_word, combinations, override, parse_override, substitute, text_in
 from whywait.workflow.format import AWAY, TABLES, Plain, task_name
-from whywait.workflow.model import Body, PeriodicSpec, ScopeSpec, TaskSpec, WorkflowSpec
 from whywait.workflow.shell_text import fill_in
+from whywait.workflow.specs import Body, PeriodicSpec, ScopeSpec, TaskSpec, WorkflowSpec
 
 Checked = dict[str, Any]
 
@@ -36,7 +37,6 @@ _COMMAND: Final = "command"
 _RAW: Final = "raw"
 _TAKEN: Final = "default"  # by every authority, for tasks that name no scope
 _MANY: Final = 2_000  # names
-_CYCLE: Final = 12  # tasks of a cycle that are named
 _MOST_DEPENDENCIES: Final = 1_000_000
 _MOST_TEXT: Final = 100_000_000  # characters in all tasks together, after {name} was replaced
 _NO_TASKS: Final = "no tasks: expected at least one table [task.NAME]"
@@ -93,10 +93,8 @@ class _Reader:
         self._resolve()
         self._check_demands(budget)
         for cycle in find_cycles({task.id: task.needs for task in self._tasks.values()}):
-            left_out = len(cycle) - _CYCLE
-            told = " -> ".join(cycle if left_out <= 1 else [*cycle[: _CYCLE - 2], f"({left_out} more)", *cycle[-2:]])
             path = ("task", self._tasks[cycle[0]].name, "after")
-            self._add(path, f"the tasks wait for each other in a cycle: {told}")
+            self._add(path, f"the tasks wait for each other in a cycle: {show_circle(cycle)}")
         name = top.get("name") or _stem(self._document)
         if name in self._scopes:
             self._add(("scope", name), "the name is taken by the workflow itself: call the scope otherwise")
@@ -338,20 +336,15 @@ class _Reader:
 def _in_order(tasks: dict[str, TaskSpec]) -> Iterable[TaskSpec]:
     """Yield tasks in file order, but none before what it needs."""
     rank = {ident: number for number, ident in enumerate(tasks)}
-    left = {ident: len(task.needs) for ident, task in tasks.items()}
-    followers: dict[str, list[str]] = {}
-    for ident, task in tasks.items():
-        for needed in task.needs:
-            followers.setdefault(needed, []).append(ident)
-    ready = [(rank[ident], ident) for ident, count in left.items() if not count]
-    heapify(ready)
-    while ready:
-        _, ident = heappop(ready)
-        yield tasks[ident]
-        for follower in followers.get(ident, ()):
-            left[follower] -= 1
-            if not left[follower]:
-                heappush(ready, (rank[follower], follower))
+    sorter = TopologicalSorter({ident: task.needs for ident, task in tasks.items()})
+    sorter.prepare()
+    ready: list[tuple[int, str]] = []
+    while sorter.is_active():
+        for ident in sorter.get_ready():
+            heappush(ready, (rank[ident], ident))
+        _, first = heappop(ready)
+        yield tasks[first]
+        sorter.done(first)
 
 
 def _meant_as_resource(key: str, value: object) -> str:

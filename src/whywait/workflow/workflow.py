@@ -15,12 +15,12 @@ from whywait.support.units import shown
 from whywait.support.waiters import refuse_on_loop
 from whywait.support.words import counted
 from whywait.workflow.documents import read_document
-from whywait.workflow.model import WorkflowSpec
+from whywait.workflow.one_run import Run
 from whywait.workflow.outputs import routed
 from whywait.workflow.plan import changed, to_workload
 from whywait.workflow.read import read_workflow
 from whywait.workflow.result import WorkflowResult
-from whywait.workflow.run import Run
+from whywait.workflow.specs import WorkflowSpec
 
 
 class Workflow:

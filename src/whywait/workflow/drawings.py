@@ -12,7 +12,7 @@ from typing import Final
 from whywait.errors import ConfigError
 from whywait.kernel.limits import Priority
 from whywait.support.units import format_ms
-from whywait.workflow.model import TaskSpec, WorkflowSpec
+from whywait.workflow.specs import TaskSpec, WorkflowSpec
 
 _DOT_S: Final = 60  # how long graphviz may take
 

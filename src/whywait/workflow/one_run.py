@@ -28,10 +28,10 @@ from whywait.runtime.scope import Scope, open_of
 from whywait.runtime.submission import Call, prepare
 from whywait.workflow.bodies import make_body
 from whywait.workflow.format import AWAY
-from whywait.workflow.learned import with_learned
-from whywait.workflow.model import PeriodicSpec, TaskSpec, WorkflowSpec
 from whywait.workflow.outputs import Outputs, Sink, into
-from whywait.workflow.progress import Progress
+from whywait.workflow.plan import with_learned
+from whywait.workflow.specs import PeriodicSpec, TaskSpec, WorkflowSpec
+from whywait.workflow.task_progress import Progress
 
 Hook = Callable[[Authority], Callable[[], object] | None]
 
