@@ -62,6 +62,7 @@ CONFIG: Final = "config"
 LOAD_TASK: Final = "task of a workload"
 LOAD_PERIODIC: Final = "periodic of a workload"
 LOAD_SCOPE: Final = "scope of a workload"
+DEMAND: Final = ("cpu", "ram", "vram", "resources", "gpu", "devices")  # what `make_demand` takes
 # Keywords of Simulation.
 SIMULATION: Final = "simulation"
 

@@ -12,13 +12,12 @@ from whywait.errors import ConfigError
 from whywait.kernel.limits import Retry
 from whywait.machine.client import Machine, quoted
 from whywait.observe.explain import listed
-from whywait.options import in_seconds
+from whywait.options import RETRY, in_seconds, table
 from whywait.support.units import format_ms, printable
 from whywait.workflow.called import command_of
 from whywait.workflow.specs import Body, ScopeSpec, TaskSpec, WorkflowSpec
 
 INTERRUPTED: Final = 130
-_RETRY: Final = ("times", "backoff", "factor", "max_backoff", "jitter", "on_exit", "grow")
 
 
 # The options of `whywait run` that mean something with --machine, by parameter; and those that do not, with what to do.
@@ -114,7 +113,7 @@ def _job(workflow: WorkflowSpec, task: TaskSpec) -> dict[str, Any]:
     if task.learned is not None:
         job["ram"] = str(task.learned)
     if isinstance(job.get("retry"), Retry):
-        job["retry"] = {name: getattr(job["retry"], name) for name in _RETRY}
+        job["retry"] = {name: getattr(job["retry"], name) for name in table(RETRY)}
     devices = job.pop("devices", None)
     if devices:
         job["resources"] = {**job.get("resources", {}), **devices}

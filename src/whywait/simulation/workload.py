@@ -18,7 +18,7 @@ from typing import IO, Any, Final, NamedTuple
 from whywait.errors import ConfigError
 from whywait.kernel.ids import GENERATED_ID_PREFIX, LONGEST_ID
 from whywait.kernel.limits import Demand, Priority, make_demand
-from whywait.options import CONFIG, LOAD_PERIODIC, LOAD_SCOPE, LOAD_TASK, defaults, table
+from whywait.options import CONFIG, DEMAND, LOAD_PERIODIC, LOAD_SCOPE, LOAD_TASK, defaults, table
 from whywait.support.files import parse_json, read_text
 from whywait.support.forms import (
     LIST,
@@ -44,7 +44,6 @@ _MEMO: Final = 4096
 _RESERVED: Final = ("", GENERATED_ID_PREFIX)  # how no id of a user begins
 _OBJECTS: Final = frozenset(("resources", "devices"))  # keys whose values cannot be looked up
 _PER_TASK: Final = ("id", "at_ms", "duration_ms", "after", "after_ended")
-DEMAND: Final = ("cpu", "ram", "vram", "resources", "gpu", "devices")
 POLICY: Final = ("timeout_ns", "max_wait_ns", "retry", "backoff_ns")
 _WORKLOAD: Final = "workload"
 _OP: Final = "op"

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from whywait.engines.registry import EngineName
 from whywait.kernel.limits import MEASURED, Demand, OnError, Priority, make_demand
+from whywait.options import DEMAND
 from whywait.support.learned import Learned
-
-DEMAND: Final = ("cpu", "ram", "vram", "resources", "gpu", "devices")
 
 
 @dataclass(frozen=True, slots=True)
