@@ -55,9 +55,8 @@ def workload_with(name, place, value):
     document = Document({"slots": 2, "budget": BUDGET, **tables}, "flow", Path(), lambda _: None)
     workload = to_workload(read_workflow(document))
     assert Workload(workload).ids == ("t",)
-    return {TASK: workload["tasks"], PERIODIC: workload["periodics"], SCOPE: [workload["config"]["scopes"]["s"]]}[
-        place
-    ][0]
+    entries = {TASK: workload["tasks"], PERIODIC: workload["periodics"], SCOPE: [workload["config"]["scopes"]["s"]]}
+    return entries[place][0]
 
 
 @pytest.mark.parametrize(("name", "place"), PAIRS)
