@@ -14,6 +14,7 @@ from whywait.kernel.durations import NS, parse_duration_ns
 from whywait.kernel.limits import (
     HIGHEST,
     LOWEST,
+    WELL_KNOWN,
     OnError,
     Overflow,
     Priority,
@@ -171,18 +172,15 @@ _SIZE: Final = Form(
     parse_size,
 )
 _EXIT_CODE: Final = whole(1, 255)
-_OWN_KEY: Final = "has a key of its own: do not put it here"
 _AMOUNTS: Final = table_of(
     Form(_amount, {"anyOf": [whole(0).schema, {"type": "string", "pattern": r"^\s*\d|\{"}]}, parse_size),
     'amounts by name, such as {"licence": 2}',
-    dict.fromkeys(("cpu", "ram", "vram"), _OWN_KEY),
+    WELL_KNOWN,
 )
-_UNITS: Final = table_of(
-    whole(0, MOST_UNITS), 'numbers by kind, such as {"rig": 1}', dict.fromkeys(("cpu", "ram", "vram", GPU), _OWN_KEY)
-)
+_UNITS: Final = table_of(whole(0, MOST_UNITS), 'numbers by kind, such as {"rig": 1}', (*WELL_KNOWN, GPU))
 _KINDS: Final[Schema] = {
     "type": "object",
-    "propertyNames": {"not": {"enum": ["cpu", "ram", "vram", GPU]}, "pattern": "^[A-Za-z][A-Za-z0-9_-]*$"},
+    "propertyNames": {"not": {"enum": [*WELL_KNOWN, GPU]}, "pattern": "^[A-Za-z][A-Za-z0-9_-]*$"},
     "additionalProperties": {
         "anyOf": [
             whole(0, MOST_UNITS).schema,

@@ -243,7 +243,7 @@ PLACES = [
     ({"tasks": [task(fails=-1)]}, "tasks[0].fails: -1 is not allowed"),
     (
         {"tasks": [task(resources={"cpu": 1})]},
-        "tasks[0]: demand 'cpu' has an argument of its own: do not put it into resources",
+        'tasks[0].resources: "cpu" has a key of its own: do not put it here',
     ),
     ({"config": {"gpus": "24GB"}, "tasks": []}, 'config.gpus: "24GB" is not allowed: expected how many (2)'),
     ({"config": {"gpus": ["0"]}, "tasks": []}, 'config.gpus: "0" could be a name or a size'),
@@ -253,7 +253,7 @@ PLACES = [
     ({"tasks": [task(gpu=0.5)]}, "tasks[0].gpu: 0.5 is not allowed: expected an int >= 0"),
     ({"tasks": [task(devices={"rig": "a"})]}, 'tasks[0].devices: rig: "a" is not allowed: expected an int >= 0'),
     ({"tasks": [task(devices=["rig"])]}, "tasks[0].devices: ['rig'] is not allowed: expected an object of numbers"),
-    ({"tasks": [task(gpu=1, devices={"gpu": 1})]}, "tasks[0]: demand 'gpu' is given twice: leave it out of devices"),
+    ({"tasks": [task(gpu=1, devices={"gpu": 1})]}, 'tasks[0].devices: "gpu" has a key of its own: do not put it here'),
     ({"tasks": [task(slot=0)]}, "tasks[0].slot: 0 is not allowed: expected true or false"),
     ({"tasks": [task(resources=[1])]}, "tasks[0].resources: [1] is not allowed: expected an object of amounts by name"),
     (

@@ -107,10 +107,6 @@ def _make_order(config: Mapping[str, Any]) -> Order:
 
 def make_budget(config: Mapping[str, Any]) -> Budget:
     """Return the budget that the options of a file or a program ask for."""
-    named = {**config.get("resources", {}), **config.get("soft", {})}
-    for name in ("cpu", "ram", "vram"):
-        if name in named:
-            raise ConfigError(f'the limit of "{name}" has a key of its own: do not put it into resources or soft')
     devices = {kind: dict.fromkeys(units, 0) for kind, units in config.get("devices", {}).items()}
     if config.get("gpus") is not None:
         devices[GPU] = config["gpus"]

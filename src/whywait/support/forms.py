@@ -196,8 +196,8 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def table_of(form: Form, expected: str, taken: Mapping[str, str] | None = None) -> Form:
-    """Return the form of an object of values by name; ``taken`` are names that it may not have, with the reason."""
+def table_of(form: Form, expected: str, taken: tuple[str, ...]) -> Form:
+    """Return the form of an object of values by name; ``taken`` are names that have a key of their own elsewhere."""
 
     def parser(parse_value: Parser) -> Parser:
         def parse(value: object) -> dict[str, Any]:
@@ -205,24 +205,19 @@ def table_of(form: Form, expected: str, taken: Mapping[str, str] | None = None) 
                 raise refused(value, f"an object of {expected}")
             values = {}
             for key, each in value.items():
+                if key in taken:
+                    raise ConfigError(f'"{key}" has a key of its own: do not put it here')
                 try:
-                    parse_name(key)
-                    values[key] = parse_value(each)
+                    values[parse_name(key)] = parse_value(each)
                 except ConfigError as error:
                     raise ConfigError(f"{key}: {error}") from None
             return values
 
         return parse
 
-    def parse(value: object) -> dict[str, Any]:
-        values: dict[str, Any] = parser(form.parse)(value)
-        for key in values.keys() & (taken or {}).keys():
-            raise ConfigError(f'"{key}" {(taken or {})[key]}')
-        return values
-
-    names: Schema = {"propertyNames": {"not": {"enum": sorted(taken)}, "minLength": 1}} if taken else {}
-    schema: Schema = {"type": "object", **names, "additionalProperties": form.schema}
-    return Form(parse, schema, parser(form.plain or form.parse))
+    names = {"not": {"enum": list(taken)}, "minLength": 1}
+    schema: Schema = {"type": "object", "propertyNames": names, "additionalProperties": form.schema}
+    return Form(parser(form.parse), schema, parser(form.plain or form.parse))
 
 
 def _object(value: object) -> dict[str, Any]:

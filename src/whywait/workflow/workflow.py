@@ -15,6 +15,7 @@ from whywait.support.units import shown
 from whywait.support.waiters import refuse_on_loop
 from whywait.support.words import counted
 from whywait.workflow.documents import read_document
+from whywait.workflow.expand import path_of
 from whywait.workflow.one_run import Run
 from whywait.workflow.outputs import routed
 from whywait.workflow.plan import changed, to_workload
@@ -127,7 +128,7 @@ def _carry_out(job: Run) -> None:
 
 
 def _path_of(key: str) -> tuple[str, ...]:
-    path = tuple(part.strip() for part in key.split(".")) if isinstance(key, str) else ()
-    if not path or not all(path):
+    path = path_of(key)
+    if not path:
         raise ConfigError(f"set {shown(key)} is not allowed: expected a name or a path such as task.encode.priority")
     return path
