@@ -74,7 +74,6 @@ _OF_ALL: Final = (SCHEDULER, CONFIG, SIMULATION)  # what holds for a whole run
 _SCOPES: Final = (SCOPE, LOAD_SCOPE)
 _LIMITED: Final = (BUDGET, CONFIG, SIMULATION)
 
-_LARGEST: Final = 1 << 62  # bytes
 _MOST: Final = 1_000_000  # slots, processors, retries
 PRIORITIES: Final = tuple(word.lower() for word in vars(Priority) if word.isupper())
 PLACEHOLDER: Final[Schema] = {"type": "string", "pattern": r"\{"}  # "{item}" may stand for a number too
@@ -99,27 +98,13 @@ def _priority(value: Any) -> int:  # noqa: ANN401 - whatever stands in a file
         raise ConfigError(f"{refused(value, expected)}{nearest(value, PRIORITIES)}") from None
 
 
-def _size(value: object) -> int:
-    size = parse_written_size(value)
-    if size > _LARGEST:
-        raise refused(value, f"at most {_LARGEST} bytes")
-    return size
-
-
-def _amount(value: object) -> int:
-    amount = parse_size(value)
-    if amount > _LARGEST:
-        raise refused(value, f"at most {_LARGEST}")
-    return amount
-
-
 def _ram_asked(value: object) -> int | Learned:
     learned = as_learned(value)
-    return _size(value) if learned is None else learned
+    return parse_written_size(value) if learned is None else learned
 
 
 def _ram_limit(value: object) -> int:
-    return automatic_ram() if value == AUTO else _size(value)
+    return automatic_ram() if value == AUTO else parse_written_size(value)
 
 
 def _gpus(value: object) -> str | dict[str, int]:
@@ -130,7 +115,7 @@ def _gpus(value: object) -> str | dict[str, int]:
     sizes = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     for size in sizes:
         if size is not None:
-            _size(size)
+            parse_written_size(size)
     return units
 
 
@@ -167,13 +152,13 @@ POSITIVE: Final = _duration(1, 1, "a duration above 0")
 _COUNT: Final = optional(whole(0))
 _SLOTS: Final = optional(whole(1, _MOST))
 _SIZE: Final = Form(
-    _size,
+    parse_written_size,
     {"anyOf": [{"const": 0}, {"type": "string", "pattern": r"^\s*(0\s*$|\d.*[bB]\s*$)|\{"}]},
     parse_size,
 )
 _EXIT_CODE: Final = whole(1, 255)
 _AMOUNTS: Final = table_of(
-    Form(_amount, {"anyOf": [whole(0).schema, {"type": "string", "pattern": r"^\s*\d|\{"}]}, parse_size),
+    Form(parse_size, {"anyOf": [whole(0).schema, {"type": "string", "pattern": r"^\s*\d|\{"}]}),
     'amounts by name, such as {"licence": 2}',
     WELL_KNOWN,
 )

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from whywait.errors import ConfigError
 from whywait.support.lines import Path
 from whywait.support.problems import nearest
-from whywait.support.units import NS_PER_MS, bounded, shown
+from whywait.support.units import bounded, shown
 
 Parser = Callable[[Any], Any]
 Schema = dict[str, Any]
@@ -141,7 +141,7 @@ def _whole(low: int, high: int | None) -> Parser:
 def _milliseconds(form: Form) -> Parser:
     assert form.least_ms is not None, "a duration"
     parse_ms = _whole(form.least_ms, None)
-    return lambda value: None if value is None and form.parse(None) is None else parse_ms(value) * NS_PER_MS
+    return lambda value: form.parse(None if value is None else f"{parse_ms(value)}ms")
 
 
 def optional(form: Form) -> Form:
