@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from graphlib import TopologicalSorter
 from heapq import heappop, heappush
+from operator import attrgetter
 from pathlib import Path as FilePath
 from pathlib import PurePath
 from typing import Any, Final
@@ -320,7 +321,7 @@ class _Reader:
         for kind, specs in (("task", self._tasks), ("periodic", self._periodics)):
             for spec in specs.values():
                 path = (kind, getattr(spec, "name", spec.id))
-                demand = self._attempt(path, lambda: spec.demand) or ()  # noqa: B023 - called at once
+                demand = self._attempt(path, attrgetter("demand"), spec) or ()
                 if not is_known:
                     demand = tuple(each for each in demand if each[0] not in (GPU, "vram"))
                 if limits is None or demand in possible:
