@@ -163,13 +163,6 @@ def test_every_setting_is_on_the_page_of_settings():
 def test_every_key_of_a_workload_is_on_the_page_of_files():
     text = (DOCS / "files.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| (top|`[^`]+`) \| (.*) \|$", text.partition("## Workload")[2], re.MULTILINE))
-    tables = {
-        "top": workload._TOP,
-        "`config`": workload._CONFIG,
-        "`config.scopes.NAME`": workload._SCOPE,
-        "`tasks[]`": workload._TASK,
-        "`ops[]`": workload._OP,
-        "`periodics[]`": workload._PERIODIC,
-    }
-    for where, table in tables.items():
+    places = ("top", "`config`", "`config.scopes.NAME`", "`tasks[]`", "`periodics[]`", "`ops[]`")
+    for where, table in zip(places, workload.TABLES.values(), strict=True):
         assert {key for key in table if f"`{key}`" not in rows[where]} == set(), where

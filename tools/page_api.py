@@ -53,7 +53,7 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "Simulation": ("whywait.simulation.simulation.Simulation", "whywait.simulation.tally.SimulationResult"),
     "Workflow files": (
         "whywait.workflow.workflow.Workflow", "whywait.workflow.result.WorkflowResult",
-        "whywait.workflow.result.TaskResult", "whywait.workflow.problems.WorkflowError",
+        "whywait.workflow.result.TaskResult", "whywait.support.problems.WorkflowError",
     ),
     "Bridges and DevTools": (
         "whywait.bridges.jsonl.JsonLines", "whywait.observe.event_file.read_events",

@@ -56,9 +56,9 @@ if TYPE_CHECKING:
     from whywait.runtime.submission import Call
     from whywait.runtime.together import Waited, as_completed, gather, gather_async, wait, wait_async
     from whywait.simulation.simulation import Simulation, SimulationResult
+    from whywait.support.problems import WorkflowError
     from whywait.support.usage import Usage
     from whywait.task.context import current
-    from whywait.workflow.problems import WorkflowError
     from whywait.workflow.result import WorkflowResult
     from whywait.workflow.workflow import Workflow
 
@@ -121,7 +121,7 @@ _PLACES = {
     "wait": "whywait.runtime.together",
     "wait_async": "whywait.runtime.together",
     "Workflow": "whywait.workflow.workflow",
-    "WorkflowError": "whywait.workflow.problems",
+    "WorkflowError": "whywait.support.problems",
     "WorkflowResult": "whywait.workflow.result",
 }
 

@@ -22,7 +22,7 @@ from whywait.observe.report import Account
 from whywait.simulation.whatif import workload_of
 from whywait.simulation.workload import Workload
 from whywait.workflow import load
-from whywait.workflow.graph import FORMATS
+from whywait.workflow.drawings import FORMATS
 from whywait.workflow.plan import levels, to_workload, without_duration
 
 WORKLOAD = {

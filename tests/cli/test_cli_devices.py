@@ -62,8 +62,8 @@ def test_other_cards_are_given_on_the_command_line(flow):
 @pytest.mark.parametrize(
     ("gpus", "told"),
     [
-        ("none", 'task.train.gpu: the budget has no graphics cards: expected gpus = "auto"'),
-        ("4GB", "task.eval: needs 10 GB vram on 1 gpu and none has so much (0 has 4 GB)"),
+        ("none", 'task.train: the budget has no graphics cards: expected gpus = "auto"'),
+        ("4GB", "task.eval: it demands 10 GB vram on 1 gpu and none has so much (0 has 4 GB)"),
         ("all", 'budget.gpus: 0: "all" is not a size'),
         ("0,1", 'budget.gpus: "0" could be a name or a size'),
         ("", 'budget.gpus: 0: "" is not a size'),

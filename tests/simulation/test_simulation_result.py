@@ -48,7 +48,7 @@ def test_options_of_real_bodies_are_accepted_and_mean_nothing():
         ({"timeout": "soon"}, 'timeout: "soon" is not a duration'),
         ({"resources": {"slot": 3}}, "config: a resource cannot be named 'slot'"),
         ({"soft": {"x": 1}, "resources": {"x": 1}}, "config: resource 'x' is both hard and soft"),
-        ({"resources": {"ram": 1}}, 'config: the limit of "ram" has a key of its own'),
+        ({"resources": {"ram": 1}}, 'resources: "ram" has a key of its own'),
     ],
 )
 def test_a_wrong_option_is_named(options, told):

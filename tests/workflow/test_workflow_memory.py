@@ -8,7 +8,7 @@ import pytest
 from program import whywait
 from whywait import ConfigError, Workflow
 from whywait.workflow.honest import Used, rounded_up, suggestion_lines, suggestions, waste
-from whywait.workflow.model import Body, TaskSpec, WorkflowSpec
+from whywait.workflow.specs import Body, TaskSpec, WorkflowSpec
 
 MB = 1_000_000
 ALLOCATE = "import time; data = bytearray({0}_000_000); data[::4096] = b'x' * len(data[::4096]); time.sleep({1})"
@@ -19,8 +19,8 @@ def allocate(megabytes, seconds):
 
 
 def spec(count, asked, budget=1000 * MB):
-    demand = (("ram", asked),)
-    tasks = [TaskSpec(f"train-{number}", "train", Body(run="true"), demand=demand) for number in range(count)]
+    body, asking = Body(run="true"), {"ram": asked}
+    tasks = [TaskSpec(f"train-{number}", body, asking, name="train") for number in range(count)]
     return WorkflowSpec("w", "w.toml", None, tuple(tasks), has_slots=True, slots=8, budget={"ram": budget})
 
 

@@ -6,13 +6,13 @@ from kernel_driver import MS
 from whywait.kernel.events import Event, Kind
 from whywait.runtime.authority import Authority
 from whywait.workflow import Body, TaskSpec, WorkflowSpec
+from whywait.workflow.one_run import Run
 from whywait.workflow.outputs import Outputs, Sink, file_name
-from whywait.workflow.progress import Progress
-from whywait.workflow.run import Run
+from whywait.workflow.task_progress import Progress
 
 
 def spec(ident, **more):
-    return TaskSpec(ident, ident.partition(":")[0], Body(run="true"), **more)
+    return TaskSpec(ident, Body(run="true"), name=ident.partition(":")[0], **more)
 
 
 def event(at_ms, kind, name, **details):

@@ -12,8 +12,8 @@ import typer
 from whywait.cli.shared import complete_tasks, print_text
 from whywait.errors import ConfigError
 from whywait.workflow import load
-from whywait.workflow.graph import FORMATS
-from whywait.workflow.plan import select
+from whywait.workflow.drawings import FORMATS
+from whywait.workflow.plan import changed
 
 _SUFFIXES: Final = {
     ".mmd": "mermaid",
@@ -64,9 +64,7 @@ def graph(
     debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `execute` looks for it
 ) -> None:
     """Draw what comes after what in a workflow file."""
-    workflow = load(file, sets or ())
-    if only:
-        workflow = select(workflow, only)
+    workflow = changed(load(file, sets or ()), only=only or ())
     chosen = (
         form.value if form is not None else _SUFFIXES.get(out.suffix.lower(), "text") if out is not None else "text"
     )

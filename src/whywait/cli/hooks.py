@@ -19,7 +19,7 @@ from whywait.devtools import need_packages
 from whywait.errors import ConfigError
 from whywait.kernel.events import Event
 from whywait.runtime.authority import Authority
-from whywait.workflow.run import Hook
+from whywait.workflow.one_run import Hook
 
 STDOUT: Final = Path("/dev/stdout")
 _log = logging.getLogger("whywait.files")

@@ -18,8 +18,8 @@ from whywait.kernel.snapshot import Snapshot, TaskView
 from whywait.kernel.state import Outcome, Wait
 from whywait.observe.explain import amount_in_words, units_in_words
 from whywait.support.units import NS_PER_MS, format_ms, printable
-from whywait.workflow.progress import TaskProgress
-from whywait.workflow.run import Run
+from whywait.workflow.one_run import Run
+from whywait.workflow.task_progress import TaskProgress
 
 _PER_SECOND: Final = 8
 _GENTLE: Final = 20  # a picture of the run is taken at most every so many times what it costs

@@ -28,10 +28,10 @@ from whywait.support.units import format_ms
 from whywait.support.words import counted
 from whywait.workflow import WorkflowSpec, load
 from whywait.workflow.honest import suggestion_lines
+from whywait.workflow.one_run import Run, authority_settings
 from whywait.workflow.outputs import routed
-from whywait.workflow.plan import keeping_going, levels, select, to_workload, with_engine, without_duration
+from whywait.workflow.plan import changed, levels, to_workload, without_duration
 from whywait.workflow.result import WorkflowResult
-from whywait.workflow.run import Run, authority_settings
 
 _STEP_S: Final = 0.1
 _FAILED: Final = 1
@@ -196,11 +196,7 @@ def _changed(
         workflow = replace(workflow, has_slots=True, slots=parse_slots(slots))
     if history is not None:
         workflow = replace(workflow, history=str(history.expanduser().absolute()))
-    if engine is not None:
-        workflow = with_engine(workflow, engine)
-    if only:
-        workflow = select(workflow, only)
-    return keeping_going(workflow) if keep_going else workflow
+    return changed(workflow, only=only, engine=engine, keep_going=keep_going)
 
 
 def _written(ctx: typer.Context) -> dict[str, str]:

@@ -12,13 +12,12 @@ from whywait.errors import ConfigError
 from whywait.kernel.limits import Retry
 from whywait.machine.client import Machine, quoted
 from whywait.observe.explain import listed
-from whywait.support.units import NS_PER_S, format_ms, printable
+from whywait.options import RETRY, in_seconds, table
+from whywait.support.units import format_ms, printable
 from whywait.workflow.called import command_of
-from whywait.workflow.model import Body, ScopeSpec, TaskSpec, WorkflowSpec
+from whywait.workflow.specs import Body, ScopeSpec, TaskSpec, WorkflowSpec
 
 INTERRUPTED: Final = 130
-_WELL_KNOWN: Final = ("cpu", "ram", "vram", "gpu")
-_RETRY: Final = ("times", "backoff", "factor", "max_backoff", "jitter", "on_exit", "grow")
 
 
 # The options of `whywait run` that mean something with --machine, by parameter; and those that do not, with what to do.
@@ -102,30 +101,22 @@ def _refuse_what_stays_here(workflow: WorkflowSpec) -> None:
 def _job(workflow: WorkflowSpec, task: TaskSpec) -> dict[str, Any]:
     """Return what the service takes for a task."""
     body, folder = task.body, workflow.folder.resolve()
-    held = dict(task.demand)
     job: dict[str, Any] = {
         "id": task.id,
         "command": _command(body, workflow),
         "directory": str(folder if body.cwd is None else folder / body.cwd),
         "environment": {**os.environ, **body.env},
-        "priority": task.priority,
         "after": list(task.after),
         "after_ended": list(task.after_ended),
-        "resources": {name: amount for name, amount in held.items() if name not in _WELL_KNOWN} or None,
-        **{name: held[name] for name in _WELL_KNOWN if name in held},
+        **{name: value for name, value in in_seconds(task.options).items() if value is not None},
     }
     if task.learned is not None:
         job["ram"] = str(task.learned)
-    policy = task.policy
-    if policy.get("timeout_ns") is not None:
-        job["timeout"] = policy["timeout_ns"] / NS_PER_S
-    if policy.get("max_wait_ns") is not None:
-        job["max_wait"] = policy["max_wait_ns"] / NS_PER_S
-    retry = policy.get("retry")
-    if isinstance(retry, Retry):
-        job["retry"] = {name: getattr(retry, name) for name in _RETRY}
-    if not task.slot:
-        job["slot"] = False
+    if isinstance(job.get("retry"), Retry):
+        job["retry"] = {name: getattr(job["retry"], name) for name in table(RETRY)}
+    devices = job.pop("devices", None)
+    if devices:
+        job["resources"] = {**job.get("resources", {}), **devices}
     return job
 
 

@@ -62,8 +62,8 @@ def _run_workflow(file: str, port: int, host: str, *, expose: bool) -> None:
     from whywait.devtools.runs import LiveRun
     from whywait.devtools.server import DevTools
     from whywait.workflow import load
+    from whywait.workflow.one_run import Run
     from whywait.workflow.result import WorkflowResult
-    from whywait.workflow.run import Run
 
     workflow = load(file, [])
     job = Run(workflow)

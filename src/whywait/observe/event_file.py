@@ -7,12 +7,12 @@ detail is of its kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from whywait.errors import ConfigError
 from whywait.kernel.events import Event, Kind
@@ -20,8 +20,9 @@ from whywait.kernel.ids import LONGEST_ID
 from whywait.kernel.limits import HIGHEST, LOWEST, Budget, Limits
 from whywait.kernel.state import Outcome, TaskState
 from whywait.observe.fold import ENDS
-from whywait.support.fits import LARGEST, LONGEST_TEXT, is_count
-from whywait.support.json_lines import JsonLinesReader, is_shallow
+from whywait.support.files import is_shallow
+from whywait.support.fits import LARGEST, LONGEST_TEXT, Count, Types, misfit, with_checks
+from whywait.support.json_lines import JsonLinesReader
 from whywait.support.units import shown
 
 MAGIC: Final = "whywait events"
@@ -39,9 +40,6 @@ _INSIDE: Final = (Kind.TASK_PAUSE_ASKED, Kind.TASK_ABORT_ASKED)  # what only a t
 _STATES: Final = frozenset(TaskState)
 OUTCOMES: Final = frozenset((*Outcome, *(outcome.upper() for outcome in Outcome)))  # see `read_outcome`
 _KINDS: Final = frozenset(Kind)
-
-_NOTHING: Final[tuple[dict[str, Any], dict[str, Any]]] = ({}, {})
-_Expected = tuple[Callable[[Any], bool], str]  # a check, and what it expects in words
 
 
 class FileLimits(NamedTuple):
@@ -138,7 +136,7 @@ class _Reader:
             self.limits = _read_header(data)
             return None
         if _SKIPPED in data:
-            _check_skipped(data)
+            _check(_SKIPPED_LINE, data)
             return None
         self._check_head(data)
         check_details(data["kind"], data.get("details"))
@@ -148,22 +146,20 @@ class _Reader:
     def _check_head(self, data: dict[str, Any]) -> None:
         for name in data.keys() - _HEAD.keys():
             raise ConfigError(f"{shown(name)} is not a field of an event: expected {', '.join(_HEAD)}")
-        for name, (check, expected) in _HEAD.items():
-            if not check(data.get(name)):
-                raise _wrong(name, data, expected)
+        _check(_HEAD, data)
         seq, kind, cause = data["seq"], data["kind"], data.get("cause")
         if seq <= self._last_seq:
-            raise _wrong("seq", data, f"more than {self._last_seq}, that of the line before")
+            raise misfit("seq", seq, f"more than {self._last_seq}, that of the line before")
         if seq > self._last_seq + 1:
             self._skip()
         if data["time_ns"] < self._last_time:
-            raise _wrong("time_ns", data, f"no less than {self._last_time}, that of the line before")
+            raise misfit("time_ns", data["time_ns"], f"no less than {self._last_time}, that of the line before")
         if cause is not None and cause >= seq:
-            raise _wrong("cause", data, f"the seq of an earlier event, below {seq}")
+            raise misfit("cause", cause, f"the seq of an earlier event, below {seq}")
         if kind in _OF_A_TASK and data.get("number") is None:
-            raise _wrong("number", data, "that of a task")
+            raise misfit("number", None, "that of a task")
         if kind in _NAMED and data.get("name") is None:
-            raise _wrong("name", data, "that of a periodic or a limit")
+            raise misfit("name", None, "that of a periodic or a limit")
 
     def _skip(self) -> None:
         """Take into account that events are missing: tasks that waited before may have started or ended since."""
@@ -246,146 +242,118 @@ class _Reader:
 def _read_header(data: dict[str, Any]) -> FileLimits:
     if data[MAGIC] != VERSION:
         raise ConfigError(f"events of version {shown(data[MAGIC])} are not known: expected version {VERSION}")
-    slots, hard, soft = data.get("slots"), data.get("hard", {}), data.get("soft", {})
-    if slots is not None and not (is_count(slots) and slots):
-        raise _wrong("slots", data, "an int of 1 or more, or null")
-    for name, amounts in (("hard", hard), ("soft", soft)):
-        if not _are_amounts(amounts):
-            raise _wrong(name, data, "an object of amounts by name")
-    devices = data.get("devices", {})
-    if not isinstance(devices, dict) or not all(_is_id(kind) and _are_amounts(devices[kind]) for kind in devices):
-        raise _wrong("devices", data, "an object of kinds, each with its units and their memory")
-    return FileLimits(slots, hard, soft, devices)
-
-
-def _check_skipped(data: dict[str, Any]) -> None:
-    if len(data) > 1 or not is_count(data[_SKIPPED]):
-        raise _wrong(_SKIPPED, data, "a number of events that are missing, alone on its line")
+    _check(_HEADER, data)
+    return FileLimits(data.get("slots"), data.get("hard", {}), data.get("soft", {}), data.get("devices", {}))
 
 
 def check_details(kind: str, details: dict[str, Any] | None) -> None:
     """Raise ConfigError if an event of this kind cannot have these details."""
-    if details is None:
-        details = {}
+    details = details or {}
     if not is_shallow(details):
         raise ConfigError("details are nested too deeply")
-    needed, possible = _DETAILS.get(kind, _NOTHING)
-    for name, (check, expected) in needed.items():
-        if name not in details or not check(details[name]):
-            raise _wrong(name, details, expected, "details.")
+    for name in _NEEDED.get(kind, ()):
+        if name not in details:
+            raise misfit(f"details.{name}", None, _DETAILS[name][1])
     if kind == Kind.LIMIT_CHANGED and "limit" not in details and "units" not in details:
-        raise _wrong("limit", details, "an int of 0 or more, or the units of a device", "details.")
+        raise misfit("details.limit", None, _DETAILS["limit"][1])
     for name, value in details.items():
-        check, expected = possible.get(name) or _EVERYWHERE.get(name, _ANYTHING)
-        if not check(value):
-            raise _wrong(name, details, expected, "details.")
+        holds, hint = _ANYTHING if name == "of" and kind == Kind.LANE_WAITS else _DETAILS.get(name, _ANYTHING)
+        if not holds(value):
+            raise misfit(f"details.{name}", value, hint)
 
 
-def _wrong(name: str, data: dict[str, Any], expected: str, where: str = "") -> ConfigError:
-    if data.get(name) is None:
-        return ConfigError(f"{where}{name} is missing: expected {expected}")
-    return ConfigError(f"{where}{name} is {shown(data[name])}: expected {expected}")
-
-
-def _is_id(value: Any) -> bool:  # noqa: ANN401 - JSON
-    return isinstance(value, str) and len(value) <= LONGEST_ID
-
-
-def _are_amounts(value: Any) -> bool:  # noqa: ANN401 - JSON
-    return isinstance(value, dict) and all(_is_id(key) and is_count(amount) for key, amount in value.items())
-
-
-def _are_lists(value: Any) -> bool:  # noqa: ANN401 - JSON
-    return isinstance(value, dict) and all(
-        _is_id(key) and isinstance(each, list) and all(map(_is_id, each)) for key, each in value.items()
-    )
-
-
-def _are_numbers(value: Any) -> bool:  # noqa: ANN401 - JSON
-    return isinstance(value, list) and all(map(is_count, value))
+def _check(table: Types, data: dict[str, Any]) -> None:
+    """Raise ConfigError if a field of an object is missing or of another kind."""
+    for name, (holds, hint) in table.items():
+        if not holds(data.get(name)):
+            raise misfit(name, data.get(name), hint)
 
 
 def _is_plain(value: Any) -> bool:  # noqa: ANN401 - JSON
     """Return whether a value of which nothing is known can do no harm: no endless text, no number out of bounds."""
-    todo = [value]
-    while todo:
-        each = todo.pop()
-        if isinstance(each, dict):
-            todo += [*each, *each.values()]
-        elif isinstance(each, list):
-            todo += each
-        elif isinstance(each, str):
-            if len(each) > LONGEST_TEXT:
-                return False
-        elif isinstance(each, int) and abs(each) > LARGEST:
-            return False
-    return True
+    if isinstance(value, dict):
+        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return not (isinstance(value, str) and len(value) > LONGEST_TEXT) and not (
+        isinstance(value, int) and abs(value) > LARGEST
+    )
 
 
-_COUNT: Final = (is_count, "an int of 0 or more")
-_ID: Final = (_is_id, f"a string of at most {LONGEST_ID} characters")
-_STATE: Final = (lambda value: isinstance(value, str) and value in _STATES, f"one of {', '.join(sorted(_STATES))}")
-_OUTCOME: Final = (
-    lambda value: isinstance(value, str) and value in OUTCOMES,
-    f"one of {', '.join(Outcome)}",
-)
-_PRIORITY: Final = (lambda value: is_count(value) and value <= HIGHEST, f"an int from {LOWEST} to {HIGHEST}")
-_NUMBERS: Final = (_are_numbers, "a list of task numbers")
-_AMOUNTS: Final = (_are_amounts, "an object of amounts by name")
-_SIZE: Final = (lambda value: value is None or is_count(value), "an int of 0 or more, or null")
-_FLAG: Final = (lambda value: isinstance(value, bool), "true or false")
+_IDENT: Final = f"a string of at most {LONGEST_ID} characters"
+Id = Annotated[str, lambda value: len(value) <= LONGEST_ID, _IDENT]
+PriorityNumber = Annotated[int, lambda value: LOWEST <= value <= HIGHEST, f"an int from {LOWEST} to {HIGHEST}"]
+OutcomeWord = Annotated[str, OUTCOMES.__contains__, f"one of {', '.join(Outcome)}"]
+_STATE: Final = Annotated[str, _STATES.__contains__, f"one of {', '.join(sorted(_STATES))}"]
+_Amounts = Annotated[dict[Id, Count], "an object of amounts by name"]
+_NUMBERS: Final = Annotated[list[Count], "a list of task numbers"]
+_FLAG: Final = Annotated[bool, "true or false"]
 _ANYTHING: Final = (_is_plain, "a value of moderate size")
-_HEAD: Final[dict[str, _Expected]] = {
-    "seq": _COUNT,
-    "time_ns": _COUNT,
-    "kind": (lambda value: isinstance(value, str) and value in _KINDS, "a kind of event, such as TASK_STARTED"),
-    "scope": _ID,
-    "number": (lambda value: value is None or (is_count(value) and value > 0), "an int of 1 or more"),
-    "name": (lambda value: value is None or _is_id(value), f"a string of at most {LONGEST_ID} characters"),
-    "cause": (lambda value: value is None or is_count(value), "the seq of an earlier event"),
-    "details": (lambda value: value is None or isinstance(value, dict), "an object"),
-}
-_FACTS: Final = {"exit_code": _COUNT, "exit_signal": _ID, "peak_ram": _COUNT, "cpu_ms": _COUNT, "measured": _ID}
-_END: Final = {
-    "outcome": _OUTCOME, "cause": _ID, "root": _ID, "waits": _AMOUNTS, "starved_ns": _COUNT, **_FACTS,
-}  # fmt: skip
-
+_SKIPPED_LINE: Final = with_checks({_SKIPPED: Count})
+_HEADER: Final = with_checks(
+    {
+        "slots": Annotated[Annotated[Count, bool] | None, "an int of 1 or more, or null"],
+        "hard": Annotated[_Amounts | None, "an object of amounts by name"],
+        "soft": Annotated[_Amounts | None, "an object of amounts by name"],
+        "devices": Annotated[dict[Id, _Amounts] | None, "an object of kinds, each with its units and their memory"],
+    }
+)
+_HEAD: Final = with_checks(
+    {
+        "seq": Count,
+        "time_ns": Count,
+        "kind": Annotated[str, _KINDS.__contains__, "a kind of event, such as TASK_STARTED"],
+        "scope": Id,
+        "number": Annotated[Annotated[Count, bool] | None, "an int of 1 or more"],
+        "name": Annotated[Id | None, _IDENT],
+        "cause": Annotated[Count | None, "the seq of an earlier event"],
+        "details": Annotated[dict[str, Any] | None, "an object"],
+    }
+)
 # What is of one form wherever it occurs.
-_EVERYWHERE: Final[dict[str, _Expected]] = {
-    "demand": _AMOUNTS,
-    "units": _AMOUNTS,
-    "devices": (_are_lists, "an object of lists of names by kind"),
-    "function": _ID,
-    "after": _NUMBERS,
-    "after_ended": _NUMBERS,
-    "slot": _FLAG,
-}
-# The details of each kind that something relies on: those that have to be there, and those that may.
-_DETAILS: Final[dict[str, tuple[dict[str, _Expected], dict[str, _Expected]]]] = {
-    Kind.TASK_SUBMITTED: (
-        {"state": _STATE, "priority": _PRIORITY},
-        {"of": _COUNT, "attempt": _COUNT},
+_DETAILS: Final = with_checks({
+    **dict.fromkeys(("state", "from", "to"), _STATE),
+    **dict.fromkeys(("demand", "units", "waits"), _Amounts),
+    **dict.fromkeys(("after", "after_ended"), _NUMBERS),
+    **dict.fromkeys(("slot", "stopped"), _FLAG),
+    **dict.fromkeys(
+        (
+            "of", "attempt", "starved_ns", "ram", "on", "asked", "pid", "tasks", "interval_ns", "exit_code",
+            "peak_ram", "cpu_ms",
+        ),
+        Count,
     ),
-    Kind.TASK_RETRIED: ({"of": _COUNT, "attempt": _COUNT, "state": _STATE}, {}),
-    Kind.TASK_STARTED: ({}, {"waits": _AMOUNTS, "starved_ns": _COUNT}),
-    Kind.TASK_PAUSED: ({"from": _STATE}, {"stopped": _FLAG}),
-    Kind.TASK_RESUMED: ({"to": _STATE}, {}),
-    Kind.TASK_ABORT_ASKED: ({"cause": _ID}, {}),
-    Kind.TASK_FINISHED: ({"outcome": _OUTCOME}, _END),
-    Kind.TASK_CANCELLED: ({}, _END),
-    Kind.TASK_DROPPED: ({"cause": _ID}, _END),
-    Kind.TASK_REJECTED: ({"cause": _ID}, _END),
-    Kind.TASK_STARVED: ({"starved_ns": _COUNT}, {}),
-    Kind.TASK_MEASURED: ({"ram": _COUNT}, {}),
-    Kind.TASK_BLOCKED: ({"on": _COUNT}, {"lends": _ANYTHING}),
-    Kind.TASK_OVERDRAWN: ({"asked": _COUNT, "ram": _COUNT}, {}),
-    Kind.TASK_PLACED: ({"engine": _ID, "machine": _ID, "node": _ID, "pid": _COUNT}, {}),
-    Kind.LANE_WAITS: ({"priority": _PRIORITY, "cause": _ID, "tasks": _COUNT}, {"of": _ID}),
-    Kind.LIMIT_CHANGED: ({}, {"limit": _SIZE}),
-    Kind.SCOPE_CREATED: ({}, {"parent": _ID, "own_budget": _ANYTHING}),
-    Kind.PERIODIC_ADDED: ({"interval_ns": _COUNT}, {}),
-    Kind.PERIODIC_SKIPPED: ({"code": _ID}, {}),
-    Kind.PERIODIC_DISABLED: ({"reason": _ID}, {}),
+    **dict.fromkeys(
+        (
+            "cause", "root", "function", "engine", "machine", "node", "parent", "code", "reason", "exit_signal",
+            "measured",
+        ),
+        Id,
+    ),
+    "priority": PriorityNumber,
+    "outcome": OutcomeWord,
+    "limit": Annotated[Count | None, "an int of 0 or more, or null"],
+    "devices": Annotated[dict[Id, list[Id]], "an object of lists of names by kind"],
+})  # fmt: skip
+# The details of each kind that something relies on.
+_NEEDED: Final[dict[str, tuple[str, ...]]] = {
+    Kind.TASK_SUBMITTED: ("state", "priority"),
+    Kind.TASK_RETRIED: ("of", "attempt", "state"),
+    Kind.TASK_PAUSED: ("from",),
+    Kind.TASK_RESUMED: ("to",),
+    Kind.TASK_ABORT_ASKED: ("cause",),
+    Kind.TASK_FINISHED: ("outcome",),
+    Kind.TASK_DROPPED: ("cause",),
+    Kind.TASK_REJECTED: ("cause",),
+    Kind.TASK_STARVED: ("starved_ns",),
+    Kind.TASK_MEASURED: ("ram",),
+    Kind.TASK_BLOCKED: ("on",),
+    Kind.TASK_OVERDRAWN: ("asked", "ram"),
+    Kind.TASK_PLACED: ("engine", "machine", "node", "pid"),
+    Kind.LANE_WAITS: ("priority", "cause", "tasks"),
+    Kind.PERIODIC_ADDED: ("interval_ns",),
+    Kind.PERIODIC_SKIPPED: ("code",),
+    Kind.PERIODIC_DISABLED: ("reason",),
 }
 _OF_A_TASK: Final = frozenset(
     kind for kind in _KINDS if kind.startswith("TASK_") and kind not in (Kind.TASK_REJECTED, Kind.TASK_DROPPED)

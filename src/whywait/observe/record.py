@@ -13,21 +13,21 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from whywait.errors import ConfigError, WhywaitError
 from whywait.kernel.base import Base, Decision
 from whywait.kernel.events import Event, Kind, RawEvent, read_outcome
-from whywait.kernel.ids import LONGEST_ID, function_shown
+from whywait.kernel.ids import function_shown
 from whywait.kernel.kernel import COMMANDS, Kernel
-from whywait.kernel.limits import HIGHEST, LOWEST, Budget, Limits, Policy, Retry
+from whywait.kernel.limits import Budget, Limits, Policy, Retry
 from whywait.kernel.model import Scope, Submission, Task, task_for
 from whywait.kernel.order import Aging, Order, Strict
 from whywait.kernel.periodic import Periodic
-from whywait.kernel.state import Outcome
-from whywait.observe.event_file import OUTCOMES, check_details
-from whywait.support.fits import Checks, Signature, is_count
-from whywait.support.json_lines import JsonLinesReader, is_shallow
+from whywait.observe.event_file import Id, OutcomeWord, PriorityNumber, check_details
+from whywait.support.files import is_shallow
+from whywait.support.fits import Signature, check_of, is_count
+from whywait.support.json_lines import JsonLinesReader
 from whywait.support.line_file import LineFile
 from whywait.support.logger import Log, log
 from whywait.support.units import shown
@@ -381,21 +381,16 @@ def _of_periodic() -> Signature:
     return Signature(Periodic.__init__, _MORE, _TYPES)
 
 
-def _is_id(value: Any) -> bool:  # noqa: ANN401 - of any kind
-    return len(value) <= LONGEST_ID
-
-
 def _is_noted(kind: str) -> bool:
     return kind.startswith(("HANDLER_", "WORKER_", "STREAM_")) or kind == Kind.TASK_PLACED
 
 
 _TYPES: Final = {each.__name__: each for each in (Base, Decision, Scope, Submission, Task)}
-_ID: Final = (_is_id, f"at most {LONGEST_ID} characters")
-_MORE: Final[Checks] = {
-    "name": _ID,
-    "key": _ID,
-    "outcome": (OUTCOMES.__contains__, f"one of {', '.join(Outcome)}"),
-    "priority": (lambda value: LOWEST <= value <= HIGHEST, f"an int from {LOWEST} to {HIGHEST}"),
-    "demand": (lambda value: all(_is_id(each) and amount > 0 for each, amount in value), "amounts above 0"),
+_MORE: Final[dict[str, Any]] = {
+    "name": Id | None,
+    "key": Id,
+    "outcome": OutcomeWord,
+    "priority": PriorityNumber,
+    "demand": Annotated[Any, lambda demand: all(check_of(Id)(name) and amount > 0 for name, amount in demand)],
 }
-_OF_A_NOTE: Final[Checks] = {"kind": (_is_noted, "a kind of event that a running task tells")}
+_OF_A_NOTE: Final = {"kind": Annotated[str, _is_noted, "a kind of event that a running task tells"]}

@@ -7,18 +7,20 @@ from random import Random
 from typing import Any, Final
 
 from whywait.errors import ConfigError
-from whywait.kernel.durations import parse_duration_ns
 from whywait.kernel.kernel import Kernel
-from whywait.kernel.limits import MEMORY, Budget, Limits, Policy, Retry, gate_order
+from whywait.kernel.limits import MEMORY, Budget, Limits, Policy, gate_order
 from whywait.kernel.order import Aging, Order, Strict
 from whywait.kernel.state import Wait
+from whywait.options import SIMULATION, table
 from whywait.simulation.size import check_size
 from whywait.simulation.tally import PlainTally, SimulationResult, Tally
 from whywait.simulation.virtual import BEYOND_NS, LIMITS, Progress, VirtualEngine, is_plain, make_policy
 from whywait.simulation.workload import Workload
-from whywait.support.devices import GPU, parse_devices, parse_gpus
-from whywait.support.fields import Table, amounts, flag, one_of, optional, problem, read_fields, whole
-from whywait.support.units import NS_PER_S, in_ms, parse_size, shown
+from whywait.support.devices import GPU
+from whywait.support.forms import Form, Option, read_table
+from whywait.support.lines import Path
+from whywait.support.problems import refusal
+from whywait.support.units import NS_PER_S, in_ms, shown
 
 __all__ = ["Simulation", "SimulationResult"]
 
@@ -45,7 +47,7 @@ class Simulation:
         self._workload = workload if isinstance(workload, Workload) else Workload(workload)
         self._seed = seed
         self._progress = progress
-        options = read_fields(_OPTIONS, authority_options, "")
+        options = read_table(_OPTIONS, authority_options, (), _refuse)
         if options.get("gpus") is not None and "vram" not in options:
             options["vram"] = None  # it is the memory of the cards
         self._config = {**self._workload.config, **options}
@@ -53,9 +55,9 @@ class Simulation:
         check_size(self._workload, self._config)
         try:
             self._order = _make_order(self._config)
-            self._budget = _make_budget(self._config)
+            self._budget = make_budget(self._config)
         except ConfigError as error:
-            raise problem(self._workload.source, "config", str(error)) from None
+            raise self._workload.problem(("config",), str(error)) from None
 
     def run(self) -> SimulationResult:
         """Run the workload to its end; can be called again and gives the same."""
@@ -89,6 +91,10 @@ class Simulation:
         return run | {"from_ms": in_ms(min(self._workload.at_ms, default=0) * self._workload.unit_ns)}
 
 
+def _refuse(path: Path, message: str) -> None:
+    raise refusal(None, path, message)
+
+
 def _make_order(config: Mapping[str, Any]) -> Order:
     chosen = config.get("order", "aging")
     if isinstance(chosen, Strict | Aging):
@@ -96,15 +102,12 @@ def _make_order(config: Mapping[str, Any]) -> Order:
     ties = config.get("ties", "submission")
     if chosen == "strict":
         return Strict(ties)
-    return Aging(config.get("every_ms", 5000) / 1000, config.get("boost", 10), config.get("cap", 99), ties)
+    return Aging(config.get("every_ns", 5 * NS_PER_S) / NS_PER_S, config.get("boost", 10), config.get("cap", 99), ties)
 
 
-def _make_budget(config: Mapping[str, Any]) -> Budget:
-    named = {**config.get("resources", {}), **config.get("soft", {})}
-    for name in ("cpu", "ram", "vram"):
-        if name in named:
-            raise ConfigError(f'the limit of "{name}" has a key of its own: do not put it into resources or soft')
-    devices = dict(config.get("devices", {}))
+def make_budget(config: Mapping[str, Any]) -> Budget:
+    """Return the budget that the options of a file or a program ask for."""
+    devices = {kind: dict.fromkeys(units, 0) for kind, units in config.get("devices", {}).items()}
     if config.get("gpus") is not None:
         devices[GPU] = config["gpus"]
         if config.get("vram") is not None:
@@ -136,45 +139,17 @@ def _resource_limits(budget: Budget, workload: Workload) -> dict[str, int | None
 
 
 def _check_order(value: object) -> Order | str:
-    if isinstance(value, Strict | Aging):
-        return value
-    if isinstance(value, str) and value in {"strict", "aging"}:
+    if isinstance(value, Strict | Aging) or value in ("strict", "aging"):
         return value
     raise ConfigError(f'{shown(value)} is not an order: expected Strict(...), Aging(...), "strict" or "aging"')
 
 
-def _check_retry(value: object) -> Retry | int:
-    if isinstance(value, Retry) or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
-        return value
-    raise ConfigError(f"{shown(value)} is not allowed: expected an int >= 0 or Retry(...)")
-
-
-def _ignored(value: object) -> None:
-    """Accept anything: bodies obey at once, so how long one would wait for them is no setting here."""
-
-
-_OPTIONS: Final[Table] = {
-    "slots": ("slots", optional(whole(1))),
-    "cpu": ("cpu", optional(whole(0))),
-    "ram": ("ram", optional(parse_size)),
-    "hard_ram": ("hard_ram", flag),
-    "vram": ("vram", optional(parse_size)),
-    "resources": ("resources", amounts),
-    "soft": ("soft", amounts),
-    "gpus": ("gpus", optional(parse_gpus)),
-    "devices": ("devices", parse_devices),
-    "order": ("order", _check_order),
-    "backfill": ("backfill", one_of("greedy", "none")),
-    "queue_limit": ("queue_limit", optional(whole(0))),
-    "overflow": ("overflow", one_of("reject", "displace")),
-    "when_busy": ("when_busy", one_of("queue", "reject")),
-    "max_wait": ("max_wait_ns", optional(parse_duration_ns)),
-    "retry": ("retry", _check_retry),
-    "timeout": ("timeout_ns", optional(parse_duration_ns)),
-    "starvation_timeout": ("starvation_timeout_ns", parse_duration_ns),
-    "pause_timeout": ("pause_timeout", _ignored),
-    "grace": ("grace", _ignored),
-    "engine": ("engine", _ignored),
-    "when_blocked": ("when_blocked", _ignored),  # simulated bodies wait for no other task
-    "overdraft": ("overdraft", _ignored),  # simulated bodies use what they ask for
-}
+_ROWS: Final = (
+    Option("order", Form(_check_order, {}), "Strict(...), Aging(...), or the name of one", (SIMULATION,)),
+    # Bodies obey at once, wait for no other task and use what they ask for, so these change nothing here.
+    *(
+        Option(name, Form(lambda value: value, {}), "accepted, and without effect", (SIMULATION,))
+        for name in ("pause_timeout", "grace", "engine", "when_blocked", "overdraft")
+    ),
+)
+_OPTIONS: Final = table(SIMULATION, _ROWS)

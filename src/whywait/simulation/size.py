@@ -9,7 +9,8 @@ from typing import Any, Final
 from whywait.errors import ConfigError
 from whywait.kernel.limits import Retry
 from whywait.simulation.workload import TaskKind, Workload
-from whywait.support.fields import problem
+from whywait.support.lines import Path
+from whywait.support.units import NS_PER_MS
 
 MOST: Final = 2_000_000  # attempts and ticks beside those that the file lists one by one: about a minute
 
@@ -23,11 +24,11 @@ def check_size(workload: Workload, config: Mapping[str, Any]) -> None:
             left -= retries[number] * count
             if left < 0:
                 index = workload.kind_of.index(number)
-                raise _too_much(workload, f"tasks[{index}].retry", "attempts", "retry less often, or let fewer fail")
+                raise _too_much(workload, ("tasks", index, "retry"), "attempts: retry less often, or let fewer fail")
     for index, spec in enumerate(workload.periodics):
-        left -= spec.until_ms // spec.every_ms
+        left -= spec.until_ms * NS_PER_MS // spec.every_ns
         if left < 0:
-            raise _too_much(workload, f"periodics[{index}].until_ms", "ticks", "end sooner, or tick less often")
+            raise _too_much(workload, ("periodics", index, "until_ms"), "ticks: end sooner, or tick less often")
 
 
 def _retries(kind: TaskKind, workload: Workload, config: Mapping[str, Any]) -> int:
@@ -43,5 +44,5 @@ def _retries(kind: TaskKind, workload: Workload, config: Mapping[str, Any]) -> i
     return min(kind.fails, retry.times if isinstance(retry, Retry) else retry or 0)
 
 
-def _too_much(workload: Workload, place: str, what: str, instead: str) -> ConfigError:
-    return problem(workload.source, place, f"the workload stands for more than {MOST:,} {what}: {instead}")
+def _too_much(workload: Workload, path: Path, what: str) -> ConfigError:
+    return workload.problem(path, f"the workload stands for more than {MOST:,} {what}")

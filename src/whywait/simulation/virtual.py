@@ -22,7 +22,6 @@ from whywait.kernel.periodic import Periodic
 from whywait.kernel.state import Cause, Outcome, ScopeState, TaskState
 from whywait.simulation.tally import Tally
 from whywait.simulation.workload import Op, TaskKind, Workload
-from whywait.support.fields import problem
 from whywait.support.units import NS_PER_S, in_ms
 
 Progress = Callable[[int, int], None]
@@ -123,7 +122,7 @@ class VirtualEngine:
     def _check_end(self, now: int) -> None:
         """Refuse a run that is not over by the last moment that can be counted."""
         if self._times or now < BEYOND_NS:
-            raise problem(self._workload.source, "tasks", "the run takes more than 73 years: use shorter times")
+            raise self._workload.problem(("tasks",), "the run takes more than 73 years: use shorter times")
 
     def _next_on_agenda(self) -> int:
         """Return when the file has something to do next, and see to it that the clock stops there."""
@@ -336,7 +335,7 @@ class VirtualEngine:
                 periodic = self._kernel.add_periodic(
                     0,
                     self._scopes[spec.kind.scope or ""],
-                    spec.every_ms * self._unit_ns,
+                    spec.every_ns,
                     spec.id,
                     overlap=spec.overlap,
                     max_parallel=spec.max_parallel,
@@ -349,7 +348,7 @@ class VirtualEngine:
                     job=first + index,
                 )
             except Infeasible as error:
-                raise problem(self._workload.source, f"periodics[{index}]", str(error)) from None
+                raise self._workload.problem(("periodics", index), str(error)) from None
             stops.append((spec.until_ms * self._unit_ns, periodic))
         stops.sort(key=itemgetter(0), reverse=True)
         return stops

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from whywait.kernel.events import RawEvent
-from whywait.kernel.limits import Policy, Retry
+from whywait.kernel.limits import Limits, Policy, Retry
 from whywait.kernel.model import Scope, Submission, Task
 from whywait.kernel.order import Aging
 from whywait.kernel.state import Cause, Outcome
 from whywait.observe.fold import Attempt, Fold
 from whywait.observe.record import Played, Record
-from whywait.simulation.virtual import LIMIT_OPS, SCOPE_OPS
+from whywait.simulation.virtual import LIMIT_OPS, LIMITS, SCOPE_OPS
 from whywait.simulation.workload import ALWAYS, Op, TaskKind, Workload
 from whywait.support.devices import GPU
 
@@ -172,10 +172,7 @@ class _Builder:
         settings = self._record.settings()
         limits, budget, order = settings["limits"], settings["budget"], settings["order"]
         config: dict[str, Any] = {
-            "slots": limits.slots,
-            "queue_limit": limits.queue_limit,
-            "overflow": limits.overflow,
-            "when_busy": limits.when_busy,
+            **_limits_fields(limits),
             "backfill": settings["backfill"],
             "starvation_timeout_ns": settings["starvation_timeout_ns"],
             "order": "strict",
@@ -183,7 +180,7 @@ class _Builder:
             **_policy_fields(settings["policy"]),
         }
         if isinstance(order, Aging):
-            config |= {"order": "aging", "every_ms": order.every * 1000, "boost": order.boost, "cap": order.cap}
+            config |= {"order": "aging", "every_ns": order.every_ns, "boost": order.boost, "cap": order.cap}
         hard, soft = dict(budget.hard), dict(budget.soft)
         config |= {"cpu": hard.pop("cpu", None), "vram": soft.pop("vram", None), "hard_ram": "ram" in hard}
         config["ram"] = hard.pop("ram", soft.pop("ram", None))
@@ -207,17 +204,16 @@ def _number(dependency: Task | str, scope: str, names: dict[tuple[str, str], int
 
 
 def _scope_fields(scope: Scope) -> dict[str, Any]:
-    limits, parent = scope.limits, scope.parent
+    parent = scope.parent
     return {
-        "slots": limits.slots,
-        "queue_limit": limits.queue_limit,
-        "overflow": limits.overflow,
-        "when_busy": limits.when_busy,
-        "max_spawn": limits.max_spawn,
-        "on_error": limits.on_error,
+        **_limits_fields(scope.limits),
         "parent": parent.key or None if parent is not None else None,
         **_policy_fields(scope.policy),
     }
+
+
+def _limits_fields(limits: Limits) -> dict[str, Any]:
+    return {name: getattr(limits, name) for name in LIMITS}
 
 
 def _policy_fields(policy: Policy) -> dict[str, Any]:

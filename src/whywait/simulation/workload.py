@@ -10,139 +10,119 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from operator import itemgetter
+from itertools import islice
+from operator import itemgetter, le
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, get_args
+from typing import IO, Any, Final, NamedTuple
 
 from whywait.errors import ConfigError
 from whywait.kernel.ids import GENERATED_ID_PREFIX, LONGEST_ID
 from whywait.kernel.limits import Demand, Priority, make_demand
-from whywait.kernel.order import Ties
-from whywait.simulation.checks import priority, short_name, task_id
-from whywait.support.devices import parse_devices, parse_gpus
-from whywait.support.fields import (
-    FieldError,
-    Table,
-    amounts,
-    counts,
-    flag,
-    fraction,
-    mapping,
-    milliseconds,
-    name,
-    names,
+from whywait.options import CONFIG, DEMAND, LOAD_PERIODIC, LOAD_SCOPE, LOAD_TASK, defaults, table
+from whywait.support.files import parse_json, read_text
+from whywait.support.forms import (
+    LIST,
+    OBJECT,
+    TEXT,
+    Form,
+    Option,
     one_of,
     optional,
-    problem,
-    read_fields,
-    records,
-    unknown_name,
+    parse_name,
+    read_table,
+    refused,
     whole,
 )
-from whywait.support.files import parse_json, read_text
-from whywait.support.lines import MOST_TEXT, json_lines, locator, path_of
+from whywait.support.lines import Locate, json_lines, lazily, nowhere
+from whywait.support.lines import Path as Place
 from whywait.support.nesting import NestingError, parents_first
-from whywait.support.units import LARGEST, NS_PER_MS, parse_size, shown
+from whywait.support.problems import refusal, unknown_name
+from whywait.support.units import LARGEST, NS_PER_MS, shown
 
 ALWAYS: Final = sys.maxsize  # attempts that fail when all of them do
 _MEMO: Final = 4096
 _RESERVED: Final = ("", GENERATED_ID_PREFIX)  # how no id of a user begins
 _OBJECTS: Final = frozenset(("resources", "devices"))  # keys whose values cannot be looked up
 _PER_TASK: Final = ("id", "at_ms", "duration_ms", "after", "after_ended")
+POLICY: Final = ("timeout_ns", "max_wait_ns", "retry", "backoff_ns")
+_WORKLOAD: Final = "workload"
+_OP: Final = "op"
 
-_POLICY: Final[Table] = {
-    "timeout_ms": ("timeout_ns", optional(milliseconds(1))),
-    "max_wait_ms": ("max_wait_ns", optional(milliseconds(0))),
-    "retry": ("retry", optional(whole(0))),
-    "backoff_ms": ("backoff_ns", milliseconds(0)),
+
+def _short_name(value: object) -> str:
+    """Return a name that is not too long for messages and views."""
+    checked = parse_name(value)
+    if len(checked) > LONGEST_ID:
+        raise refused(value, f"at most {LONGEST_ID:,} characters")
+    return checked
+
+
+def _task_id(value: object) -> str:
+    """Return an id that a user may give to a task."""
+    checked = _short_name(value)
+    if checked.startswith(GENERATED_ID_PREFIX):
+        message = f"ids that begin with {GENERATED_ID_PREFIX} are given by whywait"
+        raise ConfigError(f"{shown(value)} is not allowed: {message}")
+    return checked
+
+
+def _names(value: object) -> tuple[str, ...]:
+    """Return a list of names, each once, in order."""
+    if not isinstance(value, list | tuple):
+        raise refused(value, "a list of ids")
+    for index, entry in enumerate(value):
+        if not isinstance(entry, str) or not entry:
+            raise ConfigError(f"[{index}] is {shown(entry)}: expected an id, a string that is not empty")
+    return tuple(dict.fromkeys(value))
+
+
+def _is_well_formed(ident: object, at: object, duration: object) -> bool:
+    """Return whether the columns of a task need no closer look; thousands a second are asked about."""
+    return (
+        type(ident) is str
+        and ident[:1] not in _RESERVED
+        and len(ident) <= LONGEST_ID
+        and type(at) is int
+        and 0 <= at <= LARGEST
+        and type(duration) is int
+        and 1 <= duration <= LARGEST
+    )
+
+
+_BOTH: Final = (LOAD_TASK, LOAD_PERIODIC)
+_ROWS: Final = (
+    Option("name", TEXT, "what it is called", (_WORKLOAD,)),
+    Option("config", OBJECT, "what the tasks share", (_WORKLOAD,)),
+    Option("tasks", LIST, "the tasks", (_WORKLOAD,)),
+    Option("ops", LIST, "what is done to tasks from outside", (_WORKLOAD,)),
+    Option("periodics", LIST, "what runs again and again", (_WORKLOAD,)),
+    Option("scopes", OBJECT, "scopes by name", (CONFIG,)),
+    Option("id", Form(_task_id, {}), "its name", _BOTH),
+    Option("at_ms", whole(0), "when it comes", (LOAD_TASK, _OP)),
+    Option("do", one_of("cancel", "pause", "resume"), "what is done", (_OP,)),
+    Option("id", TEXT, "the task that it is done to", (_OP,)),
+    Option("duration_ms", whole(1), "how long it runs", _BOTH),
+    Option("until_ms", whole(0), "when it ticks no more", (LOAD_PERIODIC,)),
+    Option("after", Form(_names, {}), "tasks that must have succeeded before", (LOAD_TASK,)),
+    Option("after_ended", Form(_names, {}), "tasks that must have ended before, however", (LOAD_TASK,)),
+    Option("scope", optional(Form(_short_name, {})), "the scope it belongs to", _BOTH),
+    Option("parent", optional(Form(_short_name, {})), "the scope that it is part of", (LOAD_SCOPE,)),
+    Option("outcome", one_of("success", "error"), "how its attempts end", _BOTH, "success"),
+    Option("fails", optional(whole(0)), "how many first attempts fail", (LOAD_TASK,)),
+)
+TABLES: Final = {place: table(place, _ROWS) for place in (_WORKLOAD, CONFIG, LOAD_SCOPE, LOAD_TASK, LOAD_PERIODIC, _OP)}
+_DEFAULTS: Final = defaults(LOAD_PERIODIC)
+# What an entry of each list cannot do without.
+_REQUIRED: Final = {
+    LOAD_TASK: (("id", "at_ms", "duration_ms"), "every task has id, at_ms and duration_ms"),
+    LOAD_PERIODIC: (
+        ("id", "every_ms", "duration_ms", "until_ms"),
+        "every periodic has id, every_ms, duration_ms and until_ms (so that the run ends)",
+    ),
+    _OP: (("at_ms", "do", "id"), "every op has at_ms, do and id"),
 }
-POLICY_KEYS: Final = tuple(kept for kept, _ in _POLICY.values())
-_DEMAND: Final[Table] = {
-    "cpu": ("cpu", whole(0)),
-    "ram": ("ram", parse_size),
-    "vram": ("vram", parse_size),
-    "resources": ("resources", amounts),
-    "gpu": ("gpu", whole(0)),
-    "devices": ("devices", counts),
-}
-_LIMITS: Final[Table] = {
-    "slots": ("slots", optional(whole(1))),
-    "queue_limit": ("queue_limit", optional(whole(0))),
-    "overflow": ("overflow", one_of("reject", "displace")),
-    "when_busy": ("when_busy", one_of("queue", "reject")),
-}
-_CONFIG: Final[Table] = {
-    **_LIMITS,
-    **_POLICY,
-    "order": ("order", one_of("strict", "aging")),
-    "every_ms": ("every_ms", whole(1)),
-    "boost": ("boost", whole(0)),
-    "cap": ("cap", optional(whole(0))),
-    "ties": ("ties", one_of(*get_args(Ties))),
-    "backfill": ("backfill", one_of("greedy", "none")),
-    "cpu": ("cpu", optional(whole(0))),
-    "ram": ("ram", optional(parse_size)),
-    "hard_ram": ("hard_ram", flag),
-    "vram": ("vram", optional(parse_size)),
-    "resources": ("resources", amounts),
-    "soft": ("soft", amounts),
-    "gpus": ("gpus", optional(parse_gpus)),
-    "devices": ("devices", parse_devices),
-    "starvation_timeout_ms": ("starvation_timeout_ns", milliseconds(1)),
-    "scopes": ("scopes", mapping),
-}
-_SCOPE: Final[Table] = {
-    **_LIMITS,
-    **_POLICY,
-    "max_spawn": ("max_spawn", optional(whole(0))),
-    "on_error": ("on_error", one_of("continue", "abort")),
-    "parent": ("parent", optional(short_name)),
-}
-_OUTCOME: Final = one_of("success", "error")
-_TASK: Final[Table] = {
-    "id": ("id", task_id),
-    "at_ms": ("at_ms", whole(0)),
-    "duration_ms": ("duration_ms", whole(1)),
-    "priority": ("priority", priority),
-    "after": ("after", names),
-    "after_ended": ("after_ended", names),
-    "scope": ("scope", optional(short_name)),
-    "outcome": ("outcome", _OUTCOME),
-    "fails": ("fails", optional(whole(0))),
-    "slot": ("slot", flag),
-    **_DEMAND,
-    **_POLICY,
-}
-_OP: Final[Table] = {
-    "at_ms": ("at_ms", whole(0)),
-    "do": ("do", one_of("cancel", "pause", "resume")),
-    "id": ("id", name),
-}
-_PERIODIC: Final[Table] = {
-    "id": ("id", task_id),
-    "every_ms": ("every_ms", whole(1)),
-    "duration_ms": ("duration_ms", whole(1)),
-    "until_ms": ("until_ms", whole(0)),
-    "overlap": ("overlap", one_of("skip", "queue", "parallel")),
-    "max_parallel": ("max_parallel", whole(1)),
-    "jitter": ("jitter", fraction(0.3)),
-    "enabled": ("enabled", flag),
-    "disable_after": ("disable_after", optional(whole(1))),
-    "priority": ("priority", priority),
-    "scope": ("scope", optional(short_name)),
-    "outcome": ("outcome", _OUTCOME),
-    "slot": ("slot", flag),
-    **_DEMAND,
-}
-_TOP: Final[Table] = {
-    "name": ("name", name),
-    "config": ("config", mapping),
-    "tasks": ("tasks", records),
-    "ops": ("ops", records),
-    "periodics": ("periodics", records),
-}
-# Of tasks with the same keys: those of the shared settings, what picks these, and the dependencies with their table.
-_Shape = tuple[list[str], Callable[[Any], Any] | None, tuple[tuple[str, dict[int, tuple[str, ...]]], ...]]
+# Of tasks with the same keys: what picks the values of the shared settings, and the dependencies with their table.
+_Shape = tuple[Callable[[Any], Any] | None, tuple[tuple[str, dict[int, tuple[str, ...]]], ...]]
 
 
 class TaskKind(NamedTuple):
@@ -170,14 +150,14 @@ class PeriodicSpec(NamedTuple):
     """A periodic task of the file; each of its iterations runs as an ordinary task."""
 
     id: str
-    every_ms: int
+    every_ns: int
     duration_ms: int
     until_ms: int
     kind: TaskKind
-    overlap: str = "skip"
-    max_parallel: int = 1
-    jitter: float = 0.0
-    enabled: bool = True
+    overlap: str
+    max_parallel: int
+    jitter: float
+    enabled: bool
     disable_after: int | None = None
 
 
@@ -188,6 +168,7 @@ class Workload:
     """
 
     __slots__ = (
+        "_locate",
         "after",
         "after_ended",
         "at_ms",
@@ -207,9 +188,10 @@ class Workload:
         "unit_ns",
     )
 
-    def __init__(self, data: Mapping[str, Any], source: str | None = None) -> None:
+    def __init__(self, data: Mapping[str, Any], source: str | None = None, locate: Locate = nowhere) -> None:
         """Check ``data`` and keep what a simulation needs; ``source`` is what messages call it."""
         self.source = source
+        self._locate = locate
         # Tuples, because the garbage collector lets go of tuples without containers and of lists never.
         self.ids: tuple[str, ...] = ()
         self.at_ms: tuple[int, ...] = ()
@@ -225,15 +207,32 @@ class Workload:
         self.unique = True  # whether no two tasks have the same id
         self.unit_ns = NS_PER_MS  # what times are counted in: those of a recorded run in ns
         self.attempts: dict[int, tuple[int, ...]] = {}  # task index -> durations, where attempts differ
-        top = read_fields(_TOP, data, "", source)
+        top = self._read(_WORKLOAD, data, ())
         if "tasks" not in top:
-            raise problem(source, "", '"tasks" is missing: expected a list of tasks')
+            raise self.problem((), '"tasks" is missing: expected a list of tasks')
         self.name: str | None = top.get("name")
-        self.config = read_fields(_CONFIG, top.get("config", {}), "config", source)
+        self.config = self._read(CONFIG, top.get("config", {}), ("config",))
         self._read_scopes(self.config.pop("scopes", {}))
         self._read_tasks(top["tasks"])
         self._read_periodics(top.get("periodics", []))
         self._read_ops(top.get("ops", []))
+        self._locate = nowhere  # the text is needed no more
+
+    def problem(self, path: Place, message: str) -> ConfigError:
+        """Return the error that names the file, the line as long as that is known, and the place."""
+        return refusal(self.source, path, message, self._locate(path))
+
+    def _refuse(self, path: Place, message: str) -> None:
+        raise self.problem(path, message)
+
+    def _read(self, place: str, data: object, path: Place) -> dict[str, Any]:
+        """Read an object by its table; the first problem raises."""
+        fields = read_table(TABLES[place], data, path, self._refuse)
+        required, wanted = _REQUIRED.get(place, ((), ""))
+        for key in required:
+            if key not in data:  # type: ignore[operator] # it was read, so it is an object
+                raise self.problem(path, f'"{key}" is missing: {wanted}')
+        return fields
 
     @classmethod
     def from_file(cls, path: str | Path) -> Workload:
@@ -249,32 +248,26 @@ class Workload:
     def from_stream(cls, stream: IO[bytes], source: str) -> Workload:
         """Read JSON from a binary stream; ``source`` is what messages call it."""
         text = read_text(stream, source, "JSON", 'a JSON object with "tasks"')
-        try:
-            return cls(parse_json(text, source, "an object with a list of tasks"), source)
-        except FieldError as error:
-            if len(text) > MOST_TEXT or not error.place:
-                raise
-            line = locator(json_lines(text))(path_of(error.place))
-            raise FieldError(source, error.place, error.message, line) from None
+        data = parse_json(text, source, "an object with a list of tasks")
+        return cls(data, source, lazily(json_lines, text))
 
     def _read_scopes(self, scopes: dict[str, Any]) -> None:
-        source = self.source
         read: dict[str, dict[str, Any]] = {}
         for key, value in scopes.items():
             try:
-                short_name(key)
+                _short_name(key)
             except ConfigError as error:
-                raise problem(source, "config.scopes", str(error)) from None
-            read[key] = read_fields(_SCOPE, value, f"config.scopes.{key}", source)
+                raise self.problem(("config", "scopes"), str(error)) from None
+            read[key] = self._read(LOAD_SCOPE, value, ("config", "scopes", key))
         for key, fields in read.items():
             parent = fields.get("parent")
             if parent is not None and parent not in read:
                 message = unknown_name(parent, "a scope of this config", read)
-                raise problem(source, f"config.scopes.{key}.parent", message)
+                raise self.problem(("config", "scopes", key, "parent"), message)
         try:
             order = parents_first({key: fields.get("parent") for key, fields in read.items()})
         except NestingError as error:
-            raise problem(source, f"config.scopes.{error.key}.parent", str(error)) from None
+            raise self.problem(("config", "scopes", error.key, "parent"), str(error)) from None
         self.scopes = {key: read[key] for key in order}
 
     def _read_tasks(self, tasks: list[Any]) -> None:
@@ -282,34 +275,25 @@ class Workload:
         at_ms: list[int] = []
         duration_ms: list[int] = []
         kind_of: list[int] = []
-        required = itemgetter("id", "at_ms", "duration_ms")
+        required = itemgetter(*_REQUIRED[LOAD_TASK][0])
         shapes: dict[tuple[str, ...] | None, _Shape] = {}
         memo: dict[Any, int] = {}
         kinds = [TaskKind()]
-        last, in_order = 0, True
         for task in tasks:
             keys = tuple(task) if isinstance(task, dict) else None
             shape = shapes.get(keys)
             if shape is None:
                 shape = shapes[keys] = self._shape(task, len(ids))
-            shared, picks, dependencies = shape
-            ident, at, duration = required(task)
-            if (
-                type(ident) is not str
-                or ident[:1] in _RESERVED
-                or len(ident) > LONGEST_ID
-                or type(at) is not int
-                or not 0 <= at <= LARGEST
-                or type(duration) is not int
-                or not 1 <= duration <= LARGEST
-            ):
-                ident, at, duration = required(read_fields(_TASK, task, f"tasks[{len(ids)}]", self.source))
-            if at < last:
-                in_order = False
-            last = at
-            for field, table in dependencies:
+            picks, dependencies = shape
+            ident, at, duration = own = required(task)
+            if not _is_well_formed(*own):
+                ident, at, duration = required(self._read(LOAD_TASK, task, ("tasks", len(ids))))
+            for field, awaited in dependencies:
                 if task[field] != []:
-                    table[len(ids)] = self._names(task[field], len(ids), field)
+                    try:
+                        awaited[len(ids)] = _names(task[field])
+                    except ConfigError as error:
+                        raise self.problem(("tasks", len(ids), field), str(error)) from None
             if picks is None:
                 kind = 0
             else:
@@ -319,10 +303,8 @@ class Workload:
                     key = picks, values, tuple(map(type, values))
                     kind = memo[key]
                 except (KeyError, TypeError):
-                    place = f"tasks[{len(ids)}]"
-                    fields = read_fields(_TASK, dict(zip(shared, values, strict=False)), place, self.source)
                     kind = len(kinds)
-                    kinds.append(_make_kind(fields, place, self.source))
+                    kinds.append(self._make_kind(LOAD_TASK, task, ("tasks", len(ids))))
                     if len(memo) < _MEMO and _OBJECTS.isdisjoint(task):
                         memo[key] = kind
             ids.append(ident)
@@ -331,83 +313,59 @@ class Workload:
             kind_of.append(kind)
         self.ids = tuple(ids)
         self.at_ms, self.duration_ms, self.kind_of = tuple(at_ms), tuple(duration_ms), tuple(kind_of)
-        self.in_order = in_order
+        self.in_order = all(map(le, at_ms, islice(at_ms, 1, None)))
         self.kinds = kinds
         known = set(ids)
         self.unique = len(known) == len(ids)
         self._check_dependencies("after", self.after, known)
         self._check_dependencies("after_ended", self.after_ended, known)
 
-    def _shape(self, task: object, index: int) -> _Shape:
+    def _shape(self, task: Any, index: int) -> _Shape:  # noqa: ANN401 - whatever stands in the list
         """Check the first task with these keys; return how to read all that have them."""
-        place = f"tasks[{index}]"
-        fields = read_fields(_TASK, task, place, self.source)
-        for key in ("id", "at_ms", "duration_ms"):
-            if key not in fields:
-                raise problem(self.source, place, f'"{key}" is missing: every task has id, at_ms and duration_ms')
-        assert isinstance(task, dict)
+        self._read(LOAD_TASK, task, ("tasks", index))
         shared = [key for key in task if key not in _PER_TASK]
         # With one key alone itemgetter would give no tuple, so the last is picked twice.
         picks = itemgetter(*shared, shared[-1]) if shared else None
         tables = (("after", self.after), ("after_ended", self.after_ended))
-        return shared, picks, tuple([(field, table) for field, table in tables if field in task])
-
-    def _names(self, value: object, index: int, field: str) -> tuple[str, ...]:
-        try:
-            return names(value)
-        except ConfigError as error:
-            raise problem(self.source, f"tasks[{index}].{field}", str(error)) from None
+        return picks, tuple([(field, awaited) for field, awaited in tables if field in task])
 
     def _check_dependencies(self, field: str, table: dict[int, tuple[str, ...]], known: set[str]) -> None:
         for index, ids in table.items():
             if not known.issuperset(ids):
                 wrong = next(other for other in ids if other not in known)
-                message = unknown_name(wrong, "a task of this workload", known)
-                raise problem(self.source, f"tasks[{index}].{field}", message)
+                raise self.problem(("tasks", index, field), unknown_name(wrong, "a task of this workload", known))
 
     def _read_periodics(self, periodics: list[Any]) -> None:
         taken = {ident.partition("#")[0] for ident in self.ids} | set(self.ids) if periodics else set()
         for index, entry in enumerate(periodics):
-            place = f"periodics[{index}]"
-            fields = read_fields(_PERIODIC, entry, place, self.source)
-            for key in ("id", "every_ms", "duration_ms", "until_ms"):
-                if key not in fields:
-                    wanted = "every periodic has id, every_ms, duration_ms and until_ms (so that the run ends)"
-                    raise problem(self.source, place, f'"{key}" is missing: {wanted}')
+            path = ("periodics", index)
+            fields = self._read(LOAD_PERIODIC, entry, path)
             # Iterations are called after their periodic, so both ids must be free: sample and sample#7.
             if fields["id"] in taken:
-                raise problem(self.source, f"{place}.id", f"{shown(fields['id'])} is taken by a task or a periodic")
+                raise self.problem((*path, "id"), f"{shown(fields['id'])} is taken by a task or a periodic")
             taken.add(fields["id"])
-            kind = _make_kind({"slot": False, **fields}, place, self.source)
-            own = {key: value for key, value in fields.items() if key in PeriodicSpec._fields}
-            self.periodics.append(PeriodicSpec(kind=kind, **own))
+            own = {key: value for key, value in (_DEFAULTS | fields).items() if key in PeriodicSpec._fields}
+            self.periodics.append(PeriodicSpec(kind=self._make_kind(LOAD_PERIODIC, entry, path), **own))
 
     def _read_ops(self, ops: list[Any]) -> None:
         known = set(self.ids) if ops else set()
         for index, entry in enumerate(ops):
-            place = f"ops[{index}]"
-            fields = read_fields(_OP, entry, place, self.source)
-            for key in _OP:
-                if key not in fields:
-                    raise problem(self.source, place, f'"{key}" is missing: every op has at_ms, do and id')
+            fields = self._read(_OP, entry, ("ops", index))
             if fields["id"] not in known:
-                raise problem(self.source, f"{place}.id", unknown_name(fields["id"], "a task of this workload", known))
+                message = unknown_name(fields["id"], "a task of this workload", known)
+                raise self.problem(("ops", index, "id"), message)
             self.ops.append(Op(**fields))
         self.ops.sort(key=itemgetter(0))  # stable: file order at one instant
 
-
-def _make_kind(fields: dict[str, Any], place: str, source: str | None) -> TaskKind:
-    if not any(fields.get(key) for key in ("resources", "gpu", "devices")):
-        demand = tuple([(key, fields[key]) for key in ("cpu", "ram", "vram") if fields.get(key)])
-    else:
+    def _make_kind(self, place: str, entry: object, path: Place) -> TaskKind:
+        fields = self._read(place, entry, path)
         try:
-            demand = make_demand(**{key: fields[key] for key in _DEMAND if key in fields})
+            demand = make_demand(**{key: fields[key] for key in DEMAND if key in fields})
         except ConfigError as error:
-            raise problem(source, place, str(error)) from None
-    fails = fields.get("fails")
-    if fails is None:
-        fails = ALWAYS if fields.get("outcome") == "error" else 0
-    policy = tuple([(key, fields[key]) for key in POLICY_KEYS if key in fields])
-    return TaskKind(
-        fields.get("priority", Priority.NORMAL), fields.get("scope"), demand, policy, fails, fields.get("slot", True)
-    )
+            raise self.problem(path, str(error)) from None
+        fails = fields.get("fails")
+        if fails is None:
+            fails = ALWAYS if fields.get("outcome") == "error" else 0
+        policy = tuple([(key, fields[key]) for key in POLICY if key in fields])
+        slot = fields.get("slot", place == LOAD_TASK)
+        return TaskKind(fields.get("priority", Priority.NORMAL), fields.get("scope"), demand, policy, fails, slot)

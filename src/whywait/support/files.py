@@ -7,11 +7,28 @@ from collections import Counter
 from typing import IO, Any, Final
 
 from whywait.errors import ConfigError
-from whywait.support.fields import problem
+from whywait.support.lines import Path
+from whywait.support.problems import refusal
 from whywait.support.units import format_size, shown
 
 MAX_BYTES: Final = 1 << 30
+_DEEPEST: Final = 40
 _CHUNK: Final = 1 << 20
+
+
+def is_shallow(value: Any) -> bool:  # noqa: ANN401 - JSON, YAML or TOML
+    """Return whether a list or an object is nested no deeper than anything that whywait or a person writes."""
+    level: list[Any] = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if isinstance(each, dict) else each)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return True
+    return False
 
 
 def too_large(source: str, limit: int) -> ConfigError:
@@ -38,9 +55,6 @@ def read_text(stream: IO[bytes], source: str, language: str, content: str, limit
     if not text.strip():
         raise ConfigError(f"{source}: is empty: expected {content}")
     return text
-
-
-_Place = tuple["_Place | None", str | int]  # what it is in, and its key there
 
 
 class _Repeated(dict[str, Any]):
@@ -73,28 +87,18 @@ def parse_json(text: str, source: str, content: str) -> Any:  # noqa: ANN401  th
     except ValueError as error:  # a number of more digits than Python turns into an int
         raise ConfigError(f"{source}: holds a number that cannot be read: {error}") from None
     if repeated:
-        raise problem(
-            source, _find(data, repeated[0]), f"the key {shown(repeated[0].key)} stands there twice: expected once"
-        )
+        message = f"the key {shown(repeated[0].key)} stands there twice: expected once"
+        raise refusal(source, _find(data, repeated[0]), message)
     return data
 
 
-def _find(data: object, wanted: object) -> str:
+def _find(data: object, wanted: object) -> Path:
     """Return where in the data the wanted object is."""
-    todo: list[tuple[_Place | None, object]] = [(None, data)]
+    todo: list[tuple[Path, object]] = [((), data)]
     while todo:
-        place, value = todo.pop()
+        path, value = todo.pop()
         if value is wanted:
-            return _written(place)
+            return path
         inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-        todo.extend(((place, key), inner) for key, inner in inside if isinstance(inner, dict | list))
+        todo.extend(((*path, key), inner) for key, inner in inside if isinstance(inner, dict | list))
     raise AssertionError("the object came from this data")
-
-
-def _written(place: _Place | None) -> str:
-    """Return a place as it is written: ``tasks[3].after``."""
-    parts: list[str] = []
-    while place is not None:
-        place, key = place
-        parts.append(f"[{key}]" if isinstance(key, int) else f".{key}")
-    return "".join(reversed(parts)).removeprefix(".")

@@ -15,7 +15,6 @@ from whywait.support.units import format_size, printable, shown
 log = logging.getLogger("whywait.files")
 
 LONGEST_LINE: Final = 64_000_000  # bytes; a batch of tasks is one line of a record
-_DEEPEST: Final = 50
 
 
 class JsonLinesReader:
@@ -80,18 +79,3 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 _DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
-
-
-def is_shallow(value: Any) -> bool:  # noqa: ANN401 - JSON
-    """Return whether a JSON value is nested no deeper than anything whywait writes."""
-    level: list[Any] = [value]
-    for _ in range(_DEEPEST):
-        level = [
-            inner
-            for each in level
-            for inner in (each.values() if isinstance(each, dict) else each)
-            if isinstance(inner, dict | list)
-        ]
-        if not level:
-            return True
-    return False

@@ -25,7 +25,6 @@ _KEY: Final = r'(?:[A-Za-z0-9_-]+|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\')'
 _KEYS: Final = rf"{_KEY}(?:[ \t]*\.[ \t]*{_KEY})*"
 _TOML_HEADER: Final = re.compile(rf"\s*(\[\[?)[ \t]*({_KEYS})[ \t]*\]")
 _TOML_ASSIGNMENT: Final = re.compile(rf"\s*({_KEYS})[ \t]*=")
-_PLACE: Final = re.compile(r"([^.\[\]]+)|\[([0-9]{1,18})\]")
 _ONE_KEY: Final = re.compile(_KEY)
 
 
@@ -40,6 +39,24 @@ def locator(lines: Lines) -> Locate:
                 return line
             path = path[:-1]
         return None
+
+    return locate
+
+
+def nowhere(path: Path) -> int | None:
+    """Return no line: what has no text has no lines."""
+    del path
+    return None
+
+
+def lazily(find: Callable[[str], Lines], text: str) -> Locate:
+    """Return what finds lines in a text; nothing is looked for before the first place is asked for."""
+    known: list[Locate] = []
+
+    def locate(path: Path) -> int | None:
+        if not known:
+            known.append(locator(find(text) if len(text) <= MOST_TEXT else {}))
+        return known[0](path)
 
     return locate
 
@@ -77,11 +94,6 @@ def json_lines(text: str) -> Lines:
                 lines[tuple(path)] = line
             expects_key = False
     return lines
-
-
-def path_of(place: str) -> Path:
-    """Return the path that is written ``tasks[3].after``; names that have such signs in them are not found again."""
-    return tuple(part or int(number) for part, number in _PLACE.findall(place))
 
 
 def toml_lines(text: str) -> Lines:

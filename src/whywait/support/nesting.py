@@ -20,6 +20,12 @@ class NestingError(ConfigError):
         self.key = key
 
 
+def show_circle(names: list[str]) -> str:
+    """Write a circle as people read it, from a name back to it, without the middle of a long one: ``a -> b -> a``."""
+    left_out = len(names) - _TOLD
+    return " -> ".join(names if left_out <= 1 else [*names[: _TOLD - 2], f"({left_out} more)", *names[-2:]])
+
+
 def parents_first(parents: Mapping[str, str | None]) -> list[str]:
     """Return all keys, each after its parent; raise NestingError for a circle, or for what is nested too deeply."""
     depths: dict[str | None, int] = {None: 0}
@@ -29,9 +35,7 @@ def parents_first(parents: Mapping[str, str | None]) -> list[str]:
         while above is not None and above not in depths:
             if above in chain:
                 names = list(chain)
-                circle = [*names[names.index(above) :], above]
-                left_out = [f"({len(circle) - _TOLD} more)"] if len(circle) > _TOLD else []
-                told = " -> ".join([*circle[: _TOLD - 2], *left_out, *circle[max(_TOLD - 2, len(circle) - 2) :]])
+                told = show_circle([*names[names.index(above) :], above])
                 raise NestingError(key, f"the scopes form a circle: {told}")
             chain[above] = None
             above = parents[above]

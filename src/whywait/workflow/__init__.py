@@ -1,7 +1,7 @@
 """Workflow files: read, checked and expanded here, then run, planned or drawn."""
 
-from whywait.workflow.model import Body, PeriodicSpec, ScopeSpec, TaskSpec, WorkflowSpec
-from whywait.workflow.problems import Problem, WorkflowError
+from whywait.support.problems import Problem, WorkflowError
 from whywait.workflow.read import load
+from whywait.workflow.specs import Body, PeriodicSpec, ScopeSpec, TaskSpec, WorkflowSpec
 
 __all__ = ["Body", "PeriodicSpec", "Problem", "ScopeSpec", "TaskSpec", "WorkflowError", "WorkflowSpec", "load"]

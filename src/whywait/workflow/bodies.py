@@ -13,10 +13,10 @@ from threading import Thread
 from typing import Any, Final
 
 from whywait.engines.command.engine import Command
-from whywait.workflow.callables import find_function
+from whywait.workflow.callables import call_here, find_function
 from whywait.workflow.format import AWAY
-from whywait.workflow.model import Body
 from whywait.workflow.outputs import Sink, note_loss
+from whywait.workflow.specs import Body
 
 _PIPE: Final = 65_536  # bytes
 _LAST_OUTPUT_S: Final = 0.5
@@ -48,16 +48,7 @@ class Remote:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  the function's own
         """Run the function in the worker."""
         with chdir(self.cwd), _environment(self.env), _output_into(self.log):
-            result = find_function(self.call, Path(self.folder))(*args, **kwargs)
-            if hasattr(result, "__await__"):
-                import asyncio  # noqa: PLC0415  for coroutine functions only
-
-                return asyncio.run(_await(result))
-            return result
-
-
-async def _await(awaitable: Any) -> Any:  # noqa: ANN401  of any coroutine function
-    return await awaitable
+            return call_here(self.call, Path(self.folder), args, kwargs)
 
 
 @contextmanager
@@ -89,8 +80,9 @@ def _output_into(path: str) -> Iterator[None]:
     try:
         os.dup2(writable, 1)
         os.dup2(writable, 2)
-        with _line_by_line():
-            yield
+        if isinstance(sys.stdout, TextIOWrapper):  # a printed line stands before what a program prints after it
+            sys.stdout.reconfigure(line_buffering=True)
+        yield
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -113,18 +105,3 @@ def _pump(readable: int, path: Path) -> None:
             note_loss(path, error)
             while pipe.read(_PIPE):
                 pass
-
-
-@contextmanager
-def _line_by_line() -> Iterator[None]:
-    """Write each printed line at once, so that it stands before what a program prints that is started after it."""
-    stream = sys.stdout
-    if not isinstance(stream, TextIOWrapper):
-        yield
-        return
-    before = stream.line_buffering
-    stream.reconfigure(line_buffering=True)
-    try:
-        yield
-    finally:
-        stream.reconfigure(line_buffering=before)

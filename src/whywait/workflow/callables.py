@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
 from whywait.errors import ConfigError
-from whywait.support.fields import nearest
+from whywait.support.lazy import asyncio
+from whywait.support.problems import nearest
 from whywait.support.units import shown
 
 
@@ -65,6 +66,18 @@ def _bound(body: list[ast.stmt]) -> Iterator[str]:
                 yield from _bound(getattr(node, inner, []))
             for handler in getattr(node, "handlers", []):
                 yield from _bound(handler.body)
+
+
+def call_here(call: str, folder: Path, args: Iterable[Any], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401 - the function's own
+    """Call a function in a process that was started for it, and return its result; a coroutine is run to its end."""
+    result = find_function(call, folder)(*args, **kwargs)
+    if not hasattr(result, "__await__"):
+        return result
+
+    async def finish() -> Any:  # noqa: ANN401 - of any coroutine function
+        return await result
+
+    return asyncio.run(finish())
 
 
 def find_function(call: str, folder: Path) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from whywait.workflow.callables import find_function
+from whywait.workflow.callables import call_here
 
 
 def command_of(call: str, folder: Path, args: tuple[object, ...], kwargs: dict[str, object]) -> list[str]:
@@ -21,14 +21,7 @@ def command_of(call: str, folder: Path, args: tuple[object, ...], kwargs: dict[s
 
 def main(call: str, folder: str, args: str, kwargs: str) -> None:
     """Call the function; what it raises ends the program."""
-    result = find_function(call, Path(folder))(*json.loads(args), **json.loads(kwargs))
-    if hasattr(result, "__await__"):
-        import asyncio  # noqa: PLC0415  for coroutine functions only
-
-        async def finish() -> None:
-            await result
-
-        asyncio.run(finish())
+    call_here(call, Path(folder), json.loads(args), json.loads(kwargs))
 
 
 if __name__ == "__main__":

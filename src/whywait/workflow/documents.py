@@ -11,15 +11,15 @@ from pathlib import Path as FilePath
 from typing import Any, Final, NamedTuple
 
 from whywait.errors import ConfigError
-from whywait.support.files import parse_json, read_text, too_large
-from whywait.support.lines import MOST_TEXT, Locate, Path, json_lines, locator, toml_lines
+from whywait.support.files import is_shallow, parse_json, read_text, too_large
+from whywait.support.lines import Locate, json_lines, lazily, locator, toml_lines
 from whywait.support.units import shown
 
 STDIN: Final = "-"
 _CONTENT: Final = "a workflow with tables such as [task.NAME]"
-_DEEPEST: Final = 40
+_MOST_PARTS: Final = 40  # of a key
 _LONG_KEY: Final = re.compile(
-    rf"""(?<![\w-])(?:[\w-]+|"[^"\n]*"|'[^'\n]*')(?:[ \t]*\.[ \t]*(?:[\w-]+|"[^"\n]*"|'[^'\n]*')){{{_DEEPEST}}}"""
+    rf"""(?<![\w-])(?:[\w-]+|"[^"\n]*"|'[^'\n]*')(?:[ \t]*\.[ \t]*(?:[\w-]+|"[^"\n]*"|'[^'\n]*')){{{_MOST_PARTS}}}"""
 )
 
 
@@ -51,7 +51,8 @@ def read_document(file: str) -> Document:
     data, locate = chosen.parse(text, source)
     if not isinstance(data, dict):
         raise ConfigError(f"{source}: {shown(data)} is not a workflow: expected {_CONTENT}")
-    _check_depth(data, source)
+    if not is_shallow(data):  # before anything walks through it
+        raise ConfigError(f"{source}: is nested too deeply: expected {_CONTENT}")
     return Document(data, source, folder, locate)
 
 
@@ -70,11 +71,11 @@ def _parse_toml(text: str, source: str) -> tuple[Any, Locate]:
         raise ConfigError(f"{source}: is nested too deeply: expected {_CONTENT}") from None
     except ValueError as error:  # a number of more digits than Python turns into an int
         raise ConfigError(f"{source}: holds a number that cannot be read: {error}") from None
-    return data, _lazily(toml_lines, text)
+    return data, lazily(toml_lines, text)
 
 
 def _parse_json(text: str, source: str) -> tuple[Any, Locate]:
-    return parse_json(text, source, _CONTENT), _lazily(json_lines, text)
+    return parse_json(text, source, _CONTENT), lazily(json_lines, text)
 
 
 def _parse_yaml(text: str, source: str) -> tuple[Any, Locate]:
@@ -86,18 +87,6 @@ def _parse_yaml(text: str, source: str) -> tuple[Any, Locate]:
         raise ConfigError(f"{source}: YAML needs the package pyyaml: pip install 'whywait[cli]'") from None
     data, lines = parse_yaml(text, source)
     return data, locator(lines)
-
-
-def _lazily(find: Callable[[str], dict[Path, int]], text: str) -> Locate:
-    """Return what locates by lines that are found when the first is asked for."""
-    known: list[Locate] = []
-
-    def locate(path: Path) -> int | None:
-        if not known:
-            known.append(locator(find(text) if len(text) <= MOST_TEXT else {}))
-        return known[0](path)
-
-    return locate
 
 
 class _Format(NamedTuple):
@@ -134,18 +123,3 @@ def _guess(text: str) -> _Format:
             return toml
     first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
     return toml if first.lstrip().startswith("[") or "=" in first.partition(":")[0] else yaml
-
-
-def _check_depth(data: dict[str, Any], source: str) -> None:
-    """Refuse what is nested so deeply that it must be a mistake, before anything walks through it."""
-    level: list[Any] = [data]
-    for _ in range(_DEEPEST):
-        level = [
-            inner
-            for value in level
-            for inner in (value.values() if isinstance(value, dict) else value)
-            if isinstance(inner, dict | list)
-        ]
-        if not level:
-            return
-    raise ConfigError(f"{source}: is nested too deeply: expected {_CONTENT}")

@@ -84,13 +84,19 @@ def combinations(foreach: list[Any] | dict[str, list[Any]]) -> Iterator[tuple[st
 def parse_override(text: str) -> tuple[tuple[str, ...], Any]:
     """Take ``key=value`` apart: the path of the key, and the value as a number, boolean, list or else a string."""
     key, sign, value = text.partition("=")
-    path = tuple(part.strip() for part in key.split("."))
-    if not sign or not all(path):
+    path = path_of(key)
+    if not sign or not path:
         raise ConfigError(f"--set {shown(text)} is not allowed: expected key=value, such as task.encode.priority=high")
     try:
         return path, json.loads(value)
     except (ValueError, RecursionError):
         return path, value
+
+
+def path_of(key: object) -> tuple[str, ...]:
+    """Return the parts of a key such as ``task.encode.priority``; none if it is no such key."""
+    path = tuple(part.strip() for part in key.split(".")) if isinstance(key, str) else ()
+    return path if all(path) else ()
 
 
 def override(data: dict[str, Any], path: tuple[str, ...], value: Any) -> None:  # noqa: ANN401  any value

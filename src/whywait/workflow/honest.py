@@ -12,9 +12,8 @@ from whywait.kernel.limits import MEASURED
 from whywait.simulation.simulation import Simulation
 from whywait.support.units import format_ms, format_size, printable
 from whywait.support.words import counted
-from whywait.workflow.learned import with_ram
-from whywait.workflow.model import TaskSpec, WorkflowSpec
 from whywait.workflow.plan import to_workload
+from whywait.workflow.specs import TaskSpec, WorkflowSpec
 
 MARGIN: Final = 1.1  # on top of the highest peak
 _WORTH_TELLING: Final = 0.95  # of the time that the run would have taken as it was asked for
@@ -48,7 +47,7 @@ def suggestions(workflow: WorkflowSpec, used: Mapping[str, Used]) -> list[Sugges
     for task in workflow.tasks:
         use = used.get(task.id)
         if use is not None and use.peak_ram:
-            rows.setdefault(task.name, []).append((dict(task.demand).get(MEASURED, 0), use.peak_ram))
+            rows.setdefault(task.name, []).append((task.options.get(MEASURED, 0), use.peak_ram))
     return [
         Suggestion(name, len(each), max(asked for asked, _ in each), peak, rounded_up(peak * MARGIN))
         for name, each in rows.items()
@@ -84,11 +83,11 @@ def suggestion_lines(found: list[Suggestion]) -> list[str]:
 
 def waste(workflow: WorkflowSpec, used: Mapping[str, Used]) -> str | None:
     """Return a sentence on what honest demands would have saved, by running both in virtual time; None: nothing."""
-    asking = [task for task in workflow.tasks if dict(task.demand).get(MEASURED)]
+    asking = [task for task in workflow.tasks if task.options.get(MEASURED)]
     measured = [task for task in asking if used.get(task.id) is not None and used[task.id].peak_ram]
     if not measured or workflow.budget.get(MEASURED) is None or len(workflow.tasks) > _TASKS_AT_MOST:
         return None
-    asked = sum(dict(task.demand)[MEASURED] for task in measured)
+    asked = sum(task.options[MEASURED] for task in measured)
     peaks = sum(used[task.id].peak_ram or 0 for task in measured)
     if peaks >= asked:
         return None
@@ -117,11 +116,10 @@ def _makespan_ms(workflow: WorkflowSpec, used: Mapping[str, Used], *, honest: bo
 
 def _as_it_ran(task: TaskSpec, use: Used | None, *, honest: bool) -> TaskSpec:
     duration_ms = None if use is None else max(1, round(use.ran_ms))
-    demand = task.demand
-    if honest and use is not None and use.peak_ram and dict(demand).get(MEASURED):
-        demand = with_ram(demand, rounded_up(use.peak_ram * MARGIN))
-    policy = {key: value for key, value in task.policy.items() if key == "max_wait_ns"}
-    return replace(task, duration_ms=duration_ms, demand=demand, policy=policy)
+    options = {key: value for key, value in task.options.items() if key not in ("timeout_ns", "retry")}
+    if honest and use is not None and use.peak_ram and options.get(MEASURED):
+        options[MEASURED] = rounded_up(use.peak_ram * MARGIN)
+    return replace(task, duration_ms=duration_ms, options=options)
 
 
 def _size(size: int) -> str:

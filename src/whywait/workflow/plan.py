@@ -1,29 +1,49 @@
-"""Plans: a part of a workflow, and a workflow as a workload that can be simulated."""
+"""Plans: a part of a workflow, one with the demands that the history gives, and one as a workload to simulate."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from whywait.engines.registry import EngineName
 from whywait.errors import ConfigError
-from whywait.kernel.limits import Retry
+from whywait.observe.history import History
+from whywait.options import CONFIG, LOAD_PERIODIC, LOAD_SCOPE, LOAD_TASK, in_milliseconds
+from whywait.options import kept as options_of
+from whywait.runtime.remember import learned_rams
+from whywait.runtime.settings import UNSET, Settings
 from whywait.simulation.simulation import Simulation
 from whywait.support.devices import AUTO
-from whywait.support.fields import nearest, unknown_name
 from whywait.support.gpus import find_gpus
-from whywait.support.units import NS_PER_MS, shown
+from whywait.support.learned import Learned
+from whywait.support.problems import nearest, unknown_name
+from whywait.support.units import shown
 from whywait.workflow.format import ENGINES
-from whywait.workflow.learned import with_own_history
-from whywait.workflow.model import Body, PeriodicSpec, TaskSpec, WorkflowSpec
-
-_POLICY: Final = {"timeout_ns": "timeout_ms", "max_wait_ns": "max_wait_ms"}
+from whywait.workflow.specs import PeriodicSpec, Spec, TaskSpec, WorkflowSpec
 
 
-def select(workflow: WorkflowSpec, only: Iterable[str]) -> WorkflowSpec:
-    """Return the workflow with just these tasks (by id, or by the name of a matrix) and what they need."""
+def changed(
+    workflow: WorkflowSpec, *, only: Iterable[str] = (), engine: str | None = None, keep_going: bool = False
+) -> WorkflowSpec:
+    """Return the workflow as a run has it: just the tasks of ``only`` and what they need, with these two options.
+
+    ``engine`` is for all functions that name none; commands stay commands. ``keep_going``: a failure ends nothing but
+    what needs the task.
+    """
+    if engine is not None:
+        workflow = _with_engine(workflow, engine)
+    wanted = list(only)
+    if wanted:
+        workflow = _select(workflow, wanted)
+    if keep_going:
+        scopes = tuple(replace(scope, options={**scope.options, "on_error": "continue"}) for scope in workflow.scopes)
+        workflow = replace(workflow, on_error="continue", scopes=scopes)
+    return workflow
+
+
+def _select(workflow: WorkflowSpec, only: list[str]) -> WorkflowSpec:
     by_id = {task.id: task for task in workflow.tasks}
     by_name: dict[str, list[str]] = {}
     for task in workflow.tasks:
@@ -43,27 +63,19 @@ def select(workflow: WorkflowSpec, only: Iterable[str]) -> WorkflowSpec:
     return replace(workflow, tasks=tuple(task for task in workflow.tasks if task.id in chosen))
 
 
-def keeping_going(workflow: WorkflowSpec) -> WorkflowSpec:
-    """Return the workflow so that a failure ends nothing but what needs it."""
-    scopes = tuple(replace(scope, on_error="continue") for scope in workflow.scopes)
-    return replace(workflow, on_error="continue", scopes=scopes)
-
-
-def with_engine(workflow: WorkflowSpec, engine: str) -> WorkflowSpec:
-    """Return the workflow with this engine for all functions that name none; commands stay commands."""
+def _with_engine(workflow: WorkflowSpec, engine: str) -> WorkflowSpec:
     functions: dict[str, EngineName] = {name: name for name in ENGINES if name != "command"}
     if engine not in functions:
         hint = nearest(engine, functions) or f"; there are {', '.join(functions)}"
         raise ConfigError(f"{shown(engine)} is not an engine for functions{hint}")
 
-    def settled(body: Body) -> Body:
-        return body if body.call is None or body.engine is not None else replace(body, engine=functions[engine])
+    def settled(spec: Spec) -> Spec:
+        body = spec.body
+        if body.call is None or body.engine is not None:
+            return spec
+        return replace(spec, body=replace(body, engine=functions[engine]))
 
-    return replace(
-        workflow,
-        tasks=tuple(replace(task, body=settled(task.body)) for task in workflow.tasks),
-        periodics=tuple(replace(spec, body=settled(spec.body)) for spec in workflow.periodics),
-    )
+    return workflow.mapped(settled)
 
 
 def without_duration(workflow: WorkflowSpec) -> list[str]:
@@ -80,7 +92,7 @@ def to_workload(workflow: WorkflowSpec) -> dict[str, Any]:
             f"{workflow.source}: cannot be simulated: no duration is given for {some}; "
             'add duration = "2s" to each task, or once under [defaults]'
         )
-    workflow = with_own_history(workflow)
+    workflow = _with_own_history(workflow)
     workload = {
         "name": workflow.name,
         "config": _config(workflow),
@@ -91,6 +103,33 @@ def to_workload(workflow: WorkflowSpec) -> dict[str, Any]:
         until_ms = Simulation(workload).run().summary["makespan_ms"]
         workload["periodics"] = [_periodic(spec, round(until_ms)) for spec in periodics]
     return workload
+
+
+def with_learned(workflow: WorkflowSpec, history: History | None) -> WorkflowSpec:
+    """Return the workflow with amounts for all that is learned; ConfigError, naming the task, where nothing is."""
+    try:
+        known = learned_rams(history, _learned(workflow))
+    except ConfigError as error:
+        raise ConfigError(f"{workflow.source}: {error}") from None
+
+    def settled(spec: Spec) -> Spec:
+        return spec if spec.learned is None else spec.with_options(ram=known[spec.id])
+
+    return workflow.mapped(settled)
+
+
+def _with_own_history(workflow: WorkflowSpec) -> WorkflowSpec:
+    """Do the same with the history that a run of the workflow would have."""
+    if not _learned(workflow):
+        return workflow
+    path = Settings(history=UNSET if workflow.history is None else workflow.history).history
+    return with_learned(workflow, None if path is None else History(path))
+
+
+def _learned(workflow: WorkflowSpec) -> dict[str, Learned]:
+    """Return what the tasks and periodics ask the history for, by their ids."""
+    specs: tuple[TaskSpec | PeriodicSpec, ...] = (*workflow.tasks, *workflow.periodics)
+    return {spec.id: spec.learned for spec in specs if spec.learned is not None}
 
 
 def levels(workflow: WorkflowSpec) -> list[list[TaskSpec]]:
@@ -106,57 +145,28 @@ def levels(workflow: WorkflowSpec) -> list[list[TaskSpec]]:
 
 
 def _config(workflow: WorkflowSpec) -> dict[str, Any]:
-    budget, scheduler = workflow.budget, workflow.scheduler
     config: dict[str, Any] = {
         "slots": workflow.slots if workflow.has_slots else os.cpu_count() or 1,
-        **{key: value for key, value in budget.items() if value is not None},
-        **{key: scheduler[key] for key in ("order", "boost", "cap", "backfill") if key in scheduler},
-        **{key: scheduler[key] for key in ("queue_limit", "overflow", "when_busy") if key in scheduler},
-        **_policy({key: scheduler[name] for name, key in _SCHEDULER_POLICY.items() if name in scheduler}),
+        **{key: value for key, value in workflow.budget.items() if value is not None},
+        **_known(workflow.scheduler, CONFIG),
         "scopes": {},
     }
     if config.get("gpus") == AUTO:
         config["gpus"] = find_gpus().units
-    if "every" in scheduler:
-        config["every_ms"] = max(1, scheduler["every"] // NS_PER_MS)
-    if "starvation_timeout" in scheduler:
-        config["starvation_timeout_ms"] = max(1, scheduler["starvation_timeout"] // NS_PER_MS)
     for scope in workflow.scopes:
         parent = {} if scope.parent is None else {"parent": scope.parent}
-        limits = {key: value for key, value in scope.limits.items() if key != "when_blocked"}  # nothing blocks here
-        config["scopes"][scope.key] = {**limits, **_policy(scope.policy), **parent}
+        config["scopes"][scope.key] = {**_known(scope.options, LOAD_SCOPE), **parent}
     return config
 
 
-_SCHEDULER_POLICY: Final = {"timeout": "timeout_ns", "retry": "retry", "max_wait": "max_wait_ns"}
-
-
-def _policy(policy: Mapping[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = {}
-    for key, value in policy.items():
-        if isinstance(value, Retry):
-            told |= {"retry": value.times, "backoff_ms": round(float(value.backoff) * 1000)}
-        else:
-            told[_POLICY[key]] = None if value is None else max(1, value // NS_PER_MS)
-    return told
-
-
-def _demand(spec: TaskSpec | PeriodicSpec) -> dict[str, Any]:
-    demand = dict(spec.demand)
-    told: dict[str, Any] = {key: demand.pop(key) for key in ("cpu", "ram", "vram") if key in demand}
-    return {**told, "resources": demand} if demand else told
+def _known(options: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Return the options that a workload has at a place, as it writes them; the others change nothing there."""
+    kept = options_of(place)
+    return in_milliseconds({key: value for key, value in options.items() if key in kept})
 
 
 def _task(task: TaskSpec) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "id": task.id,
-        "at_ms": 0,
-        "duration_ms": task.duration_ms,
-        "priority": task.priority,
-        "slot": task.slot,
-        **_demand(task),
-        **_policy(task.policy),
-    }
+    told = {"id": task.id, "at_ms": 0, "duration_ms": task.duration_ms, **_known(task.options, LOAD_TASK)}
     for key in ("after", "after_ended", "scope"):
         value = getattr(task, key)
         if value:
@@ -165,18 +175,6 @@ def _task(task: TaskSpec) -> dict[str, Any]:
 
 
 def _periodic(spec: PeriodicSpec, until_ms: int) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "id": spec.id,
-        "every_ms": max(1, spec.every_ns // NS_PER_MS),
-        "duration_ms": spec.duration_ms,
-        "until_ms": until_ms,
-        "overlap": spec.overlap,
-        "max_parallel": spec.max_parallel,
-        "jitter": spec.jitter,
-        "enabled": spec.enabled,
-        "disable_after": spec.disable_after,
-        "priority": spec.priority,
-        "slot": spec.slot,
-        **_demand(spec),
-    }
+    own = {"id": spec.id, "duration_ms": spec.duration_ms, "until_ms": until_ms}
+    told = {**own, **_known(spec.options, LOAD_PERIODIC)}
     return told if spec.scope is None else {**told, "scope": spec.scope}

@@ -19,8 +19,8 @@ from whywait.support.units import NS_PER_MS, format_ms, in_ms, printable
 from whywait.support.usage import Usage
 from whywait.support.words import counted
 from whywait.workflow.honest import Suggestion, Used, suggestions, waste
-from whywait.workflow.progress import TaskProgress
-from whywait.workflow.run import Run
+from whywait.workflow.one_run import Run
+from whywait.workflow.task_progress import TaskProgress
 
 if TYPE_CHECKING:
     from whywait.observe.report import Report

@@ -15,12 +15,13 @@ from whywait.support.units import shown
 from whywait.support.waiters import refuse_on_loop
 from whywait.support.words import counted
 from whywait.workflow.documents import read_document
-from whywait.workflow.model import WorkflowSpec
+from whywait.workflow.expand import path_of
+from whywait.workflow.one_run import Run
 from whywait.workflow.outputs import routed
-from whywait.workflow.plan import keeping_going, select, to_workload, with_engine
+from whywait.workflow.plan import changed, to_workload
 from whywait.workflow.read import read_workflow
 from whywait.workflow.result import WorkflowResult
-from whywait.workflow.run import Run
+from whywait.workflow.specs import WorkflowSpec
 
 
 class Workflow:
@@ -106,15 +107,10 @@ class Workflow:
         logs: str | PathLike[str] | None = None,
         **authority_options: Any,  # noqa: ANN401 - as above
     ) -> Run:
-        spec = self._spec
-        chosen = [only] if isinstance(only, str) else list(only)
+        wanted = [only] if isinstance(only, str) else only
+        spec = changed(self._spec, only=wanted, engine=engine, keep_going=keep_going)
         if engine is not None:
-            spec = with_engine(spec, engine)
             authority_options["engine"] = engine
-        if chosen:
-            spec = select(spec, chosen)
-        if keep_going:
-            spec = keeping_going(spec)
         folder = None if logs is None else Path(logs).resolve()
         return Run(spec, logs=folder, authority_options=authority_options)
 
@@ -132,7 +128,7 @@ def _carry_out(job: Run) -> None:
 
 
 def _path_of(key: str) -> tuple[str, ...]:
-    path = tuple(part.strip() for part in key.split(".")) if isinstance(key, str) else ()
-    if not path or not all(path):
+    path = path_of(key)
+    if not path:
         raise ConfigError(f"set {shown(key)} is not allowed: expected a name or a path such as task.encode.priority")
     return path

@@ -19,20 +19,20 @@ from whywait.errors import ConfigError, DisposeIncomplete, Rejected
 from whywait.kernel.durations import NS
 from whywait.kernel.order import Aging, Order, Strict
 from whywait.kernel.state import Outcome
+from whywait.options import in_seconds
 from whywait.runtime.authority import DEFAULT_SCOPE, Authority, core_of
 from whywait.runtime.handle import Handle, new_handle
 from whywait.runtime.scope import Scope, open_of
 from whywait.runtime.submission import Call, request_for
 from whywait.workflow.bodies import make_body
 from whywait.workflow.format import AWAY
-from whywait.workflow.learned import with_learned
-from whywait.workflow.model import PeriodicSpec, ScopeSpec, TaskSpec, WorkflowSpec
 from whywait.workflow.outputs import Outputs, Sink, into
-from whywait.workflow.progress import Progress
+from whywait.workflow.plan import with_learned
+from whywait.workflow.specs import PeriodicSpec, TaskSpec, WorkflowSpec
+from whywait.workflow.task_progress import Progress
 
 Hook = Callable[[Authority], Callable[[], object] | None]
 
-_SECONDS: Final = {"timeout_ns": "timeout", "max_wait_ns": "max_wait"}
 _LOOK_S: Final = 0.005  # how often to look whether the last iterations are over
 _EVENTS: Final = 100_000
 _EVENTS_OF_A_TASK: Final = 50
@@ -164,7 +164,7 @@ class Run:
         top = self._scopes[None] = self.authority.scope(key, on_error=self.workflow.on_error)
         for spec in self.workflow.scopes:
             parent = self._scopes[spec.parent] if spec.parent else top
-            self._scopes[spec.key] = parent.scope(spec.key, **_scope_options(spec))
+            self._scopes[spec.key] = parent.scope(spec.key, **in_seconds(spec.options))
 
     def _function(self, spec: TaskSpec | PeriodicSpec) -> tuple[Callable[..., Any], Sink]:
         sink = self.outputs.open(spec.id, external=spec.body.engine in AWAY)
@@ -174,23 +174,14 @@ class Run:
             kind = "task" if isinstance(spec, TaskSpec) else "periodic"
             raise ConfigError(f"{self.workflow.source}: {kind}.{spec.id}: {error}") from error
 
+    def _options(self, spec: TaskSpec | PeriodicSpec) -> dict[str, Any]:
+        """Return the options of a task or a periodic as the runtime takes them."""
+        options = {"id": spec.id, "engine": spec.body.engine, **in_seconds(spec.options)}
+        return {**options, "kwargs": spec.body.kwargs} if spec.body.kwargs else options
+
     def _call(self, spec: TaskSpec) -> tuple[Call, Sink]:
         function, sink = self._function(spec)
-        demand = dict(spec.demand)
-        options: dict[str, Any] = {
-            "id": spec.id,
-            "priority": spec.priority,
-            "cpu": demand.pop("cpu", 0),
-            "ram": demand.pop("ram", 0),
-            "vram": demand.pop("vram", 0),
-            "resources": demand,
-            "engine": spec.body.engine,
-            "slot": spec.slot,
-            **_policy_options(spec.policy),
-        }
-        if spec.body.kwargs:
-            options["kwargs"] = spec.body.kwargs
-        return Call(function, spec.body.args, options), sink  # type: ignore[arg-type]
+        return Call(function, spec.body.args, self._options(spec)), sink  # type: ignore[arg-type]
 
     def _submit(self, calls: list[tuple[TaskSpec, tuple[Call, Sink]]]) -> None:
         """Submit all tasks at one instant, each after what it needs; one that is refused takes its dependents along."""
@@ -229,31 +220,8 @@ class Run:
                 self.progress.skip(ident, root)
 
     def _start_periodic(self, spec: PeriodicSpec, function: Callable[..., Any], sink: Sink) -> None:
-        demand = dict(spec.demand)
-        options: dict[str, Any] = {} if spec.timeout_ns is None else {"timeout": spec.timeout_ns / NS}
-        if spec.body.kwargs:
-            options["kwargs"] = spec.body.kwargs
         with into(sink):
-            self._scopes[spec.scope].periodic(
-                function,
-                *spec.body.args,
-                every=spec.every_ns / NS,
-                overlap=spec.overlap,
-                max_parallel=spec.max_parallel,
-                jitter=spec.jitter,
-                enabled=spec.enabled,
-                immediately=spec.immediately,
-                priority=spec.priority,
-                disable_after=spec.disable_after,
-                id=spec.id,
-                cpu=demand.pop("cpu", 0),
-                ram=demand.pop("ram", 0),
-                vram=demand.pop("vram", 0),
-                resources=demand,
-                engine=spec.body.engine,
-                slot=spec.slot,
-                **options,
-            )
+            self._scopes[spec.scope].periodic(function, *spec.body.args, **self._options(spec))
 
     def _one_ended(self, handle: Handle[Any]) -> None:
         error = handle.exception(0)  # looked at: the report tells it
@@ -288,20 +256,18 @@ class Run:
 
 def authority_settings(workflow: WorkflowSpec) -> dict[str, Any]:
     """Return the arguments of the Authority that the file asks for; the environment gives the rest."""
-    budget, scheduler = workflow.budget, workflow.scheduler
-    options: dict[str, Any] = {key: value for key, value in budget.items() if value is not None}
+    scheduler = dict(workflow.scheduler)
+    aging: dict[str, Any] = {
+        key: scheduler.pop(key) for key in ("order", "every_ns", "boost", "cap") if key in scheduler
+    }
+    options = {key: value for key, value in workflow.budget.items() if value is not None}
+    options |= in_seconds(scheduler)
     if workflow.has_slots:
         options["slots"] = workflow.slots
     if workflow.history is not None:
         options["history"] = workflow.history
-    for key in ("backfill", "overdraft", "queue_limit", "overflow", "when_busy", "when_blocked", "retry"):
-        if key in scheduler:
-            options[key] = scheduler[key]
-    for key in ("timeout", "max_wait", "starvation_timeout", "pause_timeout", "grace"):
-        if key in scheduler:
-            options[key] = None if scheduler[key] is None else scheduler[key] / NS
-    if {"order", "every", "boost", "cap"} & scheduler.keys():
-        options["order"] = make_order(scheduler)
+    if aging:
+        options["order"] = make_order(aging)
     return options
 
 
@@ -309,22 +275,4 @@ def make_order(scheduler: Mapping[str, Any]) -> Order:
     """Return the order that ``[scheduler]`` asks for."""
     if scheduler.get("order") == "strict":
         return Strict()
-    return Aging(scheduler.get("every", 5 * NS) / NS, scheduler.get("boost", 10), scheduler.get("cap", 99))
-
-
-def _policy_options(policy: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the policy of a file as the runtime takes it: seconds for nanoseconds."""
-    options = {}
-    for key, value in policy.items():
-        if key == "retry":
-            options[key] = value
-        else:
-            options[_SECONDS[key]] = None if value is None else value / NS
-    return options
-
-
-def _scope_options(spec: ScopeSpec) -> dict[str, Any]:
-    options = {**spec.limits, "on_error": spec.on_error, **_policy_options(spec.policy)}
-    if spec.grace_ns is not None:
-        options["grace"] = spec.grace_ns / NS
-    return options
+    return Aging(**in_seconds({key: value for key, value in scheduler.items() if key != "order"}))

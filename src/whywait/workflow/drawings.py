@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from typing import Final
 from whywait.errors import ConfigError
 from whywait.kernel.limits import Priority
 from whywait.support.units import format_ms
-from whywait.workflow.model import TaskSpec, WorkflowSpec
+from whywait.workflow.specs import TaskSpec, WorkflowSpec
 
 _DOT_S: Final = 60  # how long graphviz may take
 
@@ -129,8 +130,7 @@ def _by_scope(workflow: WorkflowSpec) -> dict[str | None, list[TaskSpec]]:
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _mermaid_text(text: str) -> str:

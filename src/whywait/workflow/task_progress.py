@@ -10,7 +10,7 @@ from typing import Final
 from whywait.kernel.events import Event, Kind
 from whywait.kernel.state import Cause, Outcome
 from whywait.observe.fold import ENDS, Attempt, Fold
-from whywait.workflow.model import TaskSpec
+from whywait.workflow.specs import TaskSpec
 
 Listener = Callable[[str, "TaskProgress"], object]  # what happened, and to which task
 
