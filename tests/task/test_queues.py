@@ -206,7 +206,7 @@ def test_what_a_thread_adds_after_the_end_of_the_body_ends_with_the_task(monkeyp
         ended.append(signal.reason)
 
     with Authority(slots=1) as authority:
-        report = core._report
+        report = core.report_end
 
         def late(*args):
             if args[1].id == "late":
@@ -214,7 +214,7 @@ def test_what_a_thread_adds_after_the_end_of_the_body_ends_with_the_task(monkeyp
                 assert added.wait(PATIENCE_S)
             return report(*args)
 
-        monkeypatch.setattr(core, "_report", late)
+        monkeypatch.setattr(core, "report_end", late)
         handle = authority.submit(lambda: kept.append(current()), id="late")
         assert reached.wait(PATIENCE_S)
         queue = kept[0].queue()

@@ -97,7 +97,7 @@ class SavedRun(Run):
                 stats.retried += 1
                 stats.numbered += 1
             elif row.outcome is not None:
-                stats.by_outcome[row.outcome] = stats.by_outcome.get(row.outcome, 0) + 1
+                stats.count_end(row.outcome)
             if row.outcome == Outcome.REJECTED:
                 stats.count_drop(row.cause or "")
             if row.started_ns is not None:

@@ -13,8 +13,10 @@ cdef tuple _BITS
 @cython.final
 @cython.freelist(8)
 cdef class Decision:
-    cdef public list started
+    cdef public Task first
+    cdef public list others
     cdef public object requests, settled, skipped
+    cpdef start(self, Task task)
 
 cdef class Base:
     cdef public object order, overdraft, pause_timeout_ns, starvation_timeout_ns, jitter, emit, holding

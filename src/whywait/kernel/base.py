@@ -33,14 +33,29 @@ class Skip(NamedTuple):
 class Decision:
     """What the owner of a kernel has to carry out: the tasks that start now, in order, and what there is besides."""
 
-    __slots__ = ("requests", "settled", "skipped", "started")
+    __slots__ = ("first", "others", "requests", "settled", "skipped")
 
     def __init__(self) -> None:
         """Decide nothing yet."""
-        self.started: list[Task] = []  # tasks whose bodies are to run now
+        self.first: Task | None = None  # the task that starts, most often the only one
+        self.others: list[Task] | None = None  # those that start after it
         self.requests: Sequence[tuple[str, Task]] = ()  # (abort, pause, resume or go_on, task): ask their bodies
         self.settled: Sequence[Task] = ()  # tasks that have ended otherwise than by a report of their body
         self.skipped: Sequence[Skip] = ()  # ticks of periodics dropped after one that was not: a warning each
+
+    @property
+    def started(self) -> list[Task]:
+        """The tasks whose bodies are to run now, in order."""
+        return [] if self.first is None else [self.first, *(self.others or ())]
+
+    def start(self, task: Task) -> None:
+        """Let the body of one more task run."""
+        if self.first is None:
+            self.first = task
+        elif self.others is None:
+            self.others = [task]
+        else:
+            self.others.append(task)
 
 
 class Base:

@@ -289,7 +289,7 @@ def finish(k: Base, now: int, task: Task, outcome: Outcome) -> None:
     task.outcome = outcome
     scope = task.scope
     del scope.tasks[task.number]
-    k.stats.by_outcome[outcome] += 1
+    k.stats.count_end(outcome)
     if k.streams:
         for name, chunks in k.streams.pop(task.number, ()):
             tell(k, now, Kind.STREAM_CLOSED, task, task.started_seq, (("stream", name), ("chunks", chunks)))

@@ -20,7 +20,7 @@ cpdef hand_over(Base k, Decision decision)
 @cython.locals(gate=Gate, need="long long")
 cpdef Gate closed_gate(Base k, Lane lane)
 cpdef bint would_hold_back(Base k, Lane lane, Gate gate) noexcept
-@cython.locals(slots=Gate, levels=Levels, decided=list, beside=list, counts_holders=bint, holds_back=Lane, lane=Lane, gate=Gate, task=Task)
+@cython.locals(slots=Gate, levels=Levels, beside=list, counts_holders=bint, holds_back=Lane, lane=Lane, gate=Gate, task=Task)
 cdef _fill(Base k, long long now, Decision started)
 cpdef leave_bench(Base k, long long now, Lane lane)
 @cython.locals(lane=Lane, gate=Gate, need="long long")

@@ -96,7 +96,7 @@ def would_hold_back(k: Base, lane: Lane, gate: Gate) -> bool:
 
 def _fill(k: Base, now: int, started: Decision) -> None:  # noqa: C901, PLR0912 - in one piece for speed
     """Start tasks in order until the slots are taken, or the rest is held back, and none goes beside any more."""
-    slots, levels, decided = k.slots, k.levels, started.started
+    slots, levels = k.slots, k.levels
     beside, counts_holders = levels.beside, k.counts_holders
     holds_back: Lane | None = None
     while True:
@@ -124,7 +124,7 @@ def _fill(k: Base, now: int, started: Decision) -> None:  # noqa: C901, PLR0912 
                 forget_entry(task, lane.level)
             task.state = _RUNNING  # from READY: it was in a lane
             task.since = now
-            decided.append(task)
+            started.start(task)
             activate(k, now, task)
             if not lane.front:
                 lane_emptied(k, now, lane)

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any, Final
 
 from whywait.kernel.state import Outcome
 
 RECENT: Final = 10_000
+_MUCH: Final = 1 << 62  # half of what a machine's integer holds
 
 
 class Stats:
     """What has happened so far, in numbers."""
 
     __slots__ = (
-        "by_outcome",
+        "_cause",
+        "_cause_ns",
+        "_ended",
+        "_recent",
+        "_recent_at",
+        "_wait_ns",
         "dropped",
         "iterations",
         "numbered",
         "promotions",
-        "recent_waits_ns",
         "rejected",
         "retried",
         "starved",
+        "succeeded",
         "unstarted_ns",
-        "wait_ns",
     )
 
     def __init__(self) -> None:
@@ -34,22 +38,58 @@ class Stats:
         self.retried = 0
         self.starved = 0  # how many tasks have been starved beyond the timeout
         self.promotions = 0  # the aging steps that tasks had gained when they left READY
-        self.by_outcome: dict[str, int] = dict.fromkeys(Outcome, 0)
+        self.succeeded = 0
+        self._ended: dict[str, int] = dict.fromkeys(Outcome, 0)  # otherwise than in success
         self.dropped: dict[str, int] = {}  # by cause
         self.rejected: dict[str, int] = {}  # by cause
-        self.wait_ns: dict[str, int] = {}  # by wait cause, of tasks that have started
+        self._wait_ns: dict[str, int] = {}  # by wait cause, of tasks that have started
+        self._cause: str | None = None  # the cause of the last wait, and what is yet to be added for it
+        self._cause_ns = 0
         self.unstarted_ns: dict[str, int] = {}  # the same of tasks that ended without a start
-        self.recent_waits_ns: deque[int] = deque(maxlen=RECENT)  # whole waits of the tasks started last
+        self._recent: list[int] = []  # whole waits of the tasks started last, written over once there are many
+        self._recent_at = 0
 
     def count_wait(self, cause: str | None, ns: int, more: dict[str, int] | None) -> None:
         """Count how the wait of a task that starts divides: into one cause, if there is no more."""
         if more is not None:
             for each, each_ns in more.items():
-                self.wait_ns[each] = self.wait_ns.get(each, 0) + each_ns
+                self._wait_ns[each] = self._wait_ns.get(each, 0) + each_ns
             ns = sum(more.values())
         elif cause is not None:
-            self.wait_ns[cause] = self.wait_ns.get(cause, 0) + ns
-        self.recent_waits_ns.append(ns)
+            if cause is not self._cause or self._cause_ns > _MUCH:
+                self._flush()
+                self._cause = cause
+            self._cause_ns += ns
+        recent, at = self._recent, self._recent_at
+        if len(recent) < RECENT:
+            recent.append(ns)
+        else:
+            recent[at] = ns
+            self._recent_at = at + 1 if at + 1 < RECENT else 0
+
+    def _flush(self) -> None:
+        """Add what was counted for the cause of the last wait."""
+        if self._cause is not None:
+            self._wait_ns[self._cause] = self._wait_ns.get(self._cause, 0) + self._cause_ns
+            self._cause_ns = 0
+
+    @property
+    def wait_ns(self) -> dict[str, int]:
+        """How long tasks that have started had waited in all, by cause."""
+        self._flush()
+        return self._wait_ns
+
+    @property
+    def by_outcome(self) -> dict[str, int]:
+        """How many tasks have ended, by outcome."""
+        return {**self._ended, Outcome.SUCCESS: self.succeeded}
+
+    def count_end(self, outcome: str) -> None:
+        """Count a task that has its final outcome."""
+        if outcome is Outcome.SUCCESS:
+            self.succeeded += 1
+        else:
+            self._ended[outcome] += 1
 
     def count_unstarted(self, waits: dict[str, int]) -> None:
         """Count how the wait of a task that ends without a start divides."""
@@ -77,11 +117,11 @@ class Stats:
     @property
     def completed(self) -> int:
         """How many tasks have ended."""
-        return sum(self.by_outcome.values())
+        return self.succeeded + sum(self._ended.values())
 
     def wait_quantiles_ns(self, quantiles: tuple[float, ...] = (0.5, 0.9, 0.99)) -> dict[str, int]:
         """Return exact quantiles of the whole wait of the tasks started last."""
-        waits = sorted(self.recent_waits_ns)
+        waits = sorted(self._recent)
         last = len(waits) - 1
         return {f"p{quantile * 100:g}": waits[round(quantile * last)] if waits else 0 for quantile in quantiles}
 
@@ -92,7 +132,7 @@ class Stats:
             "completed": self.completed,
             "retried": self.retried,
             "starved": self.starved,
-            "by_outcome": dict(self.by_outcome),
+            "by_outcome": self.by_outcome,
             "dropped": dict(self.dropped),
             "rejected": dict(self.rejected),
             "wait_ns_by_cause": dict(self.wait_ns),

@@ -10,6 +10,7 @@ from whywait.kernel.timers cimport Timers
 from whywait.engines.thread cimport EngineThread
 from whywait.runtime.execution cimport Execution, drop_body, release_waiters, run_body
 from whywait.runtime.watching cimport Watching
+from whywait.support.instant cimport now_ns
 
 cdef object _REJECTED, _SUCCESS, SUCCEEDED
 cdef Decision _NOTHING
@@ -47,13 +48,13 @@ cdef class Core(Watching):
     cdef bint is_sooner(self) except -1
     cpdef deliver_events(self)
 
-@cython.locals(kernel=Base, decision=Decision, stage=int, now="long long", ended=list, started=list, lane=Lane, is_plain=bint)
-cpdef _admit(Core core, Execution execution, KernelScope scope, Terms terms, object name=*, object after=*, object after_ended=*)
-@cython.locals(kernel=Base, decision=Decision, stage=int, now="long long", ended=list, started=list, go_on=Execution, first=Execution, retried=Task)
-cpdef Execution _report(Core core, Execution execution, object outcome=*, object engine=*, object later=*)
+@cython.locals(kernel=Base, decision=Decision, stage=int, now="long long", ended=list, lane=Lane, is_plain=bint)
+cpdef admit_task(Core core, Execution execution, KernelScope scope, Terms terms, object name=*, object after=*, object after_ended=*)
+@cython.locals(kernel=Base, decision=Decision, stage=int, now="long long", ended=list, go_on=Execution, first=Execution, retried=Task)
+cpdef Execution report_end(Core core, Execution execution, object outcome=*, object engine=*, object later=*)
 @cython.locals(execution=Execution)
-cpdef _carry_out(Core core, EngineThread runner, object engine)
-cpdef _tell(Core core, Execution execution)
+cpdef carry_out_tasks(Core core, EngineThread runner, object engine)
+cpdef tell_end(Core core, Execution execution)
 
 cdef _submit(Base kernel, long long now, KernelScope scope, Terms terms, object name, object after, object after_ended, Execution execution)
 cdef _dispatch(Base kernel, long long now, Decision decision)

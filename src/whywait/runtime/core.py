@@ -56,7 +56,6 @@ from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable, Sequence
 from sys import exc_info
-from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from whywait.engines.base import SUCCEEDED, Ended, Engine
@@ -89,6 +88,7 @@ from whywait.runtime.settings import Settings
 from whywait.runtime.watching import Watching
 from whywait.support import logger
 from whywait.support.forks import own
+from whywait.support.instant import now_ns
 from whywait.support.locks import wait_for
 from whywait.support.logger import Log
 from whywait.support.raised import loggable, shown_error
@@ -171,7 +171,7 @@ class ScopeRecord:
         self.last: tuple[dict[str, Any], Terms] | None = None  # the one that was asked for last
 
 
-def _admit(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed, and to release the lock where it was taken
+def admit_task(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed, and to release the lock where it was taken
     core: Core,
     execution: Execution,
     scope: KernelScope,
@@ -189,7 +189,7 @@ def _admit(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed, and to rel
         if core.midst or core.broken is not None:
             core.refuse()
         stage, core.midst = _BEGUN, True
-        now = monotonic_ns()
+        now = now_ns()
         is_plain = name is None and not after and not after_ended and not kernel.is_recorded
         if is_plain and lane is not None and entering.is_free(lane):
             entering.enter(kernel, now, execution, lane, terms.policy)
@@ -205,12 +205,11 @@ def _admit(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed, and to rel
         core.midst = False
         lock.release()
         hide(execution)  # the kernel keeps it alive to its end
-        started = decision.started
-        if started:
-            if len(started) == 1 and started[0] is execution:
+        if decision.first is not None:
+            if decision.first is execution and decision.others is None:
                 execution.engine.start(execution)
             else:
-                core.start_bodies(started, None)
+                core.start_bodies(decision.started, None)
         if ended is not None:
             core.ask_and_tell(decision, ended)
         stage = _OVER
@@ -233,7 +232,7 @@ def _admit(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed, and to rel
                     start_new_thread(breaking.fail, (core, error, decision))
 
 
-def _report(  # noqa: C901, PLR0912, PLR0915 - in one piece, as above
+def report_end(  # noqa: C901, PLR0912, PLR0915 - in one piece, as above
     core: Core,
     execution: Execution,
     outcome: Ended = SUCCEEDED,
@@ -256,7 +255,7 @@ def _report(  # noqa: C901, PLR0912, PLR0915 - in one piece, as above
             core.take_late_report(execution)
             return None
         stage, core.midst = _BEGUN, True
-        now = monotonic_ns()
+        now = now_ns()
         streams = execution.opened_streams() if execution.callbacks is not None else ()  # each has one
         if kernel.is_recorded:
             retried = kernel.ended(now, execution, how, cause, retryable, execution.facts, streams)
@@ -280,26 +279,25 @@ def _report(  # noqa: C901, PLR0912, PLR0915 - in one piece, as above
             ended = core.settle(decision)
         core.midst = False
         lock.release()
-        started = decision.started
-        if started:
+        first: Any = decision.first
+        if first is not None:
             if (
                 later is not None
                 or retried is not None
                 or not execution.callbacks  # one may be slow
                 or (engine is not None and engine.has_quick_callbacks)
             ):
-                first: Any = started[0]
                 if first.engine is engine:
                     go_on = first
-                elif len(started) > 1:
-                    go_on = _first_of(engine, started)
-            if go_on is None or len(started) > 1:
-                core.start_bodies(started, go_on)
+                elif decision.others is not None:
+                    go_on = _first_of(engine, decision.started)
+            if go_on is None or decision.others is not None:
+                core.start_bodies(decision.started, go_on)
         if retried is None:
             if later is not None and (outcome is SUCCEEDED or execution.error is None):
                 later.append(execution)
             else:
-                _tell(core, execution)
+                tell_end(core, execution)
         if ended is not None:
             core.ask_and_tell(decision, ended)
         stage = _OVER
@@ -323,17 +321,17 @@ def _report(  # noqa: C901, PLR0912, PLR0915 - in one piece, as above
     return go_on
 
 
-def _carry_out(core: Core, runner: EngineThread, engine: ThreadEngine) -> None:
+def carry_out_tasks(core: Core, runner: EngineThread, engine: ThreadEngine) -> None:
     """Run the body of a thread's task and report its end; go on with what the engine starts in its place."""
     caller: Any = engine.call
     goes_on = engine if engine.goes_on else None
     execution: Any = runner.execution
     while execution is not None:
-        execution = _report(core, execution, run_body(execution, runner, engine, caller), goes_on)
+        execution = report_end(core, execution, run_body(execution, runner, engine, caller), goes_on)
         runner.execution = execution
 
 
-def _tell(core: Core, execution: Execution) -> None:
+def tell_end(core: Core, execution: Execution) -> None:
     """Let go of a body whose task has its final outcome, and tell its waiters and callbacks."""
     drop_body(execution)
     if execution.attention or execution.outcome is not _SUCCESS:
@@ -373,7 +371,7 @@ class Core(Watching):
         self.log = log
         self.scopes: dict[str, ScopeRecord] = {}  # living ones by key
         self.kernel = kernel = _make_kernel(settings, record, log)
-        self.began_ns = monotonic_ns()
+        self.began_ns = now_ns()
         self.journal = Journal(settings.events, kernel, log)
         self.clock = Clock(self._tick, log)
         self.midst = False  # a command is in the midst of its changes, or was broken off there
@@ -395,10 +393,10 @@ class Core(Watching):
 
     # Commands. What every task goes through are functions above, which the compiled core calls directly.
 
-    admit = _admit
-    report = _report
-    carry_out = _carry_out
-    tell = _tell
+    admit = admit_task
+    report = report_end
+    carry_out = carry_out_tasks
+    tell = tell_end
 
     def command(self, act: Callable[..., T], *args: Any) -> T:  # noqa: ANN401 - the command's own
         """Run ``act(now, *args)`` under the lock, then dispatch; return its result when all that follows is done.
@@ -412,14 +410,14 @@ class Core(Watching):
             if self.midst or self.broken is not None:
                 self.refuse()
             stage, self.midst = _BEGUN, True
-            now = monotonic_ns()
+            now = now_ns()
             result = act(now, *args)
             stage = _CHANGED
             _dispatch(kernel, now, decision)
             ended = self.settle(decision)
             self.midst = False
             lock.release()
-            if decision.started:
+            if decision.first is not None:
                 self.start_bodies(decision.started, None)
             self.ask_and_tell(decision, ended)
             stage = _OVER
@@ -472,7 +470,7 @@ class Core(Watching):
 
     def call_later(self, delay_s: float, fn: Callable[[], None]) -> None:
         """Call ``fn`` on the clock's thread after so many seconds."""
-        self.clock.call_at(monotonic_ns() + round(delay_s * NS), fn)
+        self.clock.call_at(now_ns() + round(delay_s * NS), fn)
 
     def grace_of(self, execution: Execution) -> float:
         """Return how many seconds a body and the parts of its task have to end after they are asked to."""
@@ -493,7 +491,7 @@ class Core(Watching):
         if decision.skipped:
             warn_of_skips(decision.skipped, self.log)
         for each in ended:
-            _tell(self, each)
+            tell_end(self, each)
 
     def start_bodies(self, started: list[Any], go_on: Execution | None) -> None:
         """Hand the tasks that start to their engines, but for one that goes on in this thread."""

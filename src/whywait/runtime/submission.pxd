@@ -1,6 +1,6 @@
 cimport cython
 
-from whywait.runtime.core cimport Core, ScopeRecord, Terms
+from whywait.runtime.core cimport Core, ScopeRecord, Terms, admit_task
 from whywait.runtime.execution cimport Execution
 from whywait.runtime.handle cimport new_handle
 

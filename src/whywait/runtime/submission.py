@@ -13,7 +13,7 @@ from whywait.errors import ConfigError, ForeignRef, UnknownTask
 from whywait.kernel.durations import Seconds
 from whywait.kernel.limits import Demand, Policy, Priority, Retry, make_demand
 from whywait.kernel.model import Ref, Submission, Task
-from whywait.runtime.core import ScopeRecord, Terms
+from whywait.runtime.core import ScopeRecord, Terms, admit_task
 from whywait.runtime.execution import Execution
 from whywait.runtime.handle import Handle, new_handle
 from whywait.runtime.lazy import Lazy, check_use
@@ -108,7 +108,7 @@ def submit_call(scope: Any, fn: Callable[..., Any], args: tuple[Any, ...], optio
         terms = record.plain_terms
         if args:
             after = await_handles(core, record, handle)
-    core.admit(handle, record.kernel_scope, terms, name, after, after_ended)
+    admit_task(core, handle, record.kernel_scope, terms, name, after, after_ended)
     return handle
 
 
