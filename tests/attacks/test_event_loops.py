@@ -305,13 +305,13 @@ def test_handlers_and_workers_end_with_the_loop(authority, loop, closed):
 @pytest.mark.parametrize("closed", [False, True])
 def test_a_handler_that_its_loop_never_comes_to_begin(authority, loop, closed):
     """W2, T2: the task ends all the same, as `loop_closed`, also where the loop is only stopped, and goes on later."""
-    began = []
+    began, go = [], asyncio.Event()
 
     async def handler():
         began.append(1)
 
     async def body():
-        await asyncio.sleep(0)
+        await go.wait()
         context = whywait.current()
         context.handler(for_ever, began, after=[context.handler(handler)])
         loop.stop()
@@ -321,6 +321,7 @@ def test_a_handler_that_its_loop_never_comes_to_begin(authority, loop, closed):
         return authority.submit(body)
 
     handle = loop.run_until_complete(submit())
+    loop.call_soon(go.set)
     loop.run_forever()
     if closed:
         loop.close()

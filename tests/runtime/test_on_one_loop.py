@@ -6,7 +6,8 @@ import threading
 import pytest
 
 import whywait
-from whywait import Authority
+from patience import PATIENCE_S
+from whywait import Authority, TaskAborted
 
 
 async def nap(value):
@@ -63,3 +64,75 @@ def test_no_other_thread_is_started_or_woken(monkeypatch, use):
             assert (started, woken) == ([], [])
 
     asyncio.run(main())
+
+
+def test_each_coroutine_is_a_task_of_its_own():
+    """A coroutine belongs to its loop as any task of it, also one that ends without waiting."""
+
+    async def mine():
+        return asyncio.current_task()
+
+    async def waits():
+        before = asyncio.current_task()
+        await asyncio.sleep(0)
+        return before, asyncio.current_task()
+
+    async def run():
+        async with Authority(slots=1) as authority:
+            here = asyncio.current_task()
+            tasks = [await each for each in [authority.submit(mine) for _ in range(5)]]
+            assert len({here, *tasks}) == 6
+            first, last = await authority.submit(waits)
+            assert first is last
+            assert asyncio.current_task() is here
+
+    asyncio.run(run())
+
+
+def test_coroutines_that_never_wait_leave_the_loop_its_turns():
+    """Thousands of them end one after the other, and another task of the loop goes on meanwhile."""
+    turns, ended = [], []
+
+    async def quick():
+        ended.append(1)
+
+    async def other():
+        while len(ended) < 3_000:
+            turns.append(len(ended))
+            await asyncio.sleep(0)
+
+    async def run():
+        async with Authority(slots=1) as authority:
+            gate, beside = asyncio.Event(), asyncio.create_task(other())
+            authority.submit(gate.wait)  # until all the others wait for the slot
+            for _ in range(3_000):
+                authority.submit(quick)
+            gate.set()
+            await beside
+
+    asyncio.run(run())
+    assert len(ended) == 3_000
+    assert sum(before < after for before, after in zip(turns, turns[1:], strict=False)) >= 10
+
+
+def test_a_coroutine_that_cancels_itself_before_it_has_waited_ends():
+    """X3: its task is known from its first step on."""
+
+    async def itself(box):
+        box[0].cancel()
+        await asyncio.sleep(PATIENCE_S)
+
+    async def run():
+        async with Authority(slots=1) as authority:
+            gate, box = asyncio.Event(), []
+
+            async def first():
+                await gate.wait()
+
+            authority.submit(first)
+            box.append(authority.submit(itself, box))
+            gate.set()
+            with pytest.raises(TaskAborted):
+                await box[0]
+
+    asyncio.run(run())

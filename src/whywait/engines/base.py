@@ -55,6 +55,7 @@ class EngineTask(EndingTask, Protocol):
     facts: Facts  # to be told with the end: what was used, the exit code; set before the report
     usage_now: Callable[[], Usage] | None  # gives what was used so far, while the body runs
     number: int  # of the present attempt
+    attempt: int  # 1, and one more for each retry
     name: str | None  # the id that it was given
     scope: Any  # the kernel's record of its scope
     abort: Any  # not None once its end was asked for

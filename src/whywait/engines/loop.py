@@ -1,13 +1,17 @@
 """One event loop as an engine: coroutines that were submitted from it are tasks of it.
 
 A task that ends on the loop starts the next one right there; from other threads the loop is woken once for a batch.
+Since Python 3.12 the first step of a coroutine is made at once, where it is begun: so one that never waits costs no
+turn of the loop. One that is begun in the midst of such a step comes after it, and after a number of them the loop has
+its turn.
+
 When the loop ends, what it has is ended as ``loop_closed`` (T2). How that is noticed, step by step:
 
 1. ``asyncio.run`` cancels all tasks of its loop before it closes the loop. A body that is cancelled, and not by
    whywait, looks for a task of the loop that is not. If there is none, the loop is about to end: what has not started
    is ended before the body is reported, else it would begin on a loop that will not run for long. The loop looks as
    well before it begins what other threads have posted.
-2. Every coroutine is primed: one that is cancelled before its first step would never report otherwise.
+2. Every coroutine that does not begin at once is primed: cancelled before its first step it would never report.
 3. A loop that is closed forgets its timers. One of them is the only reference to a guard. The guard's finaliser ends
    all that the loop still has, bodies in the midst of an ``await`` too: they could never go on.
 4. Posting to a closed loop raises; whatever is posted after step 3 is ended by that.
@@ -42,6 +46,8 @@ from whywait.task.running import in_coroutine
 LOOP_CLOSED: Final[Ended] = (Outcome.ABORTED, Cause.LOOP_CLOSED, False)
 CANCELLED: Final[Ended] = (Outcome.ABORTED, Cause.CANCELLED, False)
 FAR_S: Final = 10 * 365 * 24 * 3600.0
+IS_EAGER: Final = sys.version_info >= (3, 12)  # the first step of a coroutine can be made at once
+AT_ONCE: Final = 100  # so many, before other tasks of the loop have their turn
 
 
 class LoopEngine(Engine):
@@ -57,6 +63,8 @@ class LoopEngine(Engine):
         self._guard: Callable[[], asyncio.TimerHandle | None] = _no_loop
         self._posted: deque[EngineTask] = deque()
         self._woken = False  # the loop will look at what is posted
+        self._due: deque[EngineTask] = deque()  # to be begun by the call that begins one just now
+        self._is_beginning = False
         self._tasks: dict[EngineTask, asyncio.Task[None]] = {}  # those that have begun
         self._closing: set[EngineTask] = set()  # those whose coroutine is being closed
         self._witness: Callable[[], asyncio.Task[Any] | None] = _no_loop  # a task of the loop that was not cancelled
@@ -171,14 +179,41 @@ class LoopEngine(Engine):
 
     def _begin(self, loop: asyncio.AbstractEventLoop, execution: EngineTask) -> None:
         self._is_ending = False
-        task = loop.create_task(primed(self._run(execution)), context=execution.context or Context())
-        if not task.done():  # a loop may begin its tasks at once
+        due = self._due
+        due.append(execution)
+        if self._is_beginning:  # further down this stack
+            return
+        self._is_beginning = True
+        try:
+            for _ in range(AT_ONCE):
+                self._make_task(loop, due.popleft())
+                if not due:
+                    return
+        finally:
+            self._is_beginning = False
+            if due:
+                self._posted.extendleft(reversed(due))
+                due.clear()
+                self.wake_loop()
+
+    def _make_task(self, loop: asyncio.AbstractEventLoop, execution: EngineTask) -> None:
+        context = execution.context or Context()
+        # The attempt before may be just ending, further down this stack, in the very context.
+        if IS_EAGER and execution.attempt == 1 and loop.get_task_factory() is None:
+            eagerly: Any = asyncio.Task  # the oldest Python's has no such argument
+            eagerly(self._run(execution, is_eager=True), loop=loop, context=context, eager_start=True)
+            return
+        task = loop.create_task(primed(self._run(execution, is_eager=False)), context=context)
+        if not task.done():  # the factory of a loop may begin its tasks at once
             self._tasks[execution] = task
 
-    async def _run(self, execution: EngineTask) -> None:
+    async def _run(self, execution: EngineTask, *, is_eager: bool) -> None:
         outcome = SUCCEEDED
         try:
-            await begun
+            if is_eager:
+                self._tasks[execution] = current_task()  # type: ignore[assignment] # it runs in one
+            else:
+                await begun
             in_coroutine.set(execution)
             if execution.attention and execution.aborted:
                 outcome = NEVER_RAN
