@@ -174,7 +174,7 @@ class LoopEngine(Engine):
         if self._ends():
             self._end_waiting()
         posted, loop = self._posted, asyncio.get_running_loop()
-        while posted:
+        while posted and not self._woken:  # else the loop will look again
             self._begin(loop, posted.popleft())
 
     def _begin(self, loop: asyncio.AbstractEventLoop, execution: EngineTask) -> None:
