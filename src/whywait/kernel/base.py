@@ -197,13 +197,7 @@ def tell(
 
     ``word`` and ``ns`` are what :class:`~whywait.kernel.ring.Row` has of submissions and starts.
     """
-    k.seq = seq = k.seq + 1
-    ring = k.ring
-    if ring is not None:
-        ring.add(now, kind, task.scope.key, task.number, task.name, cause, details, word, ns)
-    if k.emit is not None:
-        _emit(k, seq, now, kind, task.scope.key, task.number, task.name, cause, details, word, ns)
-    return seq
+    return _add(k, now, kind, task.scope.key, task.number, task.name, cause, details, word, ns)
 
 
 def tell_of(
@@ -216,18 +210,11 @@ def tell_of(
     details: Details | None = None,
 ) -> int:
     """Emit an event of a scope, of a periodic, or of a submission that got no number; return its seq."""
-    k.seq = seq = k.seq + 1
-    ring = k.ring
-    if ring is not None:
-        ring.add(now, kind, scope.key, 0, name, cause, details, None, 0)
-    if k.emit is not None:
-        _emit(k, seq, now, kind, scope.key, 0, name, cause, details, None, 0)
-    return seq
+    return _add(k, now, kind, scope.key, 0, name, cause, details, None, 0)
 
 
-def _emit(
+def _add(
     k: Base,
-    seq: int,
     now: int,
     kind: str,
     scope: str,
@@ -237,11 +224,14 @@ def _emit(
     details: Any,  # noqa: ANN401 - of the kind's own form
     word: str | None,
     ns: int,
-) -> None:
-    """Pass an event on to what listens."""
-    emit = k.emit
-    assert emit is not None, "the caller has looked"
-    emit(raw_event(seq, now, kind, scope, number, name, cause, details, word, ns))
+) -> int:
+    """Write an event into the ring, pass it on to what listens, and return its seq."""
+    k.seq = seq = k.seq + 1
+    if k.ring is not None:
+        k.ring.add(now, kind, scope, number, name, cause, details, word, ns)
+    if k.emit is not None:
+        k.emit(raw_event(seq, now, kind, scope, number, name, cause, details, word, ns))
+    return seq
 
 
 def count_holder(k: Base, priority: int, more: int) -> None:

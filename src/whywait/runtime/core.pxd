@@ -20,6 +20,7 @@ cdef int _UNTOUCHED, _BEGUN, _CHANGED, _OVER
 cdef class Terms:
     cdef public object priority, demand, policy, engine
     cdef public bint slot
+    cdef public tuple kinds
     cdef public Lane lane
 
 @cython.final

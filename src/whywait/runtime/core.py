@@ -121,7 +121,7 @@ REFUSALS: Final = (
 class Terms:
     """What a combination of options means: the same for every task that a scope takes with it."""
 
-    __slots__ = ("demand", "engine", "lane", "policy", "priority", "slot")
+    __slots__ = ("demand", "engine", "kinds", "lane", "policy", "priority", "slot")
 
     def __init__(
         self,
@@ -137,6 +137,7 @@ class Terms:
         self.policy = policy
         self.engine = engine
         self.slot = slot
+        self.kinds: tuple[type, ...] = ()  # the types of the options, in their order
         self.lane: Lane | None = None  # of the task that was taken last, so that it need not be looked for
 
 

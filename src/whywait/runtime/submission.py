@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Context, copy_context
 from typing import Any, Final, NamedTuple, TypedDict
@@ -143,21 +142,18 @@ def prepare(
     terms = record.plain_terms
     if options:
         found: Terms | None = None
-        parts: list[Any] = []
-        for option in options:
-            value = options[option]  # type: ignore[literal-required]
-            parts += (option, value, value.__class__)  # 1 and True are not the same
-        key = tuple(parts)
+        key = (*options, *options.values())
         try:
             found = record.terms.get(key)
         except TypeError:  # it has a value that cannot be hashed, such as a dict of resources
-            pass
-        else:
-            if found is not None:
-                record.last = (options, found)  # type: ignore[assignment] # a TypedDict is a dict
+            key = ()
+        if found is not None and tuple(map(type, options.values())) != found.kinds:  # 1 and True are not the same
+            found, key = None, ()
+        if found is not None:
+            record.last = (options, found)  # type: ignore[assignment] # a TypedDict is a dict
         if found is None:  # not in the handler: what is wrong with the options is all that a refusal shows
             is_shared = not _learn(core, execution, name, options)
-            found = _terms(core, record, options, key if is_shared else None, what, known)
+            found = _terms(core, record, options, key if is_shared else (), what, known)
         terms = found
         if terms.engine is not None:
             execution.engine = terms.engine.here()
@@ -202,11 +198,11 @@ def _terms(
     core: CoreServices,
     record: ScopeRecord,
     options: TaskOptions,
-    key: tuple[Any, ...] | None,
+    key: tuple[Any, ...],
     what: str,
     known: Iterable[str],
 ) -> Terms:
-    """Check the options that many tasks may share, and remember what they come to, by ``key`` if there is one."""
+    """Check the options that many tasks may share, and remember what they mean, by ``key`` if it is not empty."""
     if unknown := options.keys() - _OPTIONS:
         allowed = ", ".join((*known, *_OPTIONS))
         listed = ", ".join(sorted(unknown))
@@ -226,9 +222,9 @@ def _terms(
         core.engines.get(engine) if engine is not None else None,
         slot,
     )
-    if key is not None and len(record.terms) < _MOST_TERMS:
-        with contextlib.suppress(TypeError):  # see `prepare`
-            record.terms[key] = terms
+    if key and len(record.terms) < _MOST_TERMS:
+        terms.kinds = tuple(map(type, options.values()))
+        record.terms[key] = terms
     return terms
 
 
