@@ -9,7 +9,7 @@ from typing import Final
 from whywait.errors import InvalidTransition
 from whywait.kernel import graph, lending, waiting
 from whywait.kernel.base import Base, count_holder, no_slot_held, tell, tell_of
-from whywait.kernel.events import SUCCESS_DETAILS, Details, Kind, Streams, outcome_details
+from whywait.kernel.events import SUCCESS_DETAILS, Details, Kind, Streams, cause_details, outcome_details
 from whywait.kernel.limits import MEASURED, MOST, Demand, Retry
 from whywait.kernel.model import OF_AN_ATTEMPT, Attempt, Lane, Scope, Task
 from whywait.kernel.periodic import Periodic
@@ -251,18 +251,19 @@ def end_pending(
     if task.unmet:
         graph.unlink(task)
     task.cause = cause
-    details: Details = (("cause", cause),)
+    details = cause_details(cause)
+    word = task.wait_cause
     if root is not None:
         task.root = root
         details = (*details, ("root", root))
-    waits = task.waits
-    if waits:
-        k.stats.count_unstarted(waits)
-        details = (*details, ("waits", waits))
-        if k.counts_holders and task.starved_ns:
+    if task.more_waits is not None or task.starved_ns:
+        word = None
+        details = (*details, ("waits", task.waits))
+        if task.starved_ns:
             details = (*details, ("starved_ns", task.starved_ns))
+    k.stats.unstarted.add(task.wait_cause, task.wait_ns, task.more_waits)
     kind = Kind.TASK_DROPPED if outcome is _REJECTED else _CANCELLED
-    seq = tell(k, now, kind, task, led_by, details)
+    seq = tell(k, now, kind, task, led_by, details, word, task.wait_ns)
     k.settled.append(task)
     finish(k, now, task, outcome)
     return seq

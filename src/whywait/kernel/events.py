@@ -179,6 +179,14 @@ def outcome_details(outcome: str, cause: str | None) -> Details:
     return details
 
 
+def cause_details(cause: str) -> Details:
+    """Return the details of an end without a start; one shared tuple for each cause."""
+    details = _CAUSES.get(cause)
+    if details is None:
+        details = _CAUSES[cause] = (("cause", cause),)
+    return details
+
+
 def submitted_details(state: str, priority: int, demand: tuple[tuple[str, int], ...], slot: bool) -> Details:  # noqa: FBT001 - what it tells
     """Return what a TASK_SUBMITTED tells of a task; that it takes a slot is not said."""
     details: Details = (("state", state), ("priority", priority))
@@ -193,4 +201,5 @@ _MAPPINGS: Final = ("demand", "devices", "units")  # details that are pairs here
 
 SUCCESS_DETAILS: Final[Details] = (("outcome", Outcome.SUCCESS),)  # of a TASK_FINISHED; in short None
 
+_CAUSES: dict[str, Details] = {}
 _OUTCOMES: dict[tuple[str, str | None], Details] = {(Outcome.SUCCESS, None): SUCCESS_DETAILS}

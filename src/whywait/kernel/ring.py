@@ -26,7 +26,7 @@ class Row:
     name: str | None
     cause: int
     details: Any
-    word: str | None  # of a submission the name of the task's function, of a start the one cause of the wait
+    word: str | None  # of a submission the name of the task's function, of a start or an end the one cause of the wait
     ns: int  # and how long the wait was
 
 
@@ -109,6 +109,8 @@ def raw_event(
     if word is not None:
         if kind is _SUBMITTED:
             led_by = led_by or word
-        else:
+        elif details is None:
             details = (word, ns)
+        else:
+            details = (*details, ("waits", (word, ns)))
     return (seq, time_ns, kind, scope, number or None, name, led_by, details)

@@ -166,8 +166,8 @@ def activate(k: Base, now: int, task: Task) -> None:
     if not task.plain:
         _begin_run(k, now, task)
     k.stats.count_wait(task.wait_cause, task.wait_ns, task.more_waits)
-    if task.more_waits is None and not task.starved_ns and not lane.asks:  # the common case
-        task.started_seq = tell(k, now, _STARTED, task, k.trigger, None, task.wait_cause, task.wait_ns)
+    if not task.starved_ns and not lane.asks:  # the common case; it waits no more: nothing is added to its waits
+        task.started_seq = tell(k, now, _STARTED, task, k.trigger, task.more_waits, task.wait_cause, task.wait_ns)
     else:
         told = Started(task.waits or None, task.units, task.starved_ns)
         task.started_seq = tell(k, now, _STARTED, task, k.trigger, told)

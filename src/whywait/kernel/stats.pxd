@@ -1,16 +1,23 @@
 cimport cython
 
 @cython.final
+cdef class WaitSums:
+    cdef public dict _sums
+    cdef public object _cause
+    cdef public long long _ns
+    cpdef add(self, object cause, long long ns, dict more)
+    cpdef dict by_cause(self)
+
+@cython.final
 cdef class Stats:
-    cdef public long long numbered, iterations, retried, starved, succeeded, _cause_ns
-    cdef public dict _ended, dropped, rejected, _wait_ns, unstarted_ns
-    cdef public object promotions, _cause
+    cdef public long long numbered, iterations, retried, starved, succeeded
+    cdef public dict _ended, dropped, rejected
+    cdef public object promotions
+    cdef public WaitSums waits, unstarted
     cdef public list _recent
     cdef public Py_ssize_t _recent_at
     @cython.locals(recent=list, at=Py_ssize_t)
     cpdef count_wait(self, object cause, long long ns, dict more)
-    cdef _flush(self)
     cpdef count_end(self, object outcome)
-    cpdef count_unstarted(self, dict waits)
     cpdef count_drop(self, object cause)
     cpdef count_rejection(self, object cause)

@@ -10,16 +10,43 @@ RECENT: Final = 10_000
 _MUCH: Final = 1 << 62  # half of what a machine's integer holds
 
 
+class WaitSums:
+    """How long tasks have waited in all, by cause."""
+
+    __slots__ = ("_cause", "_ns", "_sums")
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self._sums: dict[str, int] = {}
+        self._cause: str | None = None  # the last one that was added, and what its sum lacks
+        self._ns = 0
+
+    def add(self, cause: str | None, ns: int, more: dict[str, int] | None) -> None:
+        """Add the wait of a task: of one cause, or none, unless there are ``more``."""
+        if more is not None:
+            for each, each_ns in more.items():
+                self._sums[each] = self._sums.get(each, 0) + each_ns
+        elif cause is not None:
+            if cause is not self._cause or self._ns > _MUCH:
+                self.by_cause()
+                self._cause = cause
+            self._ns += ns
+
+    def by_cause(self) -> dict[str, int]:
+        """Return the sums."""
+        if self._cause is not None:
+            self._sums[self._cause] = self._sums.get(self._cause, 0) + self._ns
+            self._ns = 0
+        return self._sums
+
+
 class Stats:
     """What has happened so far, in numbers."""
 
     __slots__ = (
-        "_cause",
-        "_cause_ns",
         "_ended",
         "_recent",
         "_recent_at",
-        "_wait_ns",
         "dropped",
         "iterations",
         "numbered",
@@ -28,7 +55,8 @@ class Stats:
         "retried",
         "starved",
         "succeeded",
-        "unstarted_ns",
+        "unstarted",
+        "waits",
     )
 
     def __init__(self) -> None:
@@ -42,42 +70,22 @@ class Stats:
         self._ended: dict[str, int] = dict.fromkeys(Outcome, 0)  # otherwise than in success
         self.dropped: dict[str, int] = {}  # by cause
         self.rejected: dict[str, int] = {}  # by cause
-        self._wait_ns: dict[str, int] = {}  # by wait cause, of tasks that have started
-        self._cause: str | None = None  # the cause of the last wait, and what is yet to be added for it
-        self._cause_ns = 0
-        self.unstarted_ns: dict[str, int] = {}  # the same of tasks that ended without a start
+        self.waits = WaitSums()  # of tasks that have started
+        self.unstarted = WaitSums()  # of tasks that ended without a start
         self._recent: list[int] = []  # whole waits of the tasks started last, written over once there are many
         self._recent_at = 0
 
     def count_wait(self, cause: str | None, ns: int, more: dict[str, int] | None) -> None:
         """Count how the wait of a task that starts divides: into one cause, if there is no more."""
+        self.waits.add(cause, ns, more)
         if more is not None:
-            for each, each_ns in more.items():
-                self._wait_ns[each] = self._wait_ns.get(each, 0) + each_ns
             ns = sum(more.values())
-        elif cause is not None:
-            if cause is not self._cause or self._cause_ns > _MUCH:
-                self._flush()
-                self._cause = cause
-            self._cause_ns += ns
         recent, at = self._recent, self._recent_at
         if len(recent) < RECENT:
             recent.append(ns)
         else:
             recent[at] = ns
             self._recent_at = at + 1 if at + 1 < RECENT else 0
-
-    def _flush(self) -> None:
-        """Add what was counted for the cause of the last wait."""
-        if self._cause is not None:
-            self._wait_ns[self._cause] = self._wait_ns.get(self._cause, 0) + self._cause_ns
-            self._cause_ns = 0
-
-    @property
-    def wait_ns(self) -> dict[str, int]:
-        """How long tasks that have started had waited in all, by cause."""
-        self._flush()
-        return self._wait_ns
 
     @property
     def by_outcome(self) -> dict[str, int]:
@@ -91,15 +99,11 @@ class Stats:
         else:
             self._ended[outcome] += 1
 
-    def count_unstarted(self, waits: dict[str, int]) -> None:
-        """Count how the wait of a task that ends without a start divides."""
-        for cause, ns in waits.items():
-            self.unstarted_ns[cause] = self.unstarted_ns.get(cause, 0) + ns
-
     def waited_for_ns(self) -> dict[str, int]:
         """Return how long tasks that wait no more have waited in all, by cause."""
-        causes = dict.fromkeys((*self.wait_ns, *self.unstarted_ns))
-        return {cause: self.wait_ns.get(cause, 0) + self.unstarted_ns.get(cause, 0) for cause in causes}
+        started, unstarted = self.waits.by_cause(), self.unstarted.by_cause()
+        causes = dict.fromkeys((*started, *unstarted))
+        return {cause: started.get(cause, 0) + unstarted.get(cause, 0) for cause in causes}
 
     def count_drop(self, cause: str) -> None:
         """Count a task that was dropped while pending, or because the queue was full."""
@@ -135,6 +139,6 @@ class Stats:
             "by_outcome": self.by_outcome,
             "dropped": dict(self.dropped),
             "rejected": dict(self.rejected),
-            "wait_ns_by_cause": dict(self.wait_ns),
+            "wait_ns_by_cause": dict(self.waits.by_cause()),
             "wait_ns": self.wait_quantiles_ns(),
         }

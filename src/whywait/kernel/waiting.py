@@ -210,8 +210,11 @@ def charge(k: Base, now: int, task: Task, lane: Lane) -> None:
         assert entered is not None, "a READY task entered in a segment"
         waits = ready_wait(task.since, task.epoch, entered, now, epoch, segment)
         starved = segment.starved_at(now) - entered.starved_at(task.since)
-        for cause, ns in waits.items():
-            add_wait(task, cause, ns)
+        if task.wait_cause is None and task.more_waits is None and len(waits) > 1:
+            task.more_waits = waits
+        else:
+            for cause, ns in waits.items():
+                add_wait(task, cause, ns)
         if starved:
             k.starvation.note(task, task.starved_ns + starved)
     if waited >= levels.step_ns:
