@@ -16,7 +16,7 @@ cdef class Starvation:
     cdef public Levels _levels
     cdef public Stats _stats
     cdef public dict _unarmed, _returned
-    cdef public list worst
+    cdef public list _worst
     @cython.locals(worst=list, first=object, before_ns="long long", in_all_ns="long long")
     cpdef note(self, Task task, long long starved_ns)
     cpdef lane_entered(self, long long now, Lane lane, long long entry)

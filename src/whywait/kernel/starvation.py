@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from whywait.kernel.events import Kind
+from whywait.kernel.ids import function_shown, generated_id, label_of
 from whywait.kernel.levels import Levels
 from whywait.kernel.model import Lane, Level, Task
 from whywait.kernel.state import TaskState
@@ -54,11 +55,11 @@ class Starvation:
         "_timeout_ns",
         "_timers",
         "_unarmed",
+        "_worst",
         "_worst_floor",
         "longest_ns",
         "tasks",
         "total_ns",
-        "worst",
     )
 
     def __init__(self, timeout_ns: int, timers: Timers, levels: Levels, stats: Stats, tell: Callable[..., int]) -> None:
@@ -75,11 +76,11 @@ class Starvation:
         self.tasks = 0  # how many have been READY while a higher priority held a slot
         self.longest_ns = 0  # of those that left READY, attempts added up
         self.total_ns = 0  # the same of all of them
-        self.worst: list[Starved] = []  # a heap of those that left READY most starved
+        self._worst: list[tuple[Any, ...]] = []  # a heap of those that left READY most starved
 
     def note(self, task: Task, starved_ns: int) -> None:
         """Remember how long an attempt was starved, in all its stays, that leaves READY."""
-        worst, first, before_ns = self.worst, task.number, 0
+        worst, first, before_ns = self._worst, task.number, 0
         if not task.plain:  # else it is the first attempt
             first, before_ns = task.starved_first or first, task.starved_before
         self.total_ns += starved_ns - task.starved_ns
@@ -88,16 +89,21 @@ class Starvation:
         if not task.starved_ns and not before_ns:
             self.tasks += 1
         elif in_all_ns > self._worst_floor:  # it was READY before, and may be among them already
-            worst[:] = [told for told in worst if told.minus_number != -first]
+            worst[:] = [told for told in worst if told[1] != -first]
             heapify(worst)
         task.starved_ns = starved_ns
         if in_all_ns > self._worst_floor:
-            told = Starved(in_all_ns, -first, task.label, task.attempt, task.priority)
+            told = (in_all_ns, -first, task.number, task.name, task.called, (task.attempt, task.lane.level.priority))
             if len(worst) < WORST:
                 heappush(worst, told)
             else:
                 heapreplace(worst, told)
                 self._worst_floor = worst[0][0]
+
+    @property
+    def worst(self) -> list[Starved]:
+        """The tasks that left READY most starved, in no order."""
+        return [Starved(ns, first, _label(*known), *rest) for ns, first, *known, rest in self._worst]
 
     def lane_entered(self, now: int, lane: Lane, entry: int) -> None:
         """Watch a lane whose tasks so far, if any, have all been told."""
@@ -204,6 +210,13 @@ class Starvation:
     def _watch(self, now: int, level: Level, starved: int, entry: int, watched: Lane | Task) -> None:
         heappush(level.watch, (starved + self._timeout_ns, entry, watched))
         self._arm(now, level)
+
+
+def _label(number: int, name: str | None, called: str | None) -> str:
+    """Return how a task is shown, as its ``label`` says it."""
+    return (
+        label_of(generated_id(number), number, function_shown(called)) if name is None else label_of(name, number, None)
+    )
 
 
 def _total_at_entry(task: Task) -> int:
