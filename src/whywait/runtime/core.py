@@ -185,7 +185,7 @@ def admit_task(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed, and to
     lock, kernel, stage = core.lock, core.kernel, _UNTOUCHED
     decision, ended, lane = _NOTHING, None, terms.lane
     try:
-        if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
+        if not core.take(False):  # noqa: FBT003 - by position it takes half the time
             wait_for(lock)
         if core.midst or core.broken is not None:
             core.refuse()
@@ -204,7 +204,7 @@ def admit_task(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed, and to
             if decision.settled or decision.requests or core.is_sooner():
                 ended = core.settle(decision)
         core.midst = False
-        lock.release()
+        core.give()
         hide(execution)  # the kernel keeps it alive to its end
         if decision.first is not None:
             if decision.first is execution and decision.others is None:
@@ -248,7 +248,7 @@ def report_end(  # noqa: C901, PLR0912, PLR0915 - in one piece, as above
     go_on = ended = None
     how, cause, retryable = outcome
     try:
-        if not lock.acquire(False):  # noqa: FBT003 - as above
+        if not core.take(False):  # noqa: FBT003 - as above
             wait_for(lock)
         if core.midst or core.broken is not None:
             stage = _OVER
@@ -279,7 +279,7 @@ def report_end(  # noqa: C901, PLR0912, PLR0915 - in one piece, as above
         ):
             ended = core.settle(decision)
         core.midst = False
-        lock.release()
+        core.give()
         first: Any = decision.first
         if first is not None:
             if (
@@ -406,7 +406,7 @@ class Core(Watching):
         """
         lock, kernel, stage, decision = self.lock, self.kernel, _UNTOUCHED, Decision()
         try:
-            if not lock.acquire(False):  # noqa: FBT003 - by position it takes half the time
+            if not self.take(False):  # noqa: FBT003 - by position it takes half the time
                 wait_for(lock)
             if self.midst or self.broken is not None:
                 self.refuse()
