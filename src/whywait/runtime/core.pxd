@@ -9,28 +9,13 @@ from whywait.kernel.model cimport Lane, Task
 from whywait.kernel.timers cimport Timers
 from whywait.engines.thread cimport EngineThread
 from whywait.runtime.execution cimport Execution, drop_body, release_waiters, run_body
+from whywait.runtime.terms cimport ScopeRecord, Terms
 from whywait.runtime.watching cimport Watching
 from whywait.support.instant cimport now_ns
 
 cdef object _REJECTED, _SUCCESS, SUCCEEDED
 cdef Decision _NOTHING
 cdef int _UNTOUCHED, _BEGUN, _CHANGED, _OVER
-
-@cython.final
-cdef class Terms:
-    cdef public object priority, demand, policy, engine
-    cdef public bint slot
-    cdef public tuple kinds
-    cdef public Lane lane
-
-@cython.final
-cdef class ScopeRecord:
-    cdef public KernelScope kernel_scope
-    cdef public Terms plain_terms
-    cdef public tuple last
-    cdef public object engine, plain_engine, coroutine_engine, scope, grace_s
-    cdef public list errors
-    cdef public dict terms
 
 cdef class Core(Watching):
     cdef public object settings, log, journal, clock, began_ns, broken

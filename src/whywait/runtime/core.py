@@ -75,9 +75,8 @@ from whywait.kernel.base import Decision
 from whywait.kernel.collector import hide
 from whywait.kernel.durations import NS
 from whywait.kernel.kernel import Kernel
-from whywait.kernel.limits import Demand, Policy, Priority
-from whywait.kernel.model import Lane, Task
 from whywait.kernel.model import Scope as KernelScope
+from whywait.kernel.model import Task
 from whywait.kernel.state import Outcome, TaskState
 from whywait.runtime import acts, breaking, leftovers
 from whywait.runtime.clock import Clock
@@ -85,6 +84,7 @@ from whywait.runtime.drop_log import warn_of_drops, warn_of_skips
 from whywait.runtime.execution import Execution, drop_body, release_waiters, run_body
 from whywait.runtime.journal import Journal
 from whywait.runtime.settings import Settings
+from whywait.runtime.terms import ScopeRecord, Terms
 from whywait.runtime.watching import Watching
 from whywait.support import logger
 from whywait.support.forks import own
@@ -116,60 +116,6 @@ _NOTHING: Final = Decision()  # stays empty
 REFUSALS: Final = (
     ConfigError, Rejected, ScopeExists, InvalidTransition, UnknownTask, UnknownScope, StaleRef, ForeignRef,
 )  # fmt: skip
-
-
-class Terms:
-    """What a combination of options means: the same for every task that a scope takes with it."""
-
-    __slots__ = ("demand", "engine", "kinds", "lane", "policy", "priority", "slot")
-
-    def __init__(
-        self,
-        priority: int = Priority.NORMAL,
-        demand: Demand = (),
-        policy: Policy | None = None,
-        engine: Engine | None = None,
-        slot: bool = True,  # noqa: FBT001, FBT002 - one of a row
-    ) -> None:
-        """Keep options that were checked."""
-        self.priority = int(priority)
-        self.demand = demand
-        self.policy = policy
-        self.engine = engine
-        self.slot = slot
-        self.kinds: tuple[type, ...] = ()  # the types of the options, in their order
-        self.lane: Lane | None = None  # of the task that was taken last, so that it need not be looked for
-
-
-class ScopeRecord:
-    """What the core keeps of a living scope."""
-
-    __slots__ = (
-        "coroutine_engine",
-        "engine",
-        "errors",
-        "grace_s",
-        "kernel_scope",
-        "last",
-        "plain_engine",
-        "plain_terms",
-        "scope",
-        "terms",
-    )
-
-    kernel_scope: KernelScope  # set as soon as the kernel knows the scope
-
-    def __init__(self, engine: Engine, grace_s: float) -> None:
-        """Keep the settings of a scope."""
-        self.engine = engine  # for tasks that name none
-        self.plain_engine = engine if type(engine).here is Engine.here else None  # for functions, from any thread
-        self.coroutine_engine: Engine | None = None  # for coroutine functions, looked up once
-        self.grace_s = grace_s
-        self.errors: list[BaseException] = []  # those that leaving the block raises
-        self.scope: Any = None  # what `get_scope` returns
-        self.plain_terms = Terms()  # of tasks without options
-        self.terms: dict[Any, Terms] = {}  # what combinations of options mean, see submission.py
-        self.last: tuple[dict[str, Any], Terms] | None = None  # the one that was asked for last
 
 
 def admit_task(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed, and to release the lock where it was taken

@@ -30,11 +30,11 @@ from whywait.kernel.limits import Priority
 from whywait.observe.explain import Why
 from whywait.runtime.authority import DEFAULT_SCOPE, Authority, core_of
 from whywait.runtime.chunks import cut, hand_out, in_order
-from whywait.runtime.core import Terms
 from whywait.runtime.execution import set_up
 from whywait.runtime.future import TaskFuture
 from whywait.runtime.leaving import LOOK_S, Leaving
 from whywait.runtime.settings import UNSET, AuthorityOptions, Size, Unset
+from whywait.runtime.terms import Terms
 from whywait.task.chunk import Chunk
 from whywait.task.running import in_thread
 

@@ -15,12 +15,12 @@ from whywait.kernel.durations import Seconds
 from whywait.kernel.model import Ref
 from whywait.kernel.periodic import Overlap
 from whywait.kernel.periodic import Periodic as KernelPeriodic
-from whywait.runtime.core import ScopeRecord
 from whywait.runtime.execution import Execution, set_up
 from whywait.runtime.handle import Handle
 from whywait.runtime.services import CoreServices
 from whywait.runtime.settings import duration_ns
 from whywait.runtime.submission import BodyOptions, prepare
+from whywait.runtime.terms import ScopeRecord
 from whywait.support.raised import with_message
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from whywait.kernel.state import ScopeState
 from whywait.runtime import acts, submission
 from whywait.runtime.blocking import Blocking
 from whywait.runtime.chunks import map_calls
-from whywait.runtime.core import ScopeRecord
 from whywait.runtime.handle import Handle, new_handle
 from whywait.runtime.lazy import Lazy
 from whywait.runtime.leaving import LOOK_S, Leaving, kill_s
@@ -28,6 +27,7 @@ from whywait.runtime.periodic import Periodic, PeriodicOptions, add_periodic
 from whywait.runtime.services import CoreServices
 from whywait.runtime.settings import UNSET
 from whywait.runtime.submission import CO_COROUTINE, EMPTY, Call, TaskOptions, changed, request_for
+from whywait.runtime.terms import ScopeRecord
 from whywait.support.lazy import asyncio
 from whywait.support.waiters import refuse_on_loop
 

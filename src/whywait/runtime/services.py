@@ -21,7 +21,7 @@ from whywait.kernel.model import Scope as KernelScope
 from whywait.kernel.state import ScopeState
 from whywait.runtime import acts
 from whywait.runtime.blocking import Blocking
-from whywait.runtime.core import Core, ScopeRecord
+from whywait.runtime.core import Core
 from whywait.runtime.execution import Execution, Waiter
 from whywait.runtime.handle import Handle
 from whywait.runtime.journal import Events, Listener
@@ -29,6 +29,7 @@ from whywait.runtime.lazy import Lazy
 from whywait.runtime.lazy import end as end_lazy
 from whywait.runtime.remember import teller
 from whywait.runtime.settings import Settings
+from whywait.runtime.terms import ScopeRecord
 from whywait.support.green import refuse_green_threads
 from whywait.support.logger import Log, log
 from whywait.task.inside import parts_of

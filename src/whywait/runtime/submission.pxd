@@ -1,8 +1,9 @@
 cimport cython
 
-from whywait.runtime.core cimport Core, ScopeRecord, Terms, admit_task
+from whywait.runtime.core cimport Core, admit_task
 from whywait.runtime.execution cimport Execution
 from whywait.runtime.handle cimport new_handle
+from whywait.runtime.terms cimport ScopeRecord, Terms
 
 cdef object _OF_ONE_TASK, _MISSING
 

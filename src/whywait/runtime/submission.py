@@ -12,13 +12,14 @@ from whywait.errors import ConfigError, ForeignRef, UnknownTask
 from whywait.kernel.durations import Seconds
 from whywait.kernel.limits import Demand, Policy, Priority, Retry, make_demand
 from whywait.kernel.model import Ref, Submission, Task
-from whywait.runtime.core import ScopeRecord, Terms, admit_task
+from whywait.runtime.core import admit_task
 from whywait.runtime.execution import Execution
 from whywait.runtime.handle import Handle, new_handle
 from whywait.runtime.lazy import Lazy, check_use
 from whywait.runtime.remember import history_name, learned_ram
 from whywait.runtime.services import CoreServices
 from whywait.runtime.settings import UNSET, Size, Unset, as_retry, optional_ns, size
+from whywait.runtime.terms import ScopeRecord, Terms
 from whywait.support.learned import as_learned
 from whywait.support.nested import PLAIN, nest_of
 
