@@ -149,9 +149,9 @@ def admit_task(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed, and to
             _dispatch(kernel, now, decision)
             if decision.settled or decision.requests or core.is_sooner():
                 ended = core.settle(decision)
+        hide(execution)  # the kernel keeps it alive to its end, which comes under the lock
         core.midst = False
         core.give()
-        hide(execution)  # the kernel keeps it alive to its end
         if decision.first is not None:
             if decision.first is execution and decision.others is None:
                 execution.engine.start(execution)
