@@ -60,7 +60,8 @@ def test_each_answer_is_on_the_disk_when_it_is_given(program, route):
     assert on_disk(program)["waits"] == ["ended", 0, None, "aborted"]
     until(lambda: on_disk(program)["runs"][0] == "running")
     machine.ask("POST", route.format("runs", "cancel"), {})
-    assert on_disk(program)["runs"][2] == "cancelled"
+    state, _, abort, outcome = on_disk(program)["runs"]
+    assert (state, abort, outcome) in {("running", "cancelled", None), ("ended", None, "aborted")}  # it may be over
 
 
 def test_a_job_that_ends_by_its_timeout_has_no_later_attempt_after_a_kill(program, tmp_path):
