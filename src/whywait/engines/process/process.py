@@ -92,7 +92,7 @@ class ChildProcess:
         self._setup = setup
         self._has_key = False
         self.lent: set[int] = set()  # numbers of the lazy resources that it has been handed
-        self.is_stale = False  # it holds a resource that is to be closed, and gets no other task
+        self.is_stale = False  # it gets no other task: it holds a resource to close, or is being killed
         with ExitStack() as on_error, ExitStack() as theirs:
             self._tasks, tasks = self._pipe(on_error, theirs, to_child=True)
             self._results, results = self._pipe(on_error, theirs, to_child=False)
@@ -293,6 +293,7 @@ class ChildProcess:
         with self._lock:
             if self.execution is not task:
                 return False
+            self.is_stale = True  # should its answer come first all the same, it gets no other task
             self._tree.kill()
             return True
 
