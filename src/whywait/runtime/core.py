@@ -7,9 +7,9 @@ Which lock guards what:
 
 =======================  ========================================================================================
 ``Core.lock``            the kernel; ``midst``; of a broken authority ``survivors`` and ``gone``; ``scopes`` and the
-                         errors of their records; watchers and pause waiters; ``lazies``; of an execution its task,
-                         attempts, signal, attention and inside, ``blocked_for`` and ``returning``, ``done``, and its
-                         waiters and callbacks until it is done; of the journal the ring, taps and subscribers
+                         errors of their records; watchers and pause waiters; ``lazies``; of an execution what
+                         the kernel has of it, signal, attention and inside, ``blocked_for`` and ``returning``,
+                         ``is_done``, and its waiters and callbacks until then; the ring, taps and subscribers
 ``Clock._lock``          what is due and the clock's thread; may be taken under ``Core.lock``
 ``Journal._guard``       which thread calls subscribers; held for an instant, nothing is taken under it
 ``ThreadEngine._guard``  which bodies may be interrupted; nothing is taken under it
@@ -25,7 +25,7 @@ mailbox or parts
 
 What is read or changed without a lock, and why that is sound without a global interpreter lock too:
 
-- ``done``, then ``value``, ``error`` and the outcome: ``done`` is set last, once, under the lock, and never reset.
+- ``is_done``, then ``value``, ``error`` and the outcome: ``is_done`` is set last, once, under the lock, never reset.
 - ``broken``: it is set once, by the thread whose command was broken off, and never reset.
 - waiters and callbacks of an execution that is done: only the thread that tells of the end touches them; a waiter that
   times out looks the list up once.
@@ -42,7 +42,7 @@ What is read or changed without a lock, and why that is sound without a global i
 - an ``AbortSignal``, by the threads of its task: ``reason`` is set once, ``go`` before the ``pause`` it stands for,
   each in one step. The listeners are a list whose single steps, and whose copy, are atomic.
 - ``ScopeRecord``: what ``terms`` has for a key, and ``coroutine_engine``, come out the same in every thread;
-  ``grace_s`` is a single number.
+  ``grace_s`` is a single number. ``last`` is one tuple, and ``Terms.lane`` is asked under the lock if it still serves.
 - ``LoopEngine``: what is posted is there before ``_woken`` is looked at, and the loop resets that before it takes
   what is posted. ``_tasks`` is changed on the thread of the loop, and when that is closed by the thread that ends it;
   others look one task up, in one step.
