@@ -26,6 +26,7 @@ from whywait.kernel.state import Wait
 _SLOT: Final = Wait.SLOT
 _SLOT_HIGHER: Final = Wait.SLOT_HIGHER
 _HELD_BACK: Final = Wait.HELD_BACK
+_OF_LEVELS: Final = (_SLOT, _SLOT_HIGHER, _HELD_BACK)
 
 
 class Waited:
@@ -86,6 +87,14 @@ class Waited:
         return {cause: ns for cause, ns in waits.items() if ns}
 
 
+def waited_of(by_cause: dict[str, int]) -> Waited:
+    """Return waits that were told by cause."""
+    waited = Waited(0, 0, 0)
+    for cause, ns in by_cause.items():
+        waited.add(Wait(cause) if cause in _OF_LEVELS else cause, ns)
+    return waited
+
+
 class Segment:
     """A stretch of time in which the lanes of one level that wait for a slot all wait for the same cause."""
 
@@ -112,9 +121,7 @@ class Segment:
 
     def waited(self, at: int, begin: Segment, since: int) -> Waited:
         """Return what lanes of the level waited for from ``since``, within an earlier segment, to ``at`` in this."""
-        waited = Waited(
-            self.slot - begin.slot, self.slot_higher - begin.slot_higher, self.held_back - begin.held_back
-        )
+        waited = Waited(self.slot - begin.slot, self.slot_higher - begin.slot_higher, self.held_back - begin.held_back)
         waited.add(self.mode, at - self.since)
         waited.add(begin.mode, begin.since - since)
         return waited
