@@ -2,6 +2,10 @@ cimport cython
 
 from whywait.kernel.accounts cimport Waited
 
+cdef Py_ssize_t _ROOM
+cdef long long _MUCH
+cdef object _SUCCESS
+
 @cython.final
 cdef class WaitSums:
     cdef public dict _sums

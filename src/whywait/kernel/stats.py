@@ -8,6 +8,8 @@ from whywait.kernel.accounts import Waited
 from whywait.kernel.state import Outcome
 
 RECENT: Final = 10_000
+_ROOM: Final = RECENT  # the same for compiled code
+_SUCCESS: Final = Outcome.SUCCESS
 _MUCH: Final = 1 << 62  # half of what a machine's integer holds
 
 
@@ -87,11 +89,11 @@ class Stats:
         if more is not None:
             ns = more.total()
         recent, at = self._recent, self._recent_at
-        if len(recent) < RECENT:
+        if len(recent) < _ROOM:
             recent.append(ns)
         else:
             recent[at] = ns
-            self._recent_at = at + 1 if at + 1 < RECENT else 0
+            self._recent_at = at + 1 if at + 1 < _ROOM else 0
 
     @property
     def by_outcome(self) -> dict[str, int]:
@@ -100,7 +102,7 @@ class Stats:
 
     def count_end(self, outcome: str) -> None:
         """Count a task that has its final outcome."""
-        if outcome is Outcome.SUCCESS:
+        if outcome is _SUCCESS:
             self.succeeded += 1
         else:
             self._ended[outcome] += 1
