@@ -127,20 +127,6 @@ def test_a_lane_learns_that_its_gate_opened_though_its_head_leaves(verb, resourc
     assert pair.tasks[follower].state == "RUNNING"
 
 
-def test_many_demands_wait_for_one_resource():
-    """B5, V7: of lanes with a different demand each, a release lets in those that fit, oldest first."""
-    pair = plain_pair(hard={"cpu": 40})
-    submit(pair, "all", cpu=40)
-    pair.dispatch()
-    for number in range(60):
-        submit(pair, f"t{number}", priority=50 + number % 3, cpu=1 + number * 7 % 40)
-    pair.dispatch()
-    while pair.kernel.running:
-        pair.pass_time(pair.now + MS_NS)
-        pair.turn(next(iter(pair.kernel.running)), "success", None)
-    assert not any(task.pending for task in pair.tasks.values())
-
-
 def digest(seed: int) -> str:
     """The raw events of a run, byte for byte."""
     return hashlib.sha256(repr(drive(Seeded(seed), STEPS).raw_events).encode()).hexdigest()

@@ -115,20 +115,6 @@ def test_a_task_that_is_ended_for_its_memory_can_be_ended_for_good(verb):
     assert (task.outcome, task.attempt) == ("aborted", 1)
 
 
-@pytest.mark.parametrize("parks", [True, False])
-def test_a_pause_outlives_an_attempt_that_is_ended_for_its_memory(parks):
-    """U2, X1: the next attempt begins paused, whether the body had parked or was still to."""
-    driver = driver_with("kill", ram=10)
-    task = driver.submit("t", ram=4, lasts=None, obeys=False, policy=policy(retry=Retry(1)))
-    driver.until(0)
-    driver.pause(task)
-    if parks:
-        driver.park(task)
-    driver.measured(task, 9)
-    driver.end(task, "error")
-    assert (task.attempt, task.state, task.paused_from) == (2, "PAUSED", "READY")
-
-
 def test_a_retry_may_ask_for_more_up_to_the_limit():
     """U3: each new attempt asks for so many times more; the event of the retry tells it."""
     driver = driver_with("kill", ram=10)
@@ -141,14 +127,6 @@ def test_a_retry_may_ask_for_more_up_to_the_limit():
     driver.until(100)
     told = [dict(event.details).get("demand") for event in driver.events if event.kind == "TASK_RETRIED"]
     assert told == [(("ram", 6),), (("ram", 10),), None]
-
-
-def test_a_demand_above_a_soft_limit_does_not_shrink():
-    """U3: it never asks for less than before."""
-    driver = driver_with(ram=10)
-    task = driver.submit("t", ram=12, lasts=5, fails=1, policy=policy(retry=Retry(1, grow={"ram": 2.0})))
-    driver.until(20)
-    assert task.demand == (("ram", 12),)
 
 
 def test_memory_of_devices_grows_up_to_the_largest_unit():
