@@ -178,8 +178,8 @@ class Driver:
             return
         self.dispatch()
         while (soonest := self._next_instant()) is not None and soonest < time_ms:
-            if self._arrive(soonest):
-                self.dispatch()
+            self._arrive(soonest)
+            self.dispatch()
         self._arrive(time_ms)
 
     def until(self, time_ms: float) -> None:
@@ -213,19 +213,17 @@ class Driver:
             times.append(deadline)
         return ms(min(times)) if times else None
 
-    def _arrive(self, time_ms: float, breath_ms: float = 0) -> bool:
-        """Let bodies end and timers fire; return whether dispatch may have something to do."""
+    def _arrive(self, time_ms: float, breath_ms: float = 0) -> None:
+        """Let bodies end, in start order, and timers fire."""
         self.now = time_ms
         now_ns = self.now_ns
-        over = sorted((task for end, task in self._ends.values() if end <= now_ns), key=lambda task: task.started_seq)
-        for task in over:
+        for task in sorted(
+            [task for end, task in self._ends.values() if end <= now_ns], key=lambda task: task.started_seq
+        ):
             if task.number in self._ends:  # not aborted by the one before
                 outcome = "error" if task.attempt <= task.job.fails else task.job.outcome
                 self.end(task, outcome)
-        fired = self.kernel.fire(now_ns, round(breath_ms * MS))
-        self._did(None)
-        expiry = self.kernel.expiries.next_at()
-        return bool(over) or fired or (expiry is not None and expiry <= now_ns)
+        self._did(self.kernel.fire(now_ns, round(breath_ms * MS)))
 
     def _did(self, result: Any, *, rested: bool = False) -> Any:
         """Obey what the kernel asks for, take note of who has settled, and check what must always hold."""

@@ -61,21 +61,6 @@ def test_other_kinds_have_units_too_and_each_is_a_gate_of_its_own():
     assert [driver.why(task).primary for task in (neither, rigs)] == ["gpu", "rig"]
 
 
-def test_every_form_of_asking_is_looked_at_when_a_unit_is_given_back():
-    """P2: lanes that ask for whole units, for shares and for shares on several wait apart; the order is one."""
-    driver = Driver(kernel(devices=gpus(10, 10)))
-    driver.submit("holder", gpu=2, lasts=10)
-    driver.dispatch()
-    driver.submit("two shares", gpu=2, vram=4, lasts=10)
-    driver.submit("whole", gpu=1, lasts=10)
-    driver.submit("share", vram=6, lasts=10)
-    driver.submit("urgent", 80, vram=7, lasts=10)
-    driver.until(10)
-    assert started(driver) == {"urgent": "gpu 0", "whole": "gpu 1"}
-    driver.until(20)
-    assert started(driver) == {"two shares": "gpu 0,1", "share": "gpu 0"}
-
-
 def test_a_retry_may_get_another_unit():
     """N3, T7: each attempt is a task and is assigned anew."""
     driver = Driver(kernel(devices=gpus(10, 10)))
@@ -280,20 +265,6 @@ def test_what_waits_for_more_than_is_left_can_never_start():
     driver.set_units("gpu", {"0": 24, "1": 24})
     driver.until(10)
     assert started(driver) == {"both": "gpu 0,1"}
-
-
-def test_a_unit_with_less_memory_takes_nothing_until_enough_has_come_back():
-    """N1: like any limit that is lowered, it may be exceeded for a while by what runs."""
-    driver = Driver(kernel(devices=gpus(10)))
-    driver.submit("a", vram=6, lasts=10)
-    driver.submit("b", vram=4, lasts=20)
-    driver.submit("c", vram=2, lasts=10)
-    driver.dispatch()
-    driver.set_units("gpu", {"0": 5})
-    driver.until(10)
-    assert list(started(driver)) == ["b"]
-    driver.until(20)
-    assert started(driver) == {"c": "gpu 0"}
 
 
 # Saying it

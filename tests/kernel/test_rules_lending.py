@@ -29,9 +29,8 @@ def test_a_slot_is_in_use_only_while_it_is_held():
     driver.at(50)
     driver.end(outer)
     driver.at(60)
-    slots = driver.kernel.slots
-    assert driver.kernel.used_ns(driver.now_ns, slots) == 50 * MS
-    assert (slots.free, slots.use_ns) == (1, 50 * MS)
+    assert driver.kernel.snapshot(driver.now_ns).slots.free == 1
+    assert driver.kernel.used_ns(driver.now_ns, driver.kernel.slots) == 50 * MS
 
 
 def test_a_lender_keeps_its_budget():
@@ -108,9 +107,7 @@ def test_what_ends_while_it_wants_its_slot_is_let_go_on(ends):
     driver.at(2)
     driver.blocked(outer, None)
     assert requests_of(driver) == []
-    getattr(driver.kernel, "cancel" if ends == "cancel" else "ended")(
-        driver.now_ns, outer, *(() if ends == "cancel" else ("success",))
-    )
-    assert ("go_on", "outer") in requests_of(driver)
-    assert driver.kernel.slots.free == 0
-    assert not driver.kernel.wanting
+    getattr(driver, ends)(outer)
+    assert ("go_on", "outer") in driver.asked
+    assert driver.kernel.snapshot(driver.now_ns).slots.free == 0
+    assert not driver.why(outer).wants_slot

@@ -137,20 +137,6 @@ def test_resume_brings_a_queued_task_to_where_its_dependencies_stand(resumed_at,
     assert task.outcome == "success"
 
 
-@pytest.mark.parametrize(("resumed_at", "state"), [(35, "QUEUED"), (65, "READY")])
-def test_a_task_paused_while_it_backs_off_keeps_the_end_of_its_backoff(resumed_at, state):
-    """X2, T7: the backoff ends at 60 ms, paused or not."""
-    driver = Driver(kernel(1))
-    task = driver.submit("task", fails=1, policy=policy(retry=Retry(1, backoff=0.05)))
-    driver.at(30)
-    driver.pause(task)
-    driver.at(resumed_at)
-    driver.resume(task)
-    assert task.state == state
-    driver.until(100)
-    assert driver.starts == [(0, "task"), (max(60, resumed_at), "task")]
-
-
 def test_cancelling_a_running_task_aborts_it_and_its_descendants_now():
     """X3: the outcome is ABORTED whatever the body returns; cancelling again changes nothing."""
     driver, task = running(obeys=False)
@@ -263,19 +249,6 @@ def test_a_running_task_that_is_stopped_and_paused_goes_on_when_neither_holds():
     with driver.refuses(InvalidTransition, "its terminal stopped it: it goes on with fg there"):
         driver.resume(task)
     driver.stopped(task, False)
-    assert task.state == "RUNNING"
-
-
-def test_a_stop_is_as_good_as_the_checkpoint_of_a_pause_that_was_asked_for():
-    """M15, X1: a body that is stopped does not miss its pause timeout."""
-    driver, task = running(obeys=False)
-    driver.pause(task)
-    driver.stopped(task, True)
-    driver.until(5000)
-    assert (task.state, task.paused_from) == ("PAUSED", "RUNNING")
-    driver.stopped(task, False)
-    assert task.state == "PAUSED"
-    driver.resume(task)
     assert task.state == "RUNNING"
 
 

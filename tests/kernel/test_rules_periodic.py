@@ -127,20 +127,6 @@ def test_a_trigger_is_an_ordinary_task():
     assert end_of(task) == ("DISPOSED", "timeout", "run_timeout")
 
 
-def test_a_failing_periodic_does_not_fail_foreground_work():
-    """R3: nor does it keep it from starting in its order."""
-    driver = Driver(kernel(1))
-    driver.periodic(outcome="error", priority=100, lasts=50)
-    for number in range(5):
-        driver.submit(f"f{number}", lasts=60)
-    driver.until(SECOND)
-    assert [(time, name) for time, name in driver.starts if name[0] == "f"] == [
-        (60 * number, f"f{number}") for number in range(5)
-    ]
-    assert times(driver)[:2] == [100, 200]
-    assert driver.stats()["by_outcome"]["success"] == 5
-
-
 def test_a_periodic_shares_only_the_budget_that_both_demand():
     """R3: the sampler waits for the cpu that train holds, and train2 for what the sampler holds; nothing else waits."""
     driver = Driver(kernel(1, cpu=2, ram=4))
@@ -249,20 +235,6 @@ def test_queue_keeps_one_trigger_that_starts_when_the_iteration_ends():
         "400 periodic_tick tick 0",
         f"500 periodic_skipped tick {QUEUE_TAKEN} 0",
     ]
-
-
-def test_a_cancelled_iteration_lets_the_next_one_through():
-    """R4: also a trigger behind it that was paused meanwhile, once it is resumed."""
-    driver = Driver(kernel(None))
-    periodic = driver.periodic(overlap="queue", lasts=None)
-    driver.until(210)
-    (first,) = driver.kernel.running.values()
-    (second,) = periodic.waiting
-    driver.pause(second)
-    driver.cancel(first)
-    assert second.state == "PAUSED"
-    driver.resume(second)
-    assert driver.dispatch() == [second.id]
 
 
 def test_switched_off_nothing_new_starts_and_what_runs_finishes():

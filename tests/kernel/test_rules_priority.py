@@ -110,17 +110,6 @@ def test_tasks_woken_by_one_completion_enter_in_order_of_submission_or_id(order,
     assert driver.order == ["run", *expected]
 
 
-def test_tasks_woken_by_different_completions_enter_in_the_order_of_these():
-    """P2: ids decide within one completion only, even at the same instant."""
-    driver = Driver(kernel(2))
-    driver.submit("first")
-    driver.submit("second")
-    driver.submit("z", after=["first"])
-    driver.submit("a", after=["second"])
-    driver.until(10)
-    assert driver.order == ["first", "second", "z", "a"]
-
-
 def test_waiting_counts_from_ready_not_from_submission():
     """P2, P4: an old task that was QUEUED until now is younger than one that has been READY meanwhile."""
     driver = Driver(kernel(1))
@@ -141,15 +130,6 @@ def test_a_retried_task_goes_to_the_back():
     driver.submit("waits")
     driver.until(100)
     assert driver.starts == [(0, "fails"), (10, "waits"), (20, "fails")]
-
-
-def test_level_and_equally_old_by_the_cap_the_entry_decides():
-    """P2, P4: after 10 s HIGH has reached a cap of 100, level with CRITICAL of the same instant; it entered first."""
-    driver = busy(lasts=10 * SECOND, order=Aging(cap=100))
-    driver.submit("high", HIGH)
-    driver.submit("critical", CRITICAL)
-    driver.until(10 * SECOND)
-    assert driver.order == ["run", "high"]
 
 
 def test_nothing_ages_into_critical():

@@ -240,28 +240,6 @@ def test_disposing_a_parent_disposes_the_children_first():
     ]
 
 
-def test_a_child_can_be_disposed_without_its_parent():
-    """O7: the parent goes on; disposed later, it does not dispose the child again."""
-    driver = Driver(kernel(None))
-    parent = driver.scope("parent")
-    child = driver.scope("child", parent)
-    driver.submit("c", scope=child, obeys=False, lasts=50)
-    driver.submit("p", scope=parent, lasts=5)
-    driver.dispatch()
-    driver.dispose(child)
-    driver.until(10)
-    assert driver.story("finished") == ["5 finished p success"]
-    driver.dispose(parent)
-    assert (parent.state, child.state) == ("DISPOSING", "DISPOSING")
-    driver.until(50)
-    assert driver.story("scope_disposing", "scope_disposed") == [
-        "0 scope_disposing child",
-        "10 scope_disposing parent",
-        "50 scope_disposed child",
-        "50 scope_disposed parent",
-    ]
-
-
 @pytest.mark.parametrize("state", ["DISPOSING", "DISPOSED"])
 def test_no_scope_is_opened_in_one_that_ends(state):
     """O7, O1: the error names the parent and its state."""

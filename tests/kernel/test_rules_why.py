@@ -17,36 +17,6 @@ def reason_names(driver: Driver, task) -> list[str]:
     return [reason.name for reason in driver.why(task).reasons]
 
 
-def test_what_is_stopped_by_something_else_is_not_ahead():
-    """V1: c1 came before r2 and waits for cpu, of which r2 needs none: r2 starts first."""
-    driver = Driver(kernel(None, cpu=2, ram=1000))
-    driver.submit("c0", cpu=2, lasts=50)
-    driver.submit("c1", cpu=2)
-    driver.submit("r1", ram=800, lasts=20)
-    r2 = driver.submit("r2", ram=300)
-    driver.until(10)
-    why = driver.why(r2)
-    assert why.ahead == ()
-    assert why.conditions == (Condition("free", "ram", None, 100),)
-    driver.until(30)
-    assert driver.order == ["c0", "r1", "r2"]
-
-
-def test_a_task_of_a_suspended_scope_is_ahead_only_of_its_own_kind():
-    """V1, O2: when the slot is free, the first task outside starts; inside, the order counts."""
-    driver = Driver(kernel(1))
-    scope = driver.scope("s")
-    driver.submit("holder", scope=scope, lasts=None)
-    driver.until(0)
-    first, second = driver.submit("first", scope=scope), driver.submit("second", scope=scope)
-    outside = driver.submit("outside")
-    driver.suspend(scope)
-    driver.until(10)
-    assert driver.why(outside).ahead == ()
-    assert driver.why(first).ahead == ()
-    assert [row.first for row in driver.why(second).ahead] == [("first",)]
-
-
 def test_a_closed_gate_is_given_with_need_free_limit_and_holders():
     """V1: vram needs 4000, 1500 of 6000 are free, held by upscale-7 since 20 ms."""
     driver = Driver(kernel(4, vram=6000))
@@ -84,20 +54,6 @@ def test_every_closed_gate_is_listed_in_the_order_in_which_they_are_asked():
     assert [[each.id for each in reason.holders] for reason in reasons] == [[], []] + [["holder"]] * 7
     driver.pause(holder)
     assert {each.state for reason in driver.why(task).reasons for each in reason.holders} == {"PAUSED"}
-
-
-def test_position_is_the_rank_in_the_lane():
-    """V1: 0 is next; those who leave make it smaller."""
-    driver = Driver(kernel(1))
-    driver.submit("run", lasts=None)
-    driver.dispatch()
-    tasks = [driver.submit(f"t{number}") for number in range(5)]
-    driver.submit("other lane", HIGH)
-    assert [driver.why(task).position for task in tasks] == [0, 1, 2, 3, 4]
-    driver.cancel(tasks[1])
-    driver.pause(tasks[0])
-    assert [driver.why(task).position for task in tasks[2:]] == [0, 1, 2]
-    assert driver.why(tasks[4]).lane == (NORMAL, "", ())
 
 
 def test_what_is_ahead_is_counted_by_level_and_the_first_ten_are_named():
@@ -234,22 +190,3 @@ def test_the_first_closed_gate_is_charged_and_then_the_next():
         seen.append(driver.why(task).primary)
     assert seen == ["scope_slots", "cpu", "ram", "licence", None]
     assert driver.waits(task) == {"scope_slots": 5, "cpu": 5, "ram": 10, "licence": 10}
-
-
-def test_the_cause_is_kept_although_an_earlier_gate_closes_meanwhile():
-    """V7: found behind ram, it stays charged to ram until that opens, also while its scope is suspended."""
-    driver = Driver(kernel(None, ram=1))
-    scope = driver.scope("s")
-    driver.submit("starts the scope", scope=scope, lasts=1)
-    driver.submit("ram", ram=1, lasts=20)
-    task = driver.submit("task", scope=scope, ram=1)
-    driver.until(10)
-    driver.suspend(scope)
-    driver.until(15)
-    assert driver.why(task).primary == "ram"
-    assert reason_names(driver, task) == ["scope_state", "ram"]
-    driver.until(30)
-    assert driver.why(task).primary == "scope_state"
-    driver.resume_scope(scope)
-    driver.dispatch()
-    assert driver.waits(task) == {"ram": 20, "scope_state": 10}

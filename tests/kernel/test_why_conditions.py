@@ -10,10 +10,9 @@ import pytest
 
 import model
 from commands import drive
-from kernel_driver import MS, Driver, kernel, policy
+from kernel_driver import MS, Driver, kernel
 from pair import Pair
 from strategies import Seeded
-from whywait.kernel.limits import Retry
 from whywait.kernel.order import Aging, Strict
 from whywait.kernel.reasons import Blocked, Condition, Why
 
@@ -244,17 +243,6 @@ def test_a_long_chain_gives_its_first_steps_and_its_root():
     assert first.chain[-1].running_ns == 3 * MS
 
 
-def test_a_soft_demand_above_the_limit_has_to_be_alone():
-    """V1, B2: not never, but only when nothing else runs."""
-    driver = Driver(kernel(None, ram=4))
-    driver.submit("runs", lasts=None)
-    driver.dispatch()
-    task = driver.submit("big", ram=9)
-    driver.until(1)
-    assert driver.why(task).conditions == (Condition("alone", "ram", None, 5),)
-    assert not driver.why(task).never
-
-
 def test_a_slot_holder_knows_who_waits_for_what_it_holds():
     """V1: by gate, and its dependents; DISPOSING and parked ones too."""
     driver = Driver(kernel(2, cpu=2))
@@ -278,20 +266,6 @@ def test_a_slot_holder_knows_who_waits_for_what_it_holds():
     assert (why.state, why.ending_ns, why.ending_cause, why.running_ns) == ("DISPOSING", 5 * MS, "cancelled", 15 * MS)
     assert (why.awaited_by, why.awaiting) == (1, ("d",))
     assert [blocked.first for blocked in why.blocks] == [("a", "b"), ("e",)]
-
-
-def test_the_whole_wait_spans_the_attempts():
-    """V1, T7: 10 ms for the slot, then two backoffs, then 5 ms for the slot again."""
-    driver = Driver(kernel(1))
-    driver.submit("first")
-    task = driver.submit("task", fails=2, lasts=1, policy=policy(retry=Retry(2, backoff=0.02)))
-    driver.until(60)
-    driver.submit("hog", 80, lasts=16)
-    driver.until(200)
-    why = driver.kernel.why(driver.now_ns, task)
-    assert {cause: ns // MS for cause, ns in why.breakdown.items()} == {"slot": 10, "backoff": 60, "slot_higher": 4}
-    assert why.waited_ns == 74 * MS
-    assert (why.outcome, why.attempt) == ("success", 3)
 
 
 def test_too_many_lanes_give_lower_bounds_that_say_so():
