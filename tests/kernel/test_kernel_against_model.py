@@ -107,9 +107,11 @@ def test_an_overdrawn_soft_limit_is_not_handed_on():
     second = submit(pair, "second", ram=9)
     pair.dispatch()
     pair.pass_time(MS_NS)
-    pair.turn(first, "success", None)
+    pair.on_task("ended", first, "success")
+    pair.dispatch()
     assert pair.tasks[second].state == "READY"
-    pair.turn(other, "success", None)
+    pair.on_task("ended", other, "success")
+    pair.dispatch()
     assert pair.tasks[second].state == "RUNNING"
 
 

@@ -36,11 +36,6 @@ class Dispatch(Admission):
                 self.emit("TASK_REGAINED", task.scope, task)
                 self.want_no_more(task)
 
-    def turn(self, now: int, task: Task, outcome: str, cause: str | None = None) -> tuple[Task | None, list[Task]]:
-        """T5: the body has ended, next dispatch. Returns the retry, if there is one, and what started."""
-        self.ended(now, task, outcome, cause)
-        return task.retried_as, self.dispatch(now)
-
     def has_expired(self, task: Task) -> bool:
         """D3: still READY when now >= ready_since + max_wait."""
         return task.policy.max_wait_ns is not None and self.now >= task.ready_since + task.policy.max_wait_ns
