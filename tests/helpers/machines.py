@@ -5,8 +5,9 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
+from unittest.mock import patch
 
-from program import LONGEST_S, Done, clean_environment
+from program import clean_environment, whywait
 
 
 class Machine:
@@ -18,16 +19,7 @@ class Machine:
 
     def run(self, *args, stdin="", cwd=None, env=None):
         """Run the program to its end."""
-        done = subprocess.run(
-            self.command(*args),
-            input=stdin.encode(),
-            capture_output=True,
-            env={**self.environment, **(env or {})},
-            cwd=cwd,
-            check=False,
-            timeout=LONGEST_S,
-        )
-        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+        return whywait(*args, stdin=stdin, cwd=cwd, env={"WHYWAIT_HOME": str(self.home), **(env or {})})
 
     def start(self, *args, **options):
         """Start the program and return the process."""
@@ -70,12 +62,5 @@ def active(machine):
 @contextmanager
 def in_home(machine):
     """Let the client in this process find the machine."""
-    before = os.environ.get("WHYWAIT_HOME")
-    os.environ["WHYWAIT_HOME"] = str(machine.home)
-    try:
+    with patch.dict(os.environ, WHYWAIT_HOME=str(machine.home)):
         yield
-    finally:
-        if before is None:
-            del os.environ["WHYWAIT_HOME"]
-        else:
-            os.environ["WHYWAIT_HOME"] = before
