@@ -36,7 +36,7 @@ __all__ = ["NEVER_RAN", "SUCCEEDED", "Ended", "Engine", "EngineTask", "Runtime",
 class Lendable(Protocol):
     """A lazy resource of a scope: made by the first body that is handed it."""
 
-    def fetch(self) -> Any:  # noqa: ANN401 - any value
+    def fetch(self) -> Any:
         """Return the value, for bodies in this process; it is made at the first call."""
 
     def lend_to(self, engine: Engine, /) -> tuple[Callable[[], Any], Callable[[Any], object] | None]:
@@ -101,7 +101,7 @@ class RuntimeSettings(Protocol):
         """Limits that neither an argument nor a variable has set."""
 
     @property
-    def engine(self) -> Any:  # noqa: ANN401 - a name or an engine
+    def engine(self) -> Any:
         """The default engine, as it was given."""
 
     @property
@@ -130,12 +130,12 @@ class Runtime(Services, Protocol):
 
     def report(
         self,
-        execution: Any,  # noqa: ANN401 - an EngineTask that this runtime has started
+        execution: Any,
         outcome: Ended = SUCCEEDED,
         engine: Engine | None = None,
         later: deque[Any] | None = None,
         /,
-    ) -> Any:  # noqa: ANN401 - an EngineTask
+    ) -> Any:
         """Report, once, that a body has really ended; its value or error is set.
 
         With ``engine``, return an execution of this engine that starts in its place, if there is one, for the calling
@@ -143,22 +143,22 @@ class Runtime(Services, Protocol):
         and callbacks until the engine calls :meth:`tell`.
         """
 
-    def carry_out(self, runner: Any, engine: Any, /) -> None:  # noqa: ANN401 - an engine and a thread of its own
+    def carry_out(self, runner: Any, engine: Any, /) -> None:
         """Run the body of the thread's task and report it, and then the tasks that start in its place."""
 
-    def tell(self, execution: Any, /) -> None:  # noqa: ANN401 - an EngineTask
+    def tell(self, execution: Any, /) -> None:
         """Tell the waiters and callbacks of an execution that its task has ended."""
 
-    def thread_lost(self, execution: Any, /) -> None:  # noqa: ANN401 - an EngineTask, or None
+    def thread_lost(self, execution: Any, /) -> None:
         """Let the authority fail as a whole (A2): this thread ends by an exception, and with it this task's body."""
 
     def loop_closed(self, engine: Engine, /) -> None:
         """End the pending tasks of an engine whose event loop has ended."""
 
-    def measured(self, execution: Any, ram: int, /) -> None:  # noqa: ANN401 - an EngineTask
+    def measured(self, execution: Any, ram: int, /) -> None:
         """Report how many bytes of memory a body uses now."""
 
-    def stopped(self, execution: Any, is_stopped: bool, /) -> None:  # noqa: ANN401, FBT001 - an EngineTask; the fact
+    def stopped(self, execution: Any, is_stopped: bool, /) -> None:  # noqa: FBT001 - an EngineTask; the fact
         """Report that the system has stopped the process of a body, or of its client, or that it goes on."""
 
     def call_later(self, delay_s: float, fn: Callable[[], None], /) -> None:
@@ -225,7 +225,7 @@ class Engine(ABC):
             return None
         return lambda ram: self.runtime.measured(execution, ram)
 
-    def lend(self, resource: Lendable) -> Any:  # noqa: ANN401 - any value
+    def lend(self, resource: Lendable) -> Any:
         """Return what a body is handed for a lazy resource."""
         return resource.fetch()
 
@@ -266,7 +266,7 @@ def run_here(execution: EngineTask) -> Ended:
         fn, args, kwargs = execution.body()
         execution.value = (execution.context or Context()).run(fn, *args, **kwargs)
         outcome = SUCCEEDED
-    except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
+    except BaseException as error:
         outcome = execution.failed(error)
     try:
         return finish_parts(execution, outcome) if execution.attention else outcome

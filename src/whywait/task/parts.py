@@ -87,7 +87,7 @@ class Part:
         """Return whether it has ended."""
         return self.state in {"succeeded", "failed", "cancelled"}
 
-    def result(self, timeout: Seconds | None = None) -> Any:  # noqa: ANN401 - what the function returned
+    def result(self, timeout: Seconds | None = None) -> Any:
         """Wait for its result and return it; raise what it raised, or TaskAborted if it was cancelled."""
         if not self.done():
             refuse_on_loop("result() of a handler or worker", "await it")
@@ -103,7 +103,7 @@ class Part:
         """Show what it is and how it stands."""
         return f"<{self.kind} {self.number} {self.name} {self.state}>"
 
-    def call(self) -> Any:  # noqa: ANN401 - what the function returns
+    def call(self) -> Any:
         """Call the function; parts among its arguments are replaced by their results."""
         return self._fn(*self.arguments())
 
@@ -111,7 +111,7 @@ class Part:
         """Return the arguments, parts among them replaced by their results."""
         return tuple(value._value if isinstance(value, Part) else value for value in self._args)
 
-    def _outcome(self) -> Any:  # noqa: ANN401 - what the function returned
+    def _outcome(self) -> Any:
         if self.state == "succeeded":
             return self._value
         if self._error is not None:
@@ -244,12 +244,12 @@ class Parts:
                     value = asyncio.run(self._run_own_loop(part, value))
             finally:
                 self._end_interruptions(part)
-        except BaseException as raised:  # noqa: BLE001 - whatever it raises is its outcome
+        except BaseException as raised:
             error = raised
         in_thread.runner = None
         self._ended(part, value, error)
 
-    async def _run_own_loop(self, part: Part, value: Any) -> Any:  # noqa: ANN401 - an awaitable, its result
+    async def _run_own_loop(self, part: Part, value: Any) -> Any:
         """Await a coroutine in the part's own thread, such that an abort cancels it."""
         self._let_cancel(part)
         try:
@@ -271,7 +271,7 @@ class Parts:
                 return
             self._let_cancel(part)
             value = await part.call()
-        except BaseException as raised:  # noqa: BLE001 - whatever it raises is its outcome
+        except BaseException as raised:
             error = raised
         self._ended(part, value, error)
 
@@ -286,7 +286,7 @@ class Parts:
         if self._signal.aborted:
             interrupt()
 
-    def _ended(self, part: Part, value: Any, error: BaseException | None) -> None:  # noqa: ANN401 - any result
+    def _ended(self, part: Part, value: Any, error: BaseException | None) -> None:
         """Take note of the end of a part, and of what follows from it."""
         is_first = False
         with self.waiters.lock:

@@ -71,11 +71,11 @@ class Stream:
             self.is_open = True
             return True
 
-    def prepare(self, chunk: Any) -> Any:  # noqa: ANN401 - any chunk
+    def prepare(self, chunk: Any) -> Any:
         """Return the chunk as ``offer`` takes it."""
         return chunk
 
-    def offer(self, chunk: Any) -> bool:  # noqa: ANN401 - any chunk
+    def offer(self, chunk: Any) -> bool:
         """Take a chunk if there is room for it; return whether there was. To be called under the lock."""
         self._check_open()
         if self._room() <= 0:
@@ -90,7 +90,7 @@ class Stream:
             self._asking[producer] = (want, tell)
         self._promise()
 
-    def put_promised(self, producer: object, chunk: Any) -> None:  # noqa: ANN401 - any chunk
+    def put_promised(self, producer: object, chunk: Any) -> None:
         """Take a chunk from a producer that was promised room."""
         with self.waiters.lock:
             self._promised[producer] -= 1
@@ -220,7 +220,7 @@ class Reader:
         """Read with ``for``."""
         return self
 
-    def __next__(self) -> Any:  # noqa: ANN401 - any chunk
+    def __next__(self) -> Any:
         """Return the next chunk; wait for it."""
         self._begin()
         into: list[Any] = []
@@ -239,7 +239,7 @@ class Reader:
         """Read with ``async for``."""
         return self
 
-    async def __anext__(self) -> Any:  # noqa: ANN401 - any chunk
+    async def __anext__(self) -> Any:
         """Return the next chunk; wait for it without blocking the event loop."""
         self._begin()
         into: list[Any] = []
@@ -275,7 +275,7 @@ class Reader:
     def _look(self, into: list[Any]) -> Callable[[], bool]:
         return lambda: self._stream.take(self._key, into)
 
-    def _taken(self, into: list[Any]) -> Any:  # noqa: ANN401 - any chunk
+    def _taken(self, into: list[Any]) -> Any:
         self._stream.made_room()
         self._owes_word = False
         chunk = into[0]

@@ -14,7 +14,6 @@ import process_bodies as bodies
 from patience import PATIENCE_S, until
 from process_bodies import is_alive, is_free, marked, read, run_script
 from whywait import PauseTimeout, TaskAborted, TaskFailed, TaskTimeout
-from whywait.engines.process.process import ChildProcess
 
 OPTIONS = {"engine": "process", "slots": 1, "grace": 0.1}
 
@@ -427,15 +426,3 @@ def _command_line(pid):
 
 def _is_worker(pid):
     return is_alive(pid) and _parent(pid) == os.getpid() and b"engines.process.child" in _command_line(pid)
-
-
-def test_a_fault_while_a_task_is_sent_is_its_error(make, monkeypatch):
-    """T2: whatever goes wrong on the way to a process, the task has an end, its slot comes back, others run."""
-    authority = make()
-    assert authority.submit(bodies.add, 1, 1).result(PATIENCE_S) == 2
-    with monkeypatch.context() as patch:
-        patch.setattr(ChildProcess, "send", lambda *_, **__: b"" + "")
-        with pytest.raises(TaskFailed, match="could not be sent to a worker process: TypeError"):
-            authority.submit(bodies.add, 1, 2).result(PATIENCE_S)
-    assert authority.submit(bodies.add, 1, 3).result(PATIENCE_S) == 4
-    assert is_free(authority)

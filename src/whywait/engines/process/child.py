@@ -107,7 +107,7 @@ class Link(ChildServices):
     def _set_up(self, payload: bytes | bytearray) -> bool:
         """Call the initializer; return whether it succeeded."""
         try:
-            initializer, args = pickle.loads(payload)  # noqa: S301 - from our own parent
+            initializer, args = pickle.loads(payload)
             initializer(*args)
             self._globals = Globals(initializer)
         except BaseException as error:
@@ -137,7 +137,7 @@ class Link(ChildServices):
                 call: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
             else:
                 with memoryview(payload) as view:
-                    call = pickle.loads(view[arguments_at:])  # noqa: S301 - from our own parent
+                    call = pickle.loads(view[arguments_at:])
             del payload
             stage = ""
             if flags & LENT:
@@ -152,7 +152,7 @@ class Link(ChildServices):
                     self._globals.take_back(fn)
             stage = RESULT_NOT_PICKLED
             return KIND_VALUE, b"" if value is None else dumps(value)
-        except BaseException as error:  # noqa: BLE001 - whatever is raised is the task's outcome
+        except BaseException as error:
             if self._forked:
                 _leave(error.code if isinstance(error, SystemExit) else 1)
             if isinstance(error, PartFailed):
@@ -161,10 +161,10 @@ class Link(ChildServices):
 
     def _function(self, number: int, data: bytes | bytearray, flags: int) -> Callable[..., Any]:
         if flags & PATHS:
-            sys.path[:], data = pickle.loads(data)  # noqa: S301 - from our own parent
+            sys.path[:], data = pickle.loads(data)
         if number and not data:
             return self._functions[number]
-        fn: Callable[..., Any] = pickle.loads(data)  # noqa: S301 - from our own parent
+        fn: Callable[..., Any] = pickle.loads(data)
         if number:
             self._functions[number] = fn
         return fn

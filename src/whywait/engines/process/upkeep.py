@@ -12,7 +12,7 @@ import sys
 from collections import ChainMap
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from whywait.engines.process.pickling import PROTOCOL, dumps
 from whywait.errors import ConfigError
@@ -32,6 +32,27 @@ class Upkeep(NamedTuple):
     max_tasks: int | None  # after so many tasks a process is replaced
     max_ram: int | None  # and if it holds more bytes than this after a task, with all its descendants
 
+    @classmethod
+    def checked(
+        cls,
+        initializer: Callable[..., object] | None,
+        initargs: tuple[Any, ...],
+        max_tasks: int | None,
+        max_ram: int | str | None,
+    ) -> Self:
+        """Check the settings of users."""
+        if initializer is not None and not callable(initializer):
+            raise ConfigError(f"initializer {initializer!r} is not allowed: use a function")
+        if not isinstance(initargs, tuple):
+            raise ConfigError(f"initargs {initargs!r} is not allowed: use a tuple of arguments")
+        if max_tasks is not None and (isinstance(max_tasks, bool) or not isinstance(max_tasks, int) or max_tasks < 1):
+            raise ConfigError(f"max_tasks_per_child {max_tasks!r} is not allowed: use an int of 1 or more, or None")
+        try:
+            ram = None if max_ram is None else parse_size(max_ram)
+        except ConfigError as error:
+            raise ConfigError(f"max_ram_per_child: {error}") from None
+        return cls(initializer, initargs, max_tasks, ram)
+
     def pack(self, first_fd: int) -> tuple[bytes, list[int]]:
         """Return the initializer pickled for a new process, and our file descriptors that it needs.
 
@@ -43,27 +64,6 @@ class Upkeep(NamedTuple):
         if "multiprocessing.context" not in sys.modules:  # then there is nothing of it among the arguments
             return dumps(call), []
         return _dumps_for_spawn(call, first_fd)
-
-
-def make_upkeep(
-    initializer: Callable[..., object] | None,
-    initargs: tuple[Any, ...],
-    max_tasks_per_child: int | None,
-    max_ram_per_child: int | str | None,
-) -> Upkeep:
-    """Check the settings of users."""
-    if initializer is not None and not callable(initializer):
-        raise ConfigError(f"initializer {initializer!r} is not allowed: use a function")
-    if not isinstance(initargs, tuple):
-        raise ConfigError(f"initargs {initargs!r} is not allowed: use a tuple of arguments")
-    tasks = max_tasks_per_child
-    if tasks is not None and (isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1):
-        raise ConfigError(f"max_tasks_per_child {tasks!r} is not allowed: use an int of 1 or more, or None")
-    try:
-        ram = None if max_ram_per_child is None else parse_size(max_ram_per_child)
-    except ConfigError as error:
-        raise ConfigError(f"max_ram_per_child: {error}") from None
-    return Upkeep(initializer, initargs, tasks, ram)
 
 
 _reducers: Final = attrgetter("_extra_reducers")  # where ``multiprocessing`` keeps how connections are pickled
@@ -85,7 +85,7 @@ class _Spawning:
         return self._first_fd + len(self.fds) - 1
 
 
-def _dumps_for_spawn(value: Any, first_fd: int) -> tuple[bytes, list[int]]:  # noqa: ANN401 - any value
+def _dumps_for_spawn(value: Any, first_fd: int) -> tuple[bytes, list[int]]:
     from multiprocessing.context import set_spawning_popen
     from multiprocessing.reduction import ForkingPickler
 

@@ -65,7 +65,7 @@ class Follower(Protocol):
     def nodes_changed(self, nodes: tuple[Node, ...]) -> None:
         """Take in which nodes there are now."""
 
-    def take_message(self, number: int, count: int, kind: int, payload: Any) -> None:  # noqa: ANN401 - as the kind has it
+    def take_message(self, number: int, count: int, kind: int, payload: Any) -> None:
         """Take in what a body says."""
 
     def switchboard_lost(self) -> None:
@@ -130,7 +130,7 @@ class Cluster:
                 nodes = _nodes()
             except SystemExit:  # as in _take
                 return
-            except Exception as error:  # noqa: BLE001 - it is not there for a moment, or for good: its tasks will tell
+            except Exception as error:
                 log.debug("the nodes of the Ray cluster cannot be had: %r", error)
                 continue
             if nodes != self.nodes:
@@ -144,7 +144,7 @@ class Cluster:
                 messages: list[Message] = ray.get(self.board.take.remote())
             except SystemExit:  # Ray is shutting down: it raises this in threads that wait for an answer
                 return
-            except Exception as error:  # noqa: BLE001 - whatever it is, the switchboard is of no use
+            except Exception as error:
                 if self._is_closed.is_set() or not ray.is_initialized():
                     return
                 log.warning("the switchboard of the Ray engine was lost (%r): another one takes its place", error)
@@ -220,7 +220,7 @@ def free_on_nodes() -> list[dict[str, int]]:
     """Return what Ray has free on each node, under our names; nothing if it cannot be had."""
     try:
         return [_ours(free) for free in available_resources_per_node().values()]
-    except Exception as error:  # noqa: BLE001 - it is not there for a moment, or for good: its tasks will tell
+    except Exception as error:
         log.debug("what the nodes of the Ray cluster have free cannot be had: %r", error)
         return []
 

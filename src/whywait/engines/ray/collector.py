@@ -37,7 +37,7 @@ class Collector:
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
-    def watch(self, number: int, status: Any, in_flight: int) -> None:  # noqa: ANN401 - a reference of Ray
+    def watch(self, number: int, status: Any, in_flight: int) -> None:
         """Report a task when its status is there."""
         if in_flight < MANY:
             status._on_completed(lambda answer: self._report([(number, answer)]))  # noqa: SLF001 - `future()` costs more
@@ -65,7 +65,7 @@ class Collector:
             try:
                 ready = _ready(list(numbers))
                 reports = _statuses([(ref, numbers.pop(ref)) for ref in ready])
-            except (Exception, SystemExit):  # noqa: BLE001 - Ray is shut down: nothing will ever be ready
+            except (Exception, SystemExit):
                 return
             with self._has_more:
                 if reports:
@@ -102,7 +102,7 @@ def _statuses(ended: list[tuple[Any, int]]) -> list[Report]:
         return []
     try:
         statuses = ray.get([ref for ref, _ in ended])
-    except Exception as error:  # noqa: BLE001 - that of one of them, whatever it is
+    except Exception as error:
         if len(ended) == 1:
             return [(ended[0][1], error)]
         return [report for each in ended for report in _statuses([each])]

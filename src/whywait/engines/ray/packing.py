@@ -84,7 +84,7 @@ class Packer:
         """Put demands into Ray's words anew: other nodes may know other resources."""
         self._remote = {}
 
-    def _remote_for(self, demand: Demand, cluster: Cluster, *, status_alone: bool) -> Any:  # noqa: ANN401 - a remote function
+    def _remote_for(self, demand: Demand, cluster: Cluster, *, status_alone: bool) -> Any:
         kept = self._remote  # before it is looked what the cluster has: what is outdated meanwhile is kept nowhere
         found = kept.get((demand, status_alone))
         if found is None:
@@ -103,7 +103,7 @@ class Packer:
         return data
 
 
-def _argument(value: Any) -> Any:  # noqa: ANN401 - any argument
+def _argument(value: Any) -> Any:
     """Return an argument as Ray takes it: a result on the cluster stays there."""
     if isinstance(value, InStore) and value.ref is not None:
         return value.ref
