@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
-from whywait.kernel.limits import MEASURED, Budget, Limits
+from whywait.kernel.limits import MEASURED
 from whywait.support.elsewhere import Fetchable
 from whywait.support.usage import Facts, Usage
 from whywait.task.inside import finish_parts
@@ -85,44 +85,12 @@ class EngineTask(EndingTask, Protocol):
         """Return what among the arguments takes its time: results that have yet to come here, lazy resources."""
 
 
-class RuntimeSettings(Protocol):
-    """The settings of an authority, as far as engines care."""
-
-    @property
-    def limits(self) -> Limits:
-        """The slots among them."""
-
-    @property
-    def budget(self) -> Budget:
-        """How much of each resource may be in use at once."""
-
-    @property
-    def unset(self) -> frozenset[str]:
-        """Limits that neither an argument nor a variable has set."""
-
-    @property
-    def engine(self) -> Any:
-        """The default engine, as it was given."""
-
-    @property
-    def inject(self) -> bool:
-        """Whether an exception may be raised in a thread that ignores its signal."""
-
-    @property
-    def thread_cpu(self) -> bool:
-        """Whether the CPU time of bodies on threads is measured."""
-
-    @property
-    def grace(self) -> float:
-        """How many seconds a body has to end before it is killed."""
-
-
 class Runtime(Services, Protocol):
     """What an engine reports to."""
 
     @property
-    def settings(self) -> RuntimeSettings:
-        """What the authority runs under."""
+    def settings(self) -> Any:
+        """What the authority runs under; engines read its ``limits``, ``budget``, ``grace`` and the like."""
 
     @property
     def token(self) -> int:

@@ -8,9 +8,7 @@ on its event loop; workers, if asked for: in processes) and take no slot. How a 
 2. When the body has ended, the task waits for its handlers; then the signal fires for the workers.
 3. A part leaves ``_alive`` last of all, after its successors have started: an empty ``_alive`` is the end of the task,
    and no part can be added after it. The queues end with it.
-4. A part whose start is broken off by an exception out of nowhere (RecursionError, Ctrl-C) is taken back, by a thread
-   of its own, which has a stack to do it; unless it has begun. Which of the two it is, is decided under the lock.
-5. A thread that the body has started by itself may add a part between the end of the body and its report, where the
+4. A thread that the body has started by itself may add a part between the end of the body and its report, where the
    engine waits for parts no more. Such a part is asked to end when the end of the task is told.
 
 ``Parts.waiters.lock`` guards all of ``Parts`` and its parts; ``Core.lock`` is never taken under it. Without it are
@@ -24,7 +22,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextvars import copy_context
@@ -76,7 +73,7 @@ class Part:
         self._value: Any = None
         self._error: BaseException | None = None
         self._unmet = 0
-        self._has_begun = False  # its function is about to be called
+        self._is_on_loop = False  # it runs on the event loop of the body
         self._has_thread = False  # it counts among the threads of handlers
         self._successors: list[Part] = []
         self._context = copy_context()
@@ -166,22 +163,17 @@ class Parts:
             return mailbox
 
     def _add(self, part: Part, before: Iterable[Part], run: Run) -> Part:
-        try:
-            with self.waiters.lock:
-                self._refuse_if_ending(part)
-                part.number = next(self._numbers)
-                self._alive[part] = None
-                _follow(part, before)
-                is_ready = not part._unmet
-            if is_ready:
-                self._start(part, run)
-        except BaseException:
-            if part in self._alive:
-                try:  # a single call in this frame: there may be no stack left for another
-                    start_new_thread(self._take_back, (part,))
-                except (RuntimeError, MemoryError):  # the system gives no more threads
-                    self._take_back(part)
-            raise
+        with self.waiters.lock:
+            self._refuse_if_ending(part)
+            part.number = next(self._numbers)
+            self._alive[part] = None
+            for each in before:
+                if not each.done():
+                    each._successors.append(part)
+                    part._unmet += 1
+            is_ready = not part._unmet
+        if is_ready:
+            self._start(part, run)
         return part
 
     def _refuse_if_ending(self, part: Part) -> None:
@@ -195,6 +187,7 @@ class Parts:
 
     def _start(self, part: Part, run: Run = Part.call) -> None:
         on_loop = self._loop is not None and iscoroutinefunction(part._fn) and run is Part.call
+        part._is_on_loop = on_loop
         takes_thread = part.kind == HANDLER and not on_loop
         starts = False
         with self.waiters.lock:
@@ -222,16 +215,8 @@ class Parts:
         except RuntimeError as error:  # the system gives no more threads
             self._ended(part, None, error)
 
-    def _begins(self, part: Part) -> bool:
-        """Return whether a part runs now; it may have been taken back."""
-        with self.waiters.lock:
-            part._has_begun = part.state == "running"
-            return part._has_begun
-
     def _run(self, part: Part, run: Run) -> None:
         """Be the thread of a part."""
-        if not self._begins(part):
-            return
         in_thread.runner = part
         value, error = None, None
         try:
@@ -267,8 +252,6 @@ class Parts:
         value, error = None, None
         try:
             await begun  # cancelled before its first step, it would never report otherwise
-            if not self._begins(part):
-                return
             self._let_cancel(part)
             value = await part.call()
         except BaseException as raised:
@@ -316,9 +299,6 @@ class Parts:
                 self.task.core.log.error("%s %s of task %s failed too: %s", part.kind, part.name, self.task.label, told)
             for each in ready:
                 self._start(each)
-        except BaseException as broken_off:
-            self._take_back(*ready, failure=(part.kind, broken_off))
-            raise
         finally:
             with self.waiters.lock:  # last of all: until here the task has not ended
                 self._alive.pop(part, None)
@@ -330,14 +310,6 @@ class Parts:
         ready = [each for each in part._successors if not each._unmet and each.state == "waiting"]
         part._successors = []
         return ready
-
-    def _take_back(self, *parts: Part, failure: Failure | None = None) -> None:
-        """Cancel parts whose start was broken off, unless they have begun; the task fails by that if it has to."""
-        with self.waiters.lock:
-            self._failure = self._failure or failure
-            for part in tuple(part for part in parts if not part._has_begun and not part.done()):
-                self._drop(part)
-        self.waiters.ring()
 
     def _drop(self, part: Part) -> None:
         """Cancel a part that has not begun; under the lock."""
@@ -375,8 +347,10 @@ class Parts:
         self._ask_end()  # first: no part is added any more
         for running in tuple(self._on_loop):
             close(running)
-        with self.waiters.lock:
-            self._take_back(*self._alive)  # the loop may have been closed before it came to begin a part
+        with self.waiters.lock:  # the loop may have been closed before it came to begin a part
+            for part in tuple(part for part in self._alive if part._is_on_loop):
+                self._drop(part)
+        self.waiters.ring()
 
     def inject(self) -> None:
         """Raise TaskAborted in every thread of the parts; only where the authority allows that."""
@@ -483,14 +457,6 @@ class Parts:
         if kinds is _ENDED:
             details = (*details, ("state", part.state))
         self.task.core.note(self.task, kinds[part.kind], details)
-
-
-def _follow(part: Part, before: Iterable[Part]) -> None:
-    """Let a part wait for others that have not ended; under the lock."""
-    for each in before:
-        if not each.done():
-            each._successors.append(part)
-            part._unmet += 1
 
 
 def _loop_of_body(task: RunningTask) -> asyncio.AbstractEventLoop | None:

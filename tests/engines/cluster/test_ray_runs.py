@@ -85,14 +85,21 @@ def test_each_task_has_its_own_outcome(make):
     assert [type(handle.exception()) for handle in handles[1::2]] == [ValueError] * 30
 
 
-def test_never_more_than_the_slots_are_with_the_cluster_and_in_order(make):
+def test_never_more_than_the_slots_are_with_the_cluster_and_in_order(make, monkeypatch):
     """S1, P2: the engine sends what the kernel has permitted, and nothing ahead of it."""
+    from whywait.engines.ray.packing import Packer
+
     authority = make(slots=1)
-    peaks = []
-    authority._core.tap(lambda _: peaks.append(len(authority._core.engines.default._tasks)))
+    send, peaks = Packer.send, []
+
+    def count_and_send(*args):
+        peaks.append(len(authority._core.engines.default._tasks))
+        send(*args)
+
+    monkeypatch.setattr(Packer, "send", count_and_send)
     handles = [authority.submit(ray_bodies.nothing, i) for i in range(100)]
     assert results(handles) == list(range(100))
-    assert max(peaks) == 1
+    assert peaks == [1] * 100
     numbers = [event.number for event in authority.events() if event.kind == "TASK_STARTED"]
     assert numbers == sorted(numbers)
     assert not authority._core.engines.default._tasks

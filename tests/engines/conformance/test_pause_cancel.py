@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from patience import PATIENCE_S, until, until_async
-from whywait import Retry, Strict
+from whywait import Retry
 from whywait.errors import ForeignRef, InvalidTransition, PauseTimeout, TaskAborted, UnknownTask
 
 
@@ -32,19 +32,6 @@ def test_a_pending_task_pauses_at_once(authority, body, stage):
     assert queued.state == "PAUSED"
     queued.resume()
     assert queued.result(PATIENCE_S) == "a"
-
-
-def test_a_resumed_task_goes_to_the_back_of_its_lane(make, body, stage):
-    """X2: becoming READY again is becoming READY now."""
-    authority = make(order=Strict())
-    authority.submit(body.hold, stage, "a", "gate")
-    handles = [authority.submit(body.line, stage, "order", name) for name in "xyz"]
-    handles[0].pause()
-    handles[0].resume()
-    stage.mark("gate")
-    for handle in handles:
-        handle.result(PATIENCE_S)
-    assert stage.lines("order") == ["y", "z", "x"]
 
 
 def test_a_running_task_parks_at_its_checkpoint_and_goes_on(make, body, stage):
@@ -188,28 +175,6 @@ def test_an_abort_reaches_a_body_that_does_not_look_where_the_engine_can(authori
     assert stage.has("a.left")
 
 
-def test_pausing_or_cancelling_what_has_finished_changes_nothing(authority, body):
-    """X4: no error, the outcome stays."""
-    handle = authority.submit(body.value, 1)
-    handle.result(PATIENCE_S)
-    handle.pause()
-    handle.cancel()
-    assert (handle.result(), handle.outcome, handle.state) == (1, "success", "DISPOSED")
-
-
-def test_resuming_what_is_not_paused_is_an_error(authority, body, stage):
-    """X4: of what runs, waits or has finished."""
-    running = authority.submit(body.hold, stage, "a", "gate")
-    waiting = authority.submit(body.value, 1)
-    for handle in (running, waiting):
-        with pytest.raises(InvalidTransition, match="not paused"):
-            handle.resume()
-    stage.mark("gate")
-    waiting.result(PATIENCE_S)
-    with pytest.raises(InvalidTransition):
-        waiting.resume()
-
-
 def test_pause_without_blocking_the_loop(make, body, stage):
     """X1: `pause_async` waits for the body to park while the loop goes on."""
     authority = make(pause_timeout=PATIENCE_S)
@@ -225,23 +190,6 @@ def test_pause_without_blocking_the_loop(make, body, stage):
             return await handle
 
     assert asyncio.run(main()) == "a"
-
-
-def test_pause_from_many_threads_at_once(make, body, stage):
-    """X1: each caller returns when the body has parked."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    authority = make(pause_timeout=PATIENCE_S)
-    handle = authority.submit(body.steps, stage, "a", "gate")
-    stage.wait("a")
-    with ThreadPoolExecutor(4) as pool:
-        for future in [pool.submit(handle.pause) for _ in range(4)]:
-            future.result(PATIENCE_S)
-    assert handle.state == "PAUSED"
-    stage.mark("gate")
-    handle.resume()
-    assert handle.result(PATIENCE_S) == "a"
-    until(lambda: authority.stats()["active"] == 0)
 
 
 def test_a_task_is_paused_resumed_and_cancelled_by_id_or_ref(authority, body, stage):

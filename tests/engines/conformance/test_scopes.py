@@ -49,15 +49,6 @@ def test_a_scope_runs_from_attached_to_disposed(authority, body):
         scope.scope("inside")
 
 
-def test_only_a_running_scope_can_be_suspended(authority):
-    """O1: not one in which nothing has started yet."""
-    scope = authority.scope("s")
-    with pytest.raises(InvalidTransition):
-        scope.suspend()
-    with pytest.raises(InvalidTransition):
-        scope.resume()
-
-
 def test_suspending_keeps_what_is_pending_from_starting(authority, body, stage):
     """O2: what runs goes on; nothing is accepted; child scopes are covered; others are not."""
     parent = authority.scope("parent")
@@ -80,22 +71,6 @@ def test_suspending_keeps_what_is_pending_from_starting(authority, body, stage):
     for handle in pending:
         handle.result(PATIENCE_S)
     assert stage.count("b") == 2
-
-
-def test_a_key_belongs_to_one_living_scope(authority, body):
-    """O3: a second one is refused and the first untouched; after disposal the key is free."""
-    first = authority.scope("s")
-    with pytest.raises(ScopeExists):
-        authority.scope("s")
-    with pytest.raises(ScopeExists):
-        first.scope("s")
-    assert authority.get_scope("s") is first
-    assert first.submit(body.value, 1).result(PATIENCE_S) == 1
-    first.dispose()
-    with pytest.raises(UnknownScope):
-        authority.get_scope("s")
-    second = authority.scope("s")
-    assert second.submit(body.value, 2, id="x").result(PATIENCE_S) == 2
 
 
 def test_disposing_ends_what_runs_and_what_waits(wide, body, stage):
@@ -406,14 +381,6 @@ def test_disposing_a_parent_disposes_its_children_first(wide, body, stage):
     gone = [event.scope for event in wide.events() if event.kind == "SCOPE_DISPOSED"]
     assert gone == ["bottom", "middle", "top"]
     wide.scope("bottom")
-
-
-def test_disposing_a_child_leaves_the_parent_alone(authority, body):
-    """O7: and its other children."""
-    parent = authority.scope("parent")
-    parent.scope("child").dispose()
-    assert parent.scope("child").submit(body.value, 1).result(PATIENCE_S) == 1
-    assert parent.submit(body.value, 2).result(PATIENCE_S) == 2
 
 
 def test_a_scope_that_is_not_mounted_takes_no_tasks(authority, body):

@@ -19,9 +19,9 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from operator import methodcaller
 from threading import RLock
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from whywait.engines.ray.switchboard import Message, Switchboard
 from whywait.errors import ConfigError
@@ -59,24 +59,11 @@ class Node:
     resources: dict[str, int]
 
 
-class Follower(Protocol):
-    """What uses a cluster: the engine of one authority."""
-
-    def nodes_changed(self, nodes: tuple[Node, ...]) -> None:
-        """Take in which nodes there are now."""
-
-    def take_message(self, number: int, count: int, kind: int, payload: Any) -> None:
-        """Take in what a body says."""
-
-    def switchboard_lost(self) -> None:
-        """Take in that no body can be told or heard any more."""
-
-
 class Cluster:
     """A connected cluster."""
 
     def __init__(self, address: str | None, options: dict[str, Any]) -> None:
-        self._followers: dict[int, Follower] = {}  # by the token of their authority
+        self._followers: dict[int, Any] = {}  # the engines of authorities that use it, by the token of their authority
         self._lock = RLock()
         self._is_closed = threading.Event()
         self.is_ours = not ray.is_initialized()
@@ -101,7 +88,7 @@ class Cluster:
         self.board = ray.remote(Switchboard).options(name=name, **options).remote()
         self.board_name = name  # last: a worker that is told of it finds it
 
-    def add(self, token: int, follower: Follower) -> None:
+    def add(self, token: int, follower: Any) -> None:
         """Tell a follower what happens from now on."""
         with self._lock:
             self._followers[token] = follower
@@ -136,7 +123,7 @@ class Cluster:
             if nodes != self.nodes:
                 self.nodes = nodes
                 self.has = {**dict.fromkeys(self.has, 0), **total(nodes)}
-                self._each(partial(_tell_nodes, nodes))
+                self._each(methodcaller("nodes_changed", nodes))
 
     def _take(self) -> None:
         while not self._is_closed.is_set():
@@ -150,7 +137,7 @@ class Cluster:
                 log.warning("the switchboard of the Ray engine was lost (%r): another one takes its place", error)
                 with suppress(RayError):
                     self._open_board()
-                self._each(lambda follower: follower.switchboard_lost())
+                self._each(methodcaller("switchboard_lost"))
                 continue
             for token, number, count, kind, payload in messages:
                 follower = self._followers.get(token)
@@ -160,16 +147,12 @@ class Cluster:
                     except Exception:
                         log.exception("a message of task number %d could not be taken in", number)
 
-    def _each(self, tell: Callable[[Follower], None]) -> None:
+    def _each(self, tell: Callable[[Any], None]) -> None:
         for follower in list(self._followers.values()):
             try:
                 tell(follower)
             except Exception:
                 log.exception("the Ray engine could not follow the cluster")
-
-
-def _tell_nodes(nodes: tuple[Node, ...], follower: Follower) -> None:
-    follower.nodes_changed(nodes)
 
 
 def _connect(address: str | None, options: dict[str, Any]) -> None:
@@ -238,7 +221,7 @@ _shared: Cluster | None = None
 _shared_lock = RLock()
 
 
-def join(token: int, follower: Follower, address: str | None, options: dict[str, Any]) -> Cluster:
+def join(token: int, follower: Any, address: str | None, options: dict[str, Any]) -> Cluster:
     """Return the cluster of this program, connected; the follower is told what happens until it leaves."""
     global _shared  # noqa: PLW0603 - Ray has one connection for each process, too
     require_ray()
