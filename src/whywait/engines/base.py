@@ -1,8 +1,8 @@
 """The border between the runtime and its engines.
 
-An engine is told to ``start`` an execution that holds its slot already, carries its body out and reports the real end
-of the body once, by ``self.runtime.report``. Until then it may be asked to ``abort`` (let the body know), to ``kill``
-(end it by force, where that is possible), to ``pause`` and to ``resume``. Engines know nothing of priorities, budgets,
+The runtime calls ``start`` with an execution that holds its slot already. The engine carries out its body and reports
+the real end of the body once, by ``self.runtime.report``. Until then the runtime may call ``abort`` (let the body
+know), ``kill`` (end it by force, where that is possible), ``pause`` and ``resume``. Engines know nothing of priorities, budgets,
 retries or dependencies. Every method returns quickly and is called without the lock of the authority.
 
 An engine needs nothing of the runtime but what the two protocols here say: :class:`EngineTask` is what an engine is
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 from whywait.kernel.limits import MEASURED
 from whywait.support.elsewhere import Fetchable
 from whywait.support.usage import Facts, Usage
-from whywait.task.inside import finish_parts
-from whywait.task.running import NEVER_RAN, SUCCEEDED, Ended, EndingTask, Services, in_thread
+from whywait.task.parts import finish_parts
+from whywait.task.surroundings import NEVER_RAN, SUCCEEDED, Ended, EndingTask, Services, in_thread
 
 if TYPE_CHECKING:
     import asyncio
@@ -52,13 +52,13 @@ class EngineTask(EndingTask, Protocol):
     context: Context | None  # the context variables of the submitter; None: those of the thread
     value: Any  # to be set by the engine before it reports success
     error: BaseException | None  # kept by :meth:`failed`
-    facts: Facts  # to be told with the end: what was used, the exit code; set before the report
+    facts: Facts  # what was used, the exit code: set before the report, and part of the end event
     usage_now: Callable[[], Usage] | None  # gives what was used so far, while the body runs
     number: int  # of the present attempt
     attempt: int  # 1, and one more for each retry
     name: str | None  # the id that it was given
     scope: Any  # the kernel's record of its scope
-    abort: Any  # not None once its end was asked for
+    abort: Any  # why it should end; None while it should not
 
     @property
     def function(self) -> str | None:
@@ -107,15 +107,15 @@ class Runtime(Services, Protocol):
         """Report, once, that a body has really ended; its value or error is set.
 
         With ``engine``, return an execution of this engine that starts in its place, if there is one, for the calling
-        thread to go on with. With ``later``, an execution that succeeded is put there: nothing is told to its waiters
-        and callbacks until the engine calls :meth:`tell`.
+        thread to go on with. With ``later``, an execution that succeeded is put there: its waiters go on, and its
+        callbacks are called, when the engine calls :meth:`tell`.
         """
 
     def carry_out(self, runner: Any, engine: Any, /) -> None:
         """Run the body of the thread's task and report it, and then the tasks that start in its place."""
 
     def tell(self, execution: Any, /) -> None:
-        """Tell the waiters and callbacks of an execution that its task has ended."""
+        """Wake the waiters of an execution that has ended, and call its callbacks."""
 
     def thread_lost(self, execution: Any, /) -> None:
         """Let the authority fail as a whole (A2): this thread ends by an exception, and with it this task's body."""
@@ -184,11 +184,11 @@ class Engine(ABC):
         """Let a parked body go on."""
 
     def placement(self, execution: EngineTask) -> Placement | None:  # noqa: ARG002 - for those that know
-        """Return where a task is that this engine was told to start; None: in this process, or as good as."""
+        """Return where a started task is; None: in this process, or on its way."""
         return None
 
     def teller(self, execution: EngineTask) -> Callable[[int], None] | None:
-        """Return what reports the memory that a body uses; None if no budget counts it."""
+        """Return a function that reports the memory which a body uses; None if no budget counts it."""
         if MEASURED not in execution.scope.pool.resources:
             return None
         return lambda ram: self.runtime.measured(execution, ram)
@@ -198,7 +198,7 @@ class Engine(ABC):
         return resource.fetch()
 
     def take_back(self, resource: Lendable) -> None:
-        """Have a resource closed, wherever bodies have made it: its scope is DISPOSED."""
+        """Close a resource wherever bodies have made it: its scope is DISPOSED."""
 
     def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run coroutines on this loop that threads without a loop submit."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 from whywait.engines.base import EngineTask
 from whywait.kernel.reasons import Placement
 from whywait.support.waiters import Waiters
-from whywait.task.running import signal_of
+from whywait.task.surroundings import signal_of
 from whywait.trees.tree import AGAIN_S, ALONE_S, SHORTAGES
 
 T = TypeVar("T")

@@ -11,12 +11,11 @@ from whywait.kernel.durations import Seconds, patience_s
 from whywait.kernel.model import Ref
 from whywait.kernel.state import STATE_WORDS, TaskState
 from whywait.support.waiters import refuse_on_loop
-from whywait.task.inside import parts_of
-from whywait.task.parts import Part
+from whywait.task.parts import Part, parts_of
 from whywait.task.queues import EMPTY, QueueElsewhere, queue_of_another
-from whywait.task.running import RunningTask, has_open_stream, signal_of, task_here
 from whywait.task.signals import AbortSignal
 from whywait.task.streams import DEFAULT, LIMIT, check_limit, check_name
+from whywait.task.surroundings import RunningTask, has_open_stream, signal_of, task_here
 
 if TYPE_CHECKING:
     from whywait.kernel.snapshot import Snapshot

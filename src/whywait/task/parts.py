@@ -1,7 +1,7 @@
 """The parts of a running task: its handlers, which form a graph, and its workers, which serve it.
 
 All of them belong to one attempt of the task, run on threads of their own (coroutine functions of a coroutine task:
-on its event loop; workers, if asked for: in processes) and take no slot. How a task with parts ends:
+on its event loop; workers also in processes) and take no slot. How a task with parts ends:
 
 1. The first part that fails fails the task: the task's signal fires, parts that have not begun never do, and the
    error is the task's. The signal fires before the part counts as ended, so the body cannot end in success between.
@@ -9,7 +9,7 @@ on its event loop; workers, if asked for: in processes) and take no slot. How a 
 3. A part leaves ``_alive`` last of all, after its successors have started: an empty ``_alive`` is the end of the task,
    and no part can be added after it. The queues end with it.
 4. A thread that the body has started by itself may add a part between the end of the body and its report, where the
-   engine waits for parts no more. Such a part is asked to end when the end of the task is told.
+   engine waits for parts no more. Such a part is asked to end when the task has ended.
 
 ``Parts.waiters.lock`` guards all of ``Parts`` and its parts; ``Core.lock`` is never taken under it. Without it are
 read: the state of a part, which becomes final in one step, after the value and the error; ``_failure``, when all parts
@@ -32,13 +32,23 @@ from typing import Any, Final
 from whywait.errors import ConfigError, InvalidTransition, TaskAborted
 from whywait.kernel.durations import Seconds, patience_s
 from whywait.kernel.events import Kind
+from whywait.kernel.state import STATE_WORDS, Outcome, TaskState
 from whywait.support.coroutines import begun, close, primed
 from whywait.support.lazy import asyncio, running_loop
 from whywait.support.raised import shown_error
 from whywait.support.waiters import Waiters, refuse_on_loop
 from whywait.task.queues import Mailbox, queue_has_ended
-from whywait.task.running import RunningTask, ask_end, in_coroutine, in_thread
 from whywait.task.signals import AbortSignal, raise_in_thread
+from whywait.task.surroundings import (
+    Ended,
+    EndingTask,
+    RunningTask,
+    ask_end,
+    in_coroutine,
+    in_thread,
+    inside_of,
+    signal_of,
+)
 
 HANDLER: Final = "handler"
 WORKER: Final = "worker"
@@ -47,6 +57,8 @@ FAILED: Final = "exception"  # the reason that the parts see when the body has f
 HANDLER_THREADS: Final = 32  # of one task at a time; a handler that waits for another one does not count
 _STARTED: Final[dict[str, str]] = {HANDLER: Kind.HANDLER_STARTED, WORKER: Kind.WORKER_STARTED}
 _ENDED: Final[dict[str, str]] = {HANDLER: Kind.HANDLER_ENDED, WORKER: Kind.WORKER_ENDED}
+
+_ACTIVE: Final = (TaskState.RUNNING, TaskState.PAUSED, TaskState.DISPOSING)
 
 Run = Callable[["Part"], Any]
 Failure = tuple[str, BaseException]  # the cause code, the error
@@ -457,6 +469,60 @@ class Parts:
         if kinds is _ENDED:
             details = (*details, ("state", part.state))
         self.task.core.note(self.task, kinds[part.kind], details)
+
+
+def parts_of(task: RunningTask) -> Parts:
+    """Return the parts of the present attempt, made when they are first needed; raise if its body has ended."""
+    signal = signal_of(task)
+    with task.core.lock:
+        inside = inside_of(task)
+        if inside.parts is None:
+            state = task.state
+            if state not in _ACTIVE:
+                raise InvalidTransition(
+                    f"task {task.label} is {STATE_WORDS[state]}: no body of it runs that could have queues"
+                )
+            inside.parts = Parts(task, signal)
+            task.attention = True  # so that the engine waits for the parts when the body has ended
+        parts: Parts = inside.parts
+        return parts
+
+
+def parts_if_any(task: RunningTask) -> Parts | None:
+    """Return the parts that have to end before the task does; None: there are none."""
+    inside = task.inside
+    return None if inside is None else inside.parts
+
+
+def finish_parts(task: EndingTask, outcome: Ended) -> Ended:
+    """Wait, after the end of a body, for the handlers and workers of its task; return how the task ends."""
+    parts = parts_if_any(task)
+    if parts is None:
+        return outcome
+    return _after(task, outcome, parts.finish(failed=outcome[0] != Outcome.SUCCESS))
+
+
+async def finish_parts_async(task: EndingTask, outcome: Ended) -> Ended:
+    """Do the same without blocking the event loop."""
+    parts = parts_if_any(task)
+    if parts is None:
+        return outcome
+    return _after(task, outcome, await parts.finish_async(failed=outcome[0] != Outcome.SUCCESS))
+
+
+def end_parts(task: RunningTask) -> None:
+    """Let go of the parts of a task that has ended; what came too late for its engine to wait for is asked to end."""
+    inside = task.inside
+    if inside is not None and inside.parts is not None:
+        parts, inside.parts = inside.parts, None
+        parts.close()
+
+
+def _after(task: EndingTask, outcome: Ended, failure: Failure | None) -> Ended:
+    if failure is None or outcome[0] == Outcome.ABORTED:
+        return outcome
+    cause, error = failure
+    return Outcome.ERROR, cause, task.failed(error)[2]
 
 
 def _loop_of_body(task: RunningTask) -> asyncio.AbstractEventLoop | None:

@@ -169,7 +169,7 @@ class Stream:
             tell(count)
 
     def _grant(self) -> list[tuple[Callable[[int], object], int]]:
-        """Promise the room there is; return what is to be told how much. Under the lock."""
+        """Promise the room there is; return which producers get how much. Under the lock."""
         granted = []
         for producer, (want, tell) in list(self._asking.items()):
             count = min(want, self._room())

@@ -5,7 +5,6 @@ import pickle
 import pytest
 
 from patience import PATIENCE_S
-from whywait import Call
 from whywait.errors import ForeignRef, TaskAborted, UnknownDependency, UnknownTask
 
 
@@ -111,29 +110,6 @@ def test_a_handle_where_it_is_not_looked_for_is_not_pickled(authority, body):
     handle = authority.submit(body.value, 1)
     with pytest.raises(TypeError, match=r"cannot be pickled: give it to submit\(\) as an argument"):
         pickle.dumps([[[[handle]]]])
-
-
-def test_a_finished_handle_is_an_argument_too(authority, body):
-    """G4: its result is there already."""
-    one = authority.submit(body.value, 1)
-    one.result(PATIENCE_S)
-    assert authority.submit(body.add, one, 1).result(PATIENCE_S) == 2
-
-
-def test_handles_as_arguments_work_in_a_batch_and_after_a_retry(authority, body, stage):
-    """G4: a body that is called again gets the same results again."""
-    one = authority.submit(body.value, 1)
-    times = authority.submit(body.value, 2)
-    (total,) = authority.submit_many([Call(body.add, (one, 1), {"kwargs": {"third": one}})])
-    assert total.result(PATIENCE_S) == 3
-    assert authority.submit(body.flaky, stage, "a", times, retry=2).result(PATIENCE_S) == 3
-
-
-def test_an_argument_that_fails_takes_its_user_down(authority, body):
-    """G4, G3: there is no result to pass in."""
-    broken = authority.submit(body.fail, "x", id="broken")
-    assert ended_by(authority.submit(body.add, 1, broken), "broken")
-    assert ended_by(authority.submit(body.add, 1, kwargs={"third": broken}), "broken")
 
 
 def test_a_handle_of_another_authority_is_refused(authority, make, body):

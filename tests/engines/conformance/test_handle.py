@@ -212,19 +212,6 @@ def test_blocking_calls_on_a_loop_raise_and_change_nothing(make, body, stage):
     assert asyncio.run(main()) == "a"
 
 
-def test_calls_that_need_not_block_are_allowed_on_a_loop(make, body):
-    """T5: the result of a finished task, disposing an empty scope."""
-
-    async def main():
-        async with make() as authority:
-            handle = authority.submit(body.value, 1)
-            await handle
-            authority.scope("s").dispose()
-            return handle.result()
-
-    assert asyncio.run(main()) == 1
-
-
 def test_a_future_follows_the_handle(authority, body, stage):
     """T5, T7: to the final outcome, through retries; it works with `wait` and `as_completed`."""
     handles = [authority.submit(body.value, 1), authority.submit(body.flaky, stage, "a", 1, retry=1)]

@@ -55,14 +55,6 @@ def test_a_handler_that_fails_fails_the_task(authority, inner, stage):
     assert stage.lines("order") == []
 
 
-def test_a_handler_that_fails_fails_the_task_though_the_body_succeeds(authority, inner, stage):
-    """W2: there is no way around it."""
-    stage.mark("gate")
-    handle = authority.submit(inner.one_fails, stage, "gate")
-    assert isinstance(handle.exception(PATIENCE_S), Oops)
-    assert handle.cause == "handler"
-
-
 def test_a_task_with_handlers_is_tried_again_as_a_whole(authority, inner, stage):
     """W2, T7: no retries of single handlers."""
     handle = authority.submit(inner.one_fails, stage, retry=2)

@@ -68,12 +68,6 @@ def test_a_call_that_raises_fails_its_chunk(authority, body):
         next(authority.map(body.raise_it, errors))
 
 
-def test_a_retry_begins_a_chunk_anew(authority, body, stage):
-    """T7: `map` with `retry` runs all calls of a chunk again."""
-    results = authority.map(body.flaky, [stage] * 3, "abc", [0, 1, 0], chunksize=3, retry=1)
-    assert list(results) == [2, 2, 1]
-
-
 @SIZES
 def test_an_error_cancels_tasks_that_have_not_started(authority, body, stage, chunksize):
     """X3: `map` leaves nothing behind that nothing will look at; a running task goes on."""

@@ -27,17 +27,6 @@ def test_why_names_who_holds_the_slot(authority, body, stage):
     assert why.waited_ns == sum(why.breakdown.values())
 
 
-def test_why_of_a_running_and_of_a_parked_task(make, body, stage):
-    """V1: what it holds and for how long; it waits for nothing."""
-    authority = make(cpu=2, pause_timeout=PATIENCE_S)
-    handle = authority.submit(body.steps, stage, "a", "gate", cpu=2)
-    stage.wait("a")
-    assert (handle.why().state, handle.why().holds, handle.why().reasons) == ("RUNNING", (("cpu", 2),), ())
-    handle.pause()
-    assert (handle.why().state, handle.why().holds) == ("PAUSED", (("cpu", 2),))
-    assert str(handle.why())
-
-
 def test_a_snapshot_is_one_moment_and_stays_so(authority, body, stage):
     """V4: tasks, gates and scopes; it does not change afterwards."""
     scope = authority.scope("s", slots=1)

@@ -52,20 +52,6 @@ def test_a_running_task_parks_at_its_checkpoint_and_goes_on(make, body, stage):
     other.result(PATIENCE_S)
 
 
-def test_pause_and_resume_can_be_repeated(make, body, stage):
-    """X2: as often as one likes."""
-    authority = make(pause_timeout=PATIENCE_S)
-    handle = authority.submit(body.steps, stage, "a", "gate")
-    stage.wait("a")
-    for _ in range(5):
-        handle.pause()
-        assert handle.state == "PAUSED"
-        handle.resume()
-        assert handle.state == "RUNNING"
-    stage.mark("gate")
-    assert handle.result(PATIENCE_S) == "a"
-
-
 def test_many_can_be_parked_and_each_goes_on_by_itself(make, body, stage, promises):
     """X2: the last to be parked is resumed first, while all others stay parked."""
     authority = make(slots=None, pause_timeout=PATIENCE_S)
@@ -152,15 +138,6 @@ def test_what_a_cancelled_body_returns_is_lost(authority, body, stage):
     with pytest.raises(TaskAborted):
         handle.result(PATIENCE_S)
     assert stage.has("a.left")
-
-
-def test_an_error_of_a_cancelled_body_is_not_its_outcome(authority, body, stage):
-    """X3, T7: whatever it raises on its way out, it was cancelled, and is not tried again."""
-    handle = authority.submit(body.hold, stage, "a", "never", retry=3)
-    stage.wait("a")
-    handle.cancel()
-    assert type(handle.exception(PATIENCE_S)) is TaskAborted
-    assert len(handle.attempts) == 1
 
 
 def test_an_abort_reaches_a_body_that_does_not_look_where_the_engine_can(authority, body, stage, promises):

@@ -5,7 +5,6 @@ import threading
 import time
 
 import pytest
-from bodies import Oops
 
 from patience import PATIENCE_S, until
 from whywait.errors import DisposeIncomplete, InvalidTransition
@@ -122,23 +121,6 @@ def test_leaving_an_async_block_stops_it(wide, body, stage):
             return await scope.submit(body.value, 1)
 
     assert asyncio.run(asyncio.wait_for(main(), PATIENCE_S)) == 1
-
-
-def test_an_iteration_is_tried_again(wide, body, stage):
-    """R3, T7: options of tasks hold for triggers."""
-    periodic = wide.scope("s").periodic(body.flaky, stage, "tick", 1, every=3600, immediately=True, retry=1)
-    stage.wait("tick", 2)
-    until(lambda: wide.stats()["completed"] == 1)
-    assert periodic.status().consecutive_failures == 0
-
-
-def test_an_error_of_an_iteration_is_its_own(wide, body):
-    """R3: by its ref; no other iteration is disturbed."""
-    seen = []
-    wide.subscribe(lambda event: seen.append(event.kind))
-    wide.scope("s").periodic(body.raise_it, Oops("x"), every=3600, immediately=True)
-    until(lambda: "TASK_FINISHED" in seen)
-    assert wide.submit(body.value, 1).result(PATIENCE_S) == 1
 
 
 def test_an_iteration_that_ignores_its_timeout_does_not_hold_up_leaving(make, body, stage, promises, monkeypatch):

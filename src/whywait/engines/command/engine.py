@@ -150,7 +150,7 @@ class _Tail:
 
 
 class _Running:
-    """One running command and what it was told."""
+    """One running command, and which signals it was sent."""
 
     def __init__(self, tree: ProcessTree, outputs: Sequence[int], command: Command) -> None:
         self.tree = tree

@@ -22,7 +22,7 @@ from whywait.task.streams import Pickled
 
 if TYPE_CHECKING:
     from whywait.task.context import TaskContext
-    from whywait.task.running import RunningTask
+    from whywait.task.surroundings import RunningTask
 
 Question = tuple[str, str, int, float | None, bytes | None]  # verb, queue, limit of the queue, timeout, pickled item
 

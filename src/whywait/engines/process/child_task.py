@@ -28,10 +28,10 @@ from whywait.kernel.state import Cause, TaskState
 from whywait.support.lazy import asyncio
 from whywait.support.logger import log
 from whywait.support.raised import cut_traceback, traceback_of
-from whywait.task.inside import parts_if_any, parts_of
-from whywait.task.running import Inside, inside_of, signal_of
+from whywait.task.parts import parts_if_any, parts_of
 from whywait.task.signals import AbortSignal
 from whywait.task.streams import LIMIT
+from whywait.task.surroundings import Inside, inside_of, signal_of
 
 if TYPE_CHECKING:
     from whywait.task.context import TaskContext

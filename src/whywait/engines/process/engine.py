@@ -24,20 +24,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from whywait.engines.base import Ended, EngineTask, Lendable, Runtime
 from whywait.engines.process.child_state import Lent
-from whywait.engines.process.crew import CannotSetUp, Crew
+from whywait.engines.process.crew import CannotSetUp, Crew, Upkeep
 from whywait.engines.process.frames import KIND_BROKEN, KIND_VALUE
 from whywait.engines.process.messages import forget_streams
 from whywait.engines.process.pickling import Functions, dumps, require_cloudpickle
 from whywait.engines.process.process import ChildProcess, NeverReceived, Parcel, identity_of
 from whywait.engines.process.results import Failure, NotPickled, failed, raised, returned
-from whywait.engines.process.upkeep import Upkeep
 from whywait.engines.shortage import Shortage
 from whywait.engines.thread import EngineThread, ThreadEngine
 from whywait.errors import ConfigError, TaskAborted, TaskFailed
 from whywait.kernel.reasons import Placement
 from whywait.kernel.state import Cause
 from whywait.support.raised import shown_error
-from whywait.task.running import signal_of
+from whywait.task.surroundings import signal_of
 from whywait.trees.tree import dismiss_guards
 
 if TYPE_CHECKING:

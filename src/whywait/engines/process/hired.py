@@ -13,12 +13,12 @@ from whywait.engines.process.process import ChildProcess, Identity, NeverReceive
 from whywait.engines.process.results import Failure, raised, returned
 from whywait.errors import TaskAborted, TaskFailed
 from whywait.task.parts import Part, Parts
-from whywait.task.running import RunningTask, signal_of
+from whywait.task.surroundings import RunningTask, signal_of
 from whywait.trees.tree import dismiss_guards
 
 
 def hire(parts: Parts, task: RunningTask, identity: Identity, fn: Callable[..., Any], args: tuple[Any, ...]) -> Part:
-    """Start a worker of a task in a process of its own, which is told the identity of the task."""
+    """Start a worker of a task in a process of its own, which gets the identity of the task."""
     require_cloudpickle()
     parcel = (*identity, (0, dumps(fn)), dumps((args, {})), ())  # here: what cannot be pickled is refused at the call
     return parts.add_worker(fn, args, lambda part: _look_after(parts, task, part, parcel), can_kill=True)

@@ -13,8 +13,8 @@ from whywait.engines.process.frames import KIND_ASK, KIND_EMIT, KIND_NOTE, KIND_
 from whywait.engines.process.pickling import dumps
 from whywait.errors import TaskAborted, WhywaitError
 from whywait.task.context import TaskContext
-from whywait.task.running import RunningTask
 from whywait.task.streams import Pickled
+from whywait.task.surroundings import RunningTask
 
 Wish = tuple[int, bool, str]  # the number of the pause (0: none), whether the task counts as parked, why to end (or "")
 NOTHING: Final[Wish] = (0, False, "")

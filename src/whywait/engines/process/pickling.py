@@ -2,7 +2,7 @@
 
 Importable functions travel by name; others (closures, lambdas, all that stands in ``__main__``) by value, with the
 globals they use as they are at that moment. A child may keep a function, so that only its number travels next time,
-where that cannot be told from sending it anew: it travels by name, or by value and everything it reads is constant.
+where sending it anew would make no difference: it travels by name, or by value and everything it reads is constant.
 """
 
 from __future__ import annotations

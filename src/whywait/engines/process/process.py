@@ -46,7 +46,7 @@ from whywait.kernel.devices import Assigned
 from whywait.support.devices import environment_of
 from whywait.support.forks import own
 from whywait.support.usage import Facts, Usage, exit_facts, signal_name
-from whywait.task.running import RunningTask
+from whywait.task.surroundings import RunningTask
 from whywait.trees.tree import GROUP, ProcessTree
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class ChildProcess:
         self.outlets: dict[str, Any] = {}  # streams that it was promised room in
         self._use: tuple[int, int] | None = None  # what the body has used: CPU time in ns, peak of memory
         self._known: set[int] = set()  # the functions it keeps
-        self._paths = sys.path[:]  # what it has been told
+        self._paths = sys.path[:]  # the `sys.path` that it has
         self.answers = 0  # how many tasks it has answered
         self.is_leaving = False  # it was dismissed and gets no task any more
         self._setup = setup
@@ -125,7 +125,7 @@ class ChildProcess:
         return self._tree.pid
 
     def begin(self, task: RunningTask, number: int) -> None:
-        """Let wishes about a task reach this process from now on; those that are there already are told."""
+        """Let wishes about a task reach this process from now on; a wish that is there already is sent."""
         with self._lock:
             self.execution = task
             self.number = number
@@ -134,7 +134,7 @@ class ChildProcess:
             self.tell(task)
 
     def measure(self, told: Callable[[int], object] | None) -> None:
-        """Measure anew what the process uses, for the task that it begins; ``told`` hears of the memory."""
+        """Measure anew what the process uses, for the task that it begins; ``told`` is called with its memory."""
         self._use = None
         self._watch.told = told
         self._watch.begin()

@@ -9,7 +9,7 @@ from whywait.engines.base import Ended, EngineTask
 from whywait.engines.process.frames import RESULT_NOT_PICKLED
 from whywait.errors import TaskFailed
 from whywait.kernel.state import Cause, Outcome
-from whywait.task.running import RunningTask
+from whywait.task.surroundings import RunningTask
 
 
 class RemoteTraceback(Exception):

@@ -29,7 +29,7 @@ from whywait.engines.process.frames import KIND_ERROR, KIND_VALUE, RESULT_NOT_PI
 from whywait.engines.process.pickling import dumps
 from whywait.engines.ray.switchboard import KIND_PLACED, KIND_SMALL
 from whywait.kernel.devices import Assigned
-from whywait.task.running import in_thread
+from whywait.task.surroundings import in_thread
 
 # Kind, payload (a small result, a pickled one or the description of an error), how many messages the body sent up.
 Status = tuple[int, Any, int]

@@ -86,7 +86,7 @@ class Cluster:
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         options = {"num_cpus": 0, "max_concurrency": 100_000, "max_restarts": 0, "scheduling_strategy": here}
         self.board = ray.remote(Switchboard).options(name=name, **options).remote()
-        self.board_name = name  # last: a worker that is told of it finds it
+        self.board_name = name  # last: a worker that gets the name finds the actor
 
     def add(self, token: int, follower: Any) -> None:
         """Tell a follower what happens from now on."""
@@ -222,7 +222,7 @@ _shared_lock = RLock()
 
 
 def join(token: int, follower: Any, address: str | None, options: dict[str, Any]) -> Cluster:
-    """Return the cluster of this program, connected; the follower is told what happens until it leaves."""
+    """Return the cluster of this program, connected; the follower hears what happens until it leaves."""
     global _shared  # noqa: PLW0603 - Ray has one connection for each process, too
     require_ray()
     with _shared_lock:

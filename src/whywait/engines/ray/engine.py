@@ -2,14 +2,14 @@
 
 Every permitted task becomes one task of Ray with the same demand; Ray's own retries are off. A thread sends tasks and
 takes in what has ended, see ``posts.py``. Results stay in Ray's object store: the next task on the cluster gets a
-reference, this process gets the result when it is asked for. What bodies say, and what they hear, while they run goes
+reference, this process gets the result when it is fetched. What bodies say, and what they hear, while they run goes
 through the switchboard, see ``switchboard.py``.
 
 That thread may be two for a while, and messages come on another one. A task ends once because only the thread that
 takes it out of ``_tasks`` reports its end.
 
 ``RayEngine._following`` guards the limits that follow the nodes; ``Core.lock`` is taken under it. ``RayTask.lock``
-guards what a body was told, and how many of its messages have come; nothing is taken under it.
+guards the last wish that was sent to a body, and how many of its messages have come; nothing is taken under it.
 ``Collector._has_more`` guards what the collector asks for. The rest are deques and dicts used in single steps, and
 single values: ``_will_send`` is reset before what waits is taken, and what waits is there before it is looked at;
 ``place`` and ``value`` of a task are set once; of what the packer has learned a value that is lost costs time only.
@@ -30,7 +30,7 @@ from whywait.engines.process.messages import forget_streams, take_message
 from whywait.engines.process.pickling import require_cloudpickle
 from whywait.engines.process.results import Failure, failed
 from whywait.engines.ray.cluster import Cluster, Node, join, leave, require_ray, total
-from whywait.engines.ray.limits import FollowedLimits, of_the_cluster, shortages
+from whywait.engines.ray.cluster_limits import FollowedLimits, of_the_cluster, shortages
 from whywait.engines.ray.posts import Posts
 from whywait.engines.ray.ray_task import RayTask
 from whywait.engines.ray.switchboard import KIND_PLACED
@@ -40,7 +40,7 @@ from whywait.kernel.state import Cause
 
 if TYPE_CHECKING:
     from whywait.engines.ray.child import Status
-    from whywait.engines.ray.collector import Collector, Report
+    from whywait.engines.ray.ended import Collector, Report
     from whywait.engines.ray.packing import Packer
     from whywait.engines.ray.results import Results
 
@@ -86,7 +86,7 @@ class RayEngine(Engine):
         """Connect to the cluster; limits that the authority was not given follow it if all tasks run there."""
         super().attach(runtime)
         self._posts = Posts(runtime)
-        from whywait.engines.ray.collector import Collector
+        from whywait.engines.ray.ended import Collector
         from whywait.engines.ray.packing import Packer
         from whywait.engines.ray.results import Results
 

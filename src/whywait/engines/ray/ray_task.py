@@ -1,4 +1,4 @@
-"""One task on the cluster as the driver sees it: where it runs, what it was told, which of its messages have come."""
+"""One task on the cluster as the driver sees it: its place, the last wish about it, which of its messages have come."""
 
 from __future__ import annotations
 

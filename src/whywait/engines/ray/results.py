@@ -1,4 +1,4 @@
-"""How tasks on a cluster end: results that stay there until they are asked for, and errors in our words."""
+"""How tasks on a cluster end: results that stay there until they are fetched, and errors in our words."""
 
 from __future__ import annotations
 

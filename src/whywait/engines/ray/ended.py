@@ -1,8 +1,8 @@
 """Notices that tasks of Ray have ended: Ray calls for a few, a thread asks for many at once.
 
 A call costs a fifth of a millisecond, since a thread of Ray has to get hold of the interpreter; asking for many at
-once costs next to nothing for each. So tasks that are sent while many are under way are asked for, in rounds of some
-milliseconds, and the others are called for at once.
+once costs next to nothing for each. So a thread asks about tasks that are sent while many are under way, in rounds of
+some milliseconds; Ray calls at once for the others.
 
 Tasks go by their numbers here. A thread of Ray that let go of an execution last would run what hangs on it, such as the
 warning of an error that nothing has looked at.
@@ -18,7 +18,7 @@ from typing import Any, Final
 import ray
 
 MANY: Final = 32  # from so many under way on, asking is cheaper than being called
-WINDOW: Final = 64  # how many are asked for at once: the oldest, which are likely to end first
+WINDOW: Final = 64  # how many it asks about at once: the oldest, which are likely to end first
 WIDE_WINDOW: Final = 1024  # how many if none of the oldest has ended
 ROUND_S: Final = 0.02
 REST_S: Final = 1.0  # the thread ends when there was nothing to ask for so long
