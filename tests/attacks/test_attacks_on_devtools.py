@@ -289,7 +289,6 @@ def test_a_path_of_slashes_is_refused_without_the_lock(monkeypatch, slashes, met
         spy = Spy(authority._core.lock)
         until(lambda: get(tools, "/api/info")["seq"] == authority._core.last_seq)
         monkeypatch.setattr(authority._core, "lock", spy)
-        monkeypatch.setattr(authority._core, "take", spy.acquire)
         body = {"enabled": True} if method == "PUT" else None
         answer = ask(tools, path.format("/" * slashes), method, token=tools.token, body=body)
         monkeypatch.undo()

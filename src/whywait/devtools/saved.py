@@ -10,6 +10,7 @@ from whywait.devtools.feed import Feed
 from whywait.devtools.runs import MOST, LiveRun, Run
 from whywait.devtools.table import TaskTable
 from whywait.errors import ConfigError
+from whywait.kernel.accounts import waited_of
 from whywait.kernel.events import Event, Kind
 from whywait.kernel.limits import unit_order
 from whywait.kernel.snapshot import Counts, GateView, Snapshot, UnitView
@@ -101,7 +102,7 @@ class SavedRun(Run):
             if row.outcome == Outcome.REJECTED:
                 stats.count_drop(row.cause or "")
             if row.started_ns is not None:
-                stats.count_wait(None, 0, row.waits)
+                stats.count_wait(None, 0, waited_of(row.waits))
         picture = self.overview()
         counts = picture["counts"]
         return {

@@ -3,15 +3,25 @@ cimport cython
 from whywait.kernel.gates cimport Gate
 
 cdef object _SLOT, _SLOT_HIGHER, _HELD_BACK
-cdef tuple _OPEN_CAUSES
+
+@cython.final
+cdef class Waited:
+    cdef public long long slot, slot_higher, held_back
+    cdef public dict gates
+    @cython.locals(gates=dict)
+    cpdef add(self, object cause, long long ns)
+    cpdef add_all(self, Waited other, int sign)
+    cpdef object only_cause(self)
+    cpdef object total(self)
+    cpdef dict by_cause(self)
 
 @cython.final
 cdef class Segment:
     cdef public long long since, slot, slot_higher, held_back, starved
     cdef public object mode
     cdef public bint higher
-    @cython.locals(more="long long")
-    cpdef tuple totals(self, long long at)
+    @cython.locals(waited=Waited)
+    cpdef Waited waited(self, long long at, Segment begin, long long since)
     cpdef long long starved_at(self, long long at) noexcept
 
 @cython.final
@@ -24,7 +34,7 @@ cdef class Ceiling:
     cpdef change(self, long long now, int top, bint held)
     @cython.locals(free_ns="long long", held_ns="long long", at=int, starved="long long", slot_higher="long long", higher=bint)
     cpdef Segment segment(self, int priority)
-    @cython.locals(new=Segment, at="long long", same=bint)
+    @cython.locals(new=Segment, at="long long", same=bint, since=Waited)
     cpdef Segment segment_after(self, Segment before, int priority)
 
 cdef long long _above(list spent_ns, long long whole_ns, int at) except? -1
@@ -35,9 +45,9 @@ cdef class Epoch:
     cdef public long long since
     cdef public Gate gate
     cdef public Segment segment
-    cdef public dict base
-    @cython.locals(totals=dict)
-    cpdef dict totals(self, long long at, Segment segment)
+    cdef public Waited base
+    @cython.locals(totals=Waited)
+    cpdef Waited totals(self, long long at, Segment segment)
 
-@cython.locals(waits=dict, begin=dict, slot="long long", slot_higher="long long", held_back="long long", slot_now="long long", slot_higher_now="long long", held_back_now="long long")
-cpdef dict ready_wait(long long since, Epoch epoch, Segment segment, long long now, Epoch lane, Segment level)
+@cython.locals(waits=Waited)
+cpdef Waited ready_wait(long long since, Epoch epoch, Segment segment, long long now, Epoch lane, Segment level)

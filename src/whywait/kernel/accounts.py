@@ -26,7 +26,73 @@ from whywait.kernel.state import Wait
 _SLOT: Final = Wait.SLOT
 _SLOT_HIGHER: Final = Wait.SLOT_HIGHER
 _HELD_BACK: Final = Wait.HELD_BACK
-_OPEN_CAUSES: Final = (_SLOT, _SLOT_HIGHER, _HELD_BACK)
+_OF_LEVELS: Final = (_SLOT, _SLOT_HIGHER, _HELD_BACK)
+
+
+class Waited:
+    """How long something has waited, by cause: what a level waits for is counted apart, because it is asked often."""
+
+    __slots__ = ("gates", "held_back", "slot", "slot_higher")
+
+    def __init__(self, slot: int, slot_higher: int, held_back: int) -> None:
+        """Start with what a level waits for."""
+        self.slot = slot
+        self.slot_higher = slot_higher
+        self.held_back = held_back
+        self.gates: dict[str, int] | None = None  # every other cause
+
+    def add(self, cause: str, ns: int) -> None:
+        """Add time under a cause."""
+        if cause is _SLOT:
+            self.slot += ns
+        elif cause is _SLOT_HIGHER:
+            self.slot_higher += ns
+        elif cause is _HELD_BACK:
+            self.held_back += ns
+        else:
+            gates = self.gates
+            if gates is None:
+                gates = self.gates = {}
+            gates[cause] = gates.get(cause, 0) + ns
+
+    def add_all(self, other: Waited, sign: int) -> None:
+        """Add all that another one has, or with the sign -1 take it away."""
+        self.slot += sign * other.slot
+        self.slot_higher += sign * other.slot_higher
+        self.held_back += sign * other.held_back
+        if other.gates is not None:
+            for cause, ns in other.gates.items():
+                self.add(cause, sign * ns)
+
+    def only_cause(self) -> str | None:
+        """Return the one cause that there is; None if there are several."""
+        if self.gates is not None:
+            return None  # it may be one all the same: nothing is lost but a little room
+        if self.slot and not self.slot_higher and not self.held_back:
+            return _SLOT
+        if self.slot_higher and not self.slot and not self.held_back:
+            return _SLOT_HIGHER
+        return _HELD_BACK if self.held_back and not self.slot and not self.slot_higher else None
+
+    def total(self) -> int:
+        """Return the whole time."""
+        total = self.slot + self.slot_higher + self.held_back
+        if self.gates is not None:
+            total += sum(self.gates.values())
+        return total
+
+    def by_cause(self) -> dict[str, int]:
+        """Return cause -> ns, without causes of no time."""
+        waits = {_SLOT: self.slot, _SLOT_HIGHER: self.slot_higher, _HELD_BACK: self.held_back, **(self.gates or {})}
+        return {cause: ns for cause, ns in waits.items() if ns}
+
+
+def waited_of(by_cause: dict[str, int]) -> Waited:
+    """Return waits that were told by cause."""
+    waited = Waited(0, 0, 0)
+    for cause, ns in by_cause.items():
+        waited.add(Wait(cause) if cause in _OF_LEVELS else cause, ns)
+    return waited
 
 
 class Segment:
@@ -34,22 +100,31 @@ class Segment:
 
     __slots__ = ("held_back", "higher", "mode", "since", "slot", "slot_higher", "starved")
 
-    def __init__(self, since: int, mode: str, higher: bool, totals: tuple[int, int, int], starved: int) -> None:  # noqa: FBT001 - see Ceiling
+    def __init__(
+        self,
+        since: int,
+        mode: str,
+        higher: bool,  # noqa: FBT001 - the hot path
+        slot: int,
+        slot_higher: int,
+        held_back: int,
+        starved: int,
+    ) -> None:
         """Start a segment at ``since`` with the totals up to then; ``higher``: a higher priority holds a slot."""
         self.since = since
         self.mode = mode
         self.higher = higher
-        self.slot, self.slot_higher, self.held_back = totals
+        self.slot = slot
+        self.slot_higher = slot_higher
+        self.held_back = held_back
         self.starved = starved
 
-    def totals(self, at: int) -> tuple[int, int, int]:
-        """Return the totals of slot, slot_higher and held_back time at a moment within this segment."""
-        more = at - self.since
-        if self.mode is _SLOT:
-            return self.slot + more, self.slot_higher, self.held_back
-        if self.mode is _SLOT_HIGHER:
-            return self.slot, self.slot_higher + more, self.held_back
-        return self.slot, self.slot_higher, self.held_back + more
+    def waited(self, at: int, begin: Segment, since: int) -> Waited:
+        """Return what lanes of the level waited for from ``since``, within an earlier segment, to ``at`` in this."""
+        waited = Waited(self.slot - begin.slot, self.slot_higher - begin.slot_higher, self.held_back - begin.held_back)
+        waited.add(self.mode, at - self.since)
+        waited.add(begin.mode, begin.since - since)
+        return waited
 
     def starved_at(self, at: int) -> int:
         """Return for how long, in total, a higher priority has held a slot, at a moment within this segment."""
@@ -96,14 +171,17 @@ class Ceiling:
             starved += _above(self._held_ns, held_ns, at)
         higher = self.top > priority
         mode = wait_mode(higher, self.held)
-        return Segment(self.since, mode, higher, (free_ns - slot_higher, slot_higher, held_ns), starved)
+        return Segment(self.since, mode, higher, free_ns - slot_higher, slot_higher, held_ns, starved)
 
     def segment_after(self, before: Segment, priority: int) -> Segment:
         """Return the stretch of time that a level is in; the one before if nothing has changed for the level since."""
         new = self.segment(priority)
         at = self.since
         same = new.mode is before.mode and new.higher == before.higher and new.starved == before.starved_at(at)
-        return before if same and new.totals(at) == before.totals(at) else new
+        if not same:
+            return new
+        since = new.waited(at, before, at)
+        return new if since.slot or since.slot_higher or since.held_back else before
 
 
 def _above(spent_ns: list[int], whole_ns: int, at: int) -> int:
@@ -123,56 +201,36 @@ class Epoch:
 
     __slots__ = ("base", "gate", "segment", "since")
 
-    def __init__(self, since: int, gate: Gate | None, segment: Segment, base: dict[str, int]) -> None:
+    def __init__(self, since: int, gate: Gate | None, segment: Segment, base: Waited) -> None:
         """Start an epoch with the lane's totals so far; ``segment`` is the level's at that moment."""
         self.since = since
         self.gate = gate
         self.segment = segment
         self.base = base
 
-    def totals(self, at: int, segment: Segment) -> dict[str, int]:
+    def totals(self, at: int, segment: Segment) -> Waited:
         """Return the lane's totals by cause at a moment within this epoch and within the level's ``segment``."""
-        totals = self.base.copy()
-        if self.gate is not None:
-            name = self.gate.name
-            totals[name] = totals.get(name, 0) + at - self.since
-            return totals
-        if segment is self.segment:  # the common case: one cause all the time
-            if at != self.since:
-                totals[segment.mode] = totals.get(segment.mode, 0) + at - self.since
-            return totals
-        for cause, end, begin in zip(_OPEN_CAUSES, segment.totals(at), self.segment.totals(self.since), strict=True):
-            if end != begin:
-                totals[cause] = totals.get(cause, 0) + end - begin
+        if self.gate is None:
+            totals = segment.waited(at, self.segment, self.since)
+        else:
+            totals = Waited(0, 0, 0)
+            totals.add(self.gate.name, at - self.since)
+        totals.add_all(self.base, 1)
         return totals
 
 
-def ready_wait(
-    since: int, epoch: Epoch | None, segment: Segment, now: int, lane: Epoch, level: Segment
-) -> dict[str, int]:
+def ready_wait(since: int, epoch: Epoch | None, segment: Segment, now: int, lane: Epoch, level: Segment) -> Waited:
     """Return how the wait of a READY task from ``since`` to ``now`` divides by cause.
 
     ``epoch`` and ``segment`` are what it entered in, ``lane`` and ``level`` what is current at ``now``.
     """
-    if epoch is lane:  # the common cases, told apart first for speed
-        if lane.gate is not None:
-            return {lane.gate.name: now - since}
-        if segment is level:
-            return {level.mode: now - since}
-        slot, slot_higher, held_back = segment.totals(since)
-        slot_now, slot_higher_now, held_back_now = level.totals(now)
-        waits: dict[str, int] = {}
-        if slot_now != slot:
-            waits[_SLOT] = slot_now - slot
-        if slot_higher_now != slot_higher:
-            waits[_SLOT_HIGHER] = slot_higher_now - slot_higher
-        if held_back_now != held_back:
-            waits[_HELD_BACK] = held_back_now - held_back
+    if epoch is lane:
+        if lane.gate is None:
+            return level.waited(now, segment, since)
+        waits = Waited(0, 0, 0)
+        waits.add(lane.gate.name, now - since)
         return waits
     assert epoch is not None, "a READY task entered in an epoch"
-    begin = epoch.totals(since, segment)
-    return {
-        cause: total - begin.get(cause, 0)
-        for cause, total in lane.totals(now, level).items()
-        if total != begin.get(cause, 0)
-    }
+    waits = lane.totals(now, level)
+    waits.add_all(epoch.totals(since, segment), -1)
+    return waits

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from whywait.kernel.events import Details, RawEvent, Started, Streams, Waits
+from whywait.kernel.accounts import Waited
+from whywait.kernel.events import Details, RawEvent, Started, Streams
 from whywait.kernel.gates import Gate
 from whywait.kernel.levels import Levels
 from whywait.kernel.limits import HIGHEST, MEASURED, Budget, Limits, Policy
@@ -189,7 +190,7 @@ def tell(
     kind: str,
     task: Task,
     cause: int = 0,
-    details: Details | Started | Waits | None = None,
+    details: Details | Started | Waited | None = None,
     word: str | None = None,
     ns: int = 0,
 ) -> int:

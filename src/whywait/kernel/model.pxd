@@ -1,6 +1,6 @@
 cimport cython
 
-from whywait.kernel.accounts cimport Epoch, Segment
+from whywait.kernel.accounts cimport Epoch, Segment, Waited
 from whywait.kernel.benches cimport Bench
 from whywait.kernel.fifo cimport Fifo, Item
 from whywait.kernel.gates cimport Gate
@@ -17,11 +17,13 @@ cdef class Task(Item):
     cdef public Segment segment
     cdef public Epoch epoch
     cdef public list after, successors
-    cdef public dict more_waits
+    cdef public Waited more_waits
     cdef public bint plain
 
-@cython.locals(first=object, waits=dict)
+@cython.locals(first=object, waits=Waited)
 cpdef add_wait(Task task, object cause, long long ns)
+@cython.locals(cause=object)
+cpdef add_waits(Task task, Waited waits)
 cpdef Task task_for(object job)
 
 @cython.final

@@ -8,7 +8,7 @@ from heapq import heappop, heapreplace
 from typing import Any, Final, NamedTuple
 
 from whywait.errors import printable
-from whywait.kernel.accounts import Epoch, Segment
+from whywait.kernel.accounts import Epoch, Segment, Waited
 from whywait.kernel.benches import Bench
 from whywait.kernel.devices import Ask, Assigned
 from whywait.kernel.events import Details, submitted_details
@@ -98,7 +98,7 @@ class Task(Item):
     cause: str | None  # the code beside the outcome
     wait_cause: str | None  # what it has waited for, if that was one cause alone
     wait_ns: int  # how long it has waited for that
-    more_waits: dict[str, int] | None  # how its wait divides, if there was more than one cause
+    more_waits: Waited | None  # how its wait divides, if there was more than one cause
     after: list[Task] | None  # success is awaited
     successors: list[Task] | None  # tasks that await this one's success
     unmet: int  # how many things keep a QUEUED task from READY
@@ -204,7 +204,7 @@ class Task(Item):
     def waits(self) -> dict[str, int]:
         """How the task has waited so far, up to ``since``: wait cause -> ns."""
         if self.more_waits is not None:
-            return self.more_waits.copy()
+            return self.more_waits.by_cause()
         return {self.wait_cause: self.wait_ns} if self.wait_cause is not None else {}
 
     def __repr__(self) -> str:
@@ -235,14 +235,29 @@ def add_wait(task: Task, cause: str, ns: int) -> None:
     if not ns:
         return
     first, waits = task.wait_cause, task.more_waits
-    if waits is not None:
-        task.more_waits = {**waits, cause: waits.get(cause, 0) + ns}
-    elif first is None or first == cause:
-        task.wait_cause = cause
-        task.wait_ns += ns
-    else:
-        task.more_waits = {first: task.wait_ns, cause: ns}
+    if waits is None:
+        if first is None or first == cause:
+            task.wait_cause = cause
+            task.wait_ns += ns
+            return
+        task.more_waits = waits = Waited(0, 0, 0)
+        waits.add(first, task.wait_ns)
         task.wait_cause = None
+    waits.add(cause, ns)
+
+
+def add_waits(task: Task, waits: Waited) -> None:
+    """Add waiting time of a task under one cause or several; ``waits`` is the task's from then on."""
+    cause = waits.only_cause()
+    if cause is not None:
+        add_wait(task, cause, waits.total())
+        return
+    if task.wait_cause is not None:
+        waits.add(task.wait_cause, task.wait_ns)
+        task.wait_cause = None
+    elif task.more_waits is not None:
+        waits.add_all(task.more_waits, 1)
+    task.more_waits = waits
 
 
 def task_for(job: Any) -> Task:  # noqa: ANN401 - opaque
@@ -308,7 +323,7 @@ class Lane(Fifo):
         self.queued: int | None = None  # the key under which the lane stands in its level's heap, None: not there
         self.parked_at: Gate | None = None  # the gate on whose bench it waits
         self.bench_key = 0
-        self.epoch = Epoch(now, None, level.segment, {})
+        self.epoch = Epoch(now, None, level.segment, Waited(0, 0, 0))
         told = (level.priority, demand, takes_slot)
         self.details = submitted_details(TaskState.READY, *told)  # of tasks that are READY at once
         self.queued_details = submitted_details(TaskState.QUEUED, *told)

@@ -1,5 +1,6 @@
 cimport cython
 
+from whywait.kernel.accounts cimport Waited
 from whywait.kernel.collector cimport hide
 
 cdef object _SUBMITTED

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from whywait.kernel.accounts import Waited
 from whywait.kernel.collector import hide
 from whywait.kernel.events import Kind, RawEvent
 
@@ -106,6 +107,8 @@ def raw_event(
 ) -> RawEvent:
     """Return the tuple that readers take; see :class:`Row`."""
     led_by: int | str | None = cause or None
+    if type(details) is Waited:
+        details = details.by_cause()
     if word is not None:
         if kind is _SUBMITTED:
             led_by = led_by or word

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from whywait.kernel.accounts import Waited
 from whywait.kernel.state import Outcome
 
 RECENT: Final = 10_000
+_ROOM: Final = RECENT  # the same for compiled code
+_SUCCESS: Final = Outcome.SUCCESS
 _MUCH: Final = 1 << 62  # half of what a machine's integer holds
 
 
 class WaitSums:
     """How long tasks have waited in all, by cause."""
 
-    __slots__ = ("_cause", "_ns", "_sums")
+    __slots__ = ("_cause", "_divided", "_ns", "_sums")
 
     def __init__(self) -> None:
         """Start at zero."""
         self._sums: dict[str, int] = {}
+        self._divided = Waited(0, 0, 0)  # of waits that divide, and what the sums of the three causes lack
         self._cause: str | None = None  # the last one that was added, and what its sum lacks
         self._ns = 0
 
-    def add(self, cause: str | None, ns: int, more: dict[str, int] | None) -> None:
+    def add(self, cause: str | None, ns: int, more: Waited | None) -> None:
         """Add the wait of a task: of one cause, or none, unless there are ``more``."""
         if more is not None:
-            for each, each_ns in more.items():
-                self._sums[each] = self._sums.get(each, 0) + each_ns
+            self._divided.add_all(more, 1)
+            if self._divided.slot_higher > _MUCH or self._divided.slot > _MUCH or self._divided.held_back > _MUCH:
+                self.by_cause()
         elif cause is not None:
             if cause is not self._cause or self._ns > _MUCH:
                 self.by_cause()
@@ -37,6 +42,9 @@ class WaitSums:
         if self._cause is not None:
             self._sums[self._cause] = self._sums.get(self._cause, 0) + self._ns
             self._ns = 0
+        for cause, ns in self._divided.by_cause().items():
+            self._sums[cause] = self._sums.get(cause, 0) + ns
+        self._divided = Waited(0, 0, 0)
         return self._sums
 
 
@@ -75,17 +83,17 @@ class Stats:
         self._recent: list[int] = []  # whole waits of the tasks started last, written over once there are many
         self._recent_at = 0
 
-    def count_wait(self, cause: str | None, ns: int, more: dict[str, int] | None) -> None:
+    def count_wait(self, cause: str | None, ns: int, more: Waited | None) -> None:
         """Count how the wait of a task that starts divides: into one cause, if there is no more."""
         self.waits.add(cause, ns, more)
         if more is not None:
-            ns = sum(more.values())
+            ns = more.total()
         recent, at = self._recent, self._recent_at
-        if len(recent) < RECENT:
+        if len(recent) < _ROOM:
             recent.append(ns)
         else:
             recent[at] = ns
-            self._recent_at = at + 1 if at + 1 < RECENT else 0
+            self._recent_at = at + 1 if at + 1 < _ROOM else 0
 
     @property
     def by_outcome(self) -> dict[str, int]:
@@ -94,7 +102,7 @@ class Stats:
 
     def count_end(self, outcome: str) -> None:
         """Count a task that has its final outcome."""
-        if outcome is Outcome.SUCCESS:
+        if outcome is _SUCCESS:
             self.succeeded += 1
         else:
             self._ended[outcome] += 1

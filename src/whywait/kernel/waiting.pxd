@@ -1,11 +1,11 @@
 cimport cython
 
-from whywait.kernel.accounts cimport Ceiling, Epoch, Segment, ready_wait
+from whywait.kernel.accounts cimport Ceiling, Epoch, Segment, Waited, ready_wait
 from whywait.kernel.base cimport Base, tell, count_holder, no_slot_held
 from whywait.kernel.benches cimport Bench
 from whywait.kernel.gates cimport Gate
 from whywait.kernel.levels cimport Levels
-from whywait.kernel.model cimport Lane, Level, Scope, Task, add_wait
+from whywait.kernel.model cimport Lane, Level, Scope, Task, add_wait, add_waits
 from whywait.kernel.stats cimport Stats
 from whywait.kernel.timers cimport Timers
 
@@ -27,7 +27,7 @@ cpdef stop_waiting(Base k, long long now, Task task)
 cpdef leave(Base k, long long now, Task task, bint lane_is_cleared=*)
 cpdef clear(Base k, long long now, Lane lane)
 cpdef cancel_wait_timer(Task task, Timers timers)
-@cython.locals(waited="long long", level=Level, levels=Levels, segment=Segment, entered=Segment, epoch=Epoch, waits=dict, starved="long long")
+@cython.locals(waited="long long", level=Level, levels=Levels, segment=Segment, entered=Segment, epoch=Epoch, waits=Waited, starved="long long")
 cpdef charge(Base k, long long now, Task task, Lane lane)
 @cython.locals(segment=Segment)
 cpdef forget_entry(Task task, Level level)

@@ -6,14 +6,14 @@ from heapq import heappush
 from operator import attrgetter
 from typing import Final
 
-from whywait.kernel.accounts import Epoch, ready_wait
+from whywait.kernel.accounts import Epoch, Waited, ready_wait
 from whywait.kernel.base import Base, count_holder, no_slot_held, tell
 from whywait.kernel.benches import Bench
 from whywait.kernel.devices import asks_of
 from whywait.kernel.events import Kind
 from whywait.kernel.gates import Gate
 from whywait.kernel.limits import HIGHEST, Policy
-from whywait.kernel.model import Lane, LaneKey, Level, Scope, Task, add_wait
+from whywait.kernel.model import Lane, LaneKey, Level, Scope, Task, add_wait, add_waits
 from whywait.kernel.state import TaskState, Wait
 from whywait.kernel.timers import MAX_WAIT, Timers
 
@@ -210,11 +210,7 @@ def charge(k: Base, now: int, task: Task, lane: Lane) -> None:
         assert entered is not None, "a READY task entered in a segment"
         waits = ready_wait(task.since, task.epoch, entered, now, epoch, segment)
         starved = segment.starved_at(now) - entered.starved_at(task.since)
-        if task.wait_cause is None and task.more_waits is None and len(waits) > 1:
-            task.more_waits = waits
-        else:
-            for cause, ns in waits.items():
-                add_wait(task, cause, ns)
+        add_waits(task, waits)
         if starved:
             k.starvation.note(task, task.starved_ns + starved)
     if waited >= levels.step_ns:
@@ -242,7 +238,7 @@ def ready_wait_of(k: Base, now: int, task: Task) -> dict[str, int]:
     if now == task.since:
         return {}
     k.levels.update(lane.level)
-    return ready_wait(task.since, epoch, segment, now, lane.epoch, lane.level.segment)
+    return ready_wait(task.since, epoch, segment, now, lane.epoch, lane.level.segment).by_cause()
 
 
 def starved_ns(k: Base, now: int, task: Task) -> int:
@@ -366,7 +362,7 @@ def reset_epoch(k: Base, now: int, lane: Lane) -> None:
     """Start the account of an empty lane anew."""
     k.changed[lane] = None
     k.levels.update(lane.level)
-    lane.epoch = Epoch(now, None, lane.level.segment, {})
+    lane.epoch = Epoch(now, None, lane.level.segment, Waited(0, 0, 0))
 
 
 def forget_blocker(k: Base, now: int) -> None:

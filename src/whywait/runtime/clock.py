@@ -24,6 +24,19 @@ IDLE_S: Final = 30.0  # after this long without anything to wait for the thread 
 class Clock:
     """Calls the kernel at its next deadline, and other functions at given times; sleeps otherwise."""
 
+    __slots__ = (
+        "_bell",
+        "_closed",
+        "_heap",
+        "_lock",
+        "_log",
+        "_order",
+        "_thread",
+        "_tick",
+        "kernel_at_ns",
+        "needs_thread",
+    )
+
     def __init__(self, tick: Callable[[], None], log: Log) -> None:
         """Start without a thread; ``tick`` is called at the kernel's deadline."""
         self._lock = RLock()  # to be entered twice: by a finaliser in the midst of it

@@ -8,17 +8,20 @@ from whywait.kernel.collector cimport hide
 from whywait.kernel.model cimport Lane, Task
 from whywait.kernel.timers cimport Timers
 from whywait.engines.thread cimport EngineThread
+from whywait.runtime.clock cimport Clock
 from whywait.runtime.execution cimport Execution, drop_body, release_waiters, run_body
 from whywait.runtime.terms cimport ScopeRecord, Terms
 from whywait.runtime.watching cimport Watching
 from whywait.support.instant cimport now_ns
+from whywait.support.mutex cimport give, is_taken_here, take
 
 cdef object _REJECTED, _SUCCESS, SUCCEEDED
 cdef Decision _NOTHING
 cdef int _UNTOUCHED, _BEGUN, _CHANGED, _OVER
 
 cdef class Core(Watching):
-    cdef public object settings, log, journal, clock, began_ns, broken
+    cdef public object settings, log, journal, began_ns, broken
+    cdef public Clock clock
     cdef public Base kernel
     cdef public dict scopes, survivors, pause_waiters
     cdef public set gone
@@ -31,6 +34,7 @@ cdef class Core(Watching):
     cdef start_bodies(self, list started, Execution go_on)
     @cython.locals(execution=Execution, ended=list)
     cdef list settle(self, Decision decision)
+    @cython.locals(timers=list, expiries=list, at_ns="long long")
     cdef bint is_sooner(self) except -1
     cpdef deliver_events(self)
 

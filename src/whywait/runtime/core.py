@@ -91,6 +91,7 @@ from whywait.support.forks import own
 from whywait.support.instant import now_ns
 from whywait.support.locks import wait_for
 from whywait.support.logger import Log
+from whywait.support.mutex import give, is_taken_here, take
 from whywait.support.raised import loggable, shown_error
 from whywait.support.threads import NO_MEMORY
 from whywait.task.parts import end_parts, parts_if_any
@@ -131,7 +132,7 @@ def admit_task(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed, and to
     lock, kernel, stage = core.lock, core.kernel, _UNTOUCHED
     decision, ended, lane = _NOTHING, None, terms.lane
     try:
-        if not core.take(False):  # noqa: FBT003 - by position it takes half the time
+        if not take(lock):
             wait_for(lock)
         if core.midst or core.broken is not None:
             core.refuse()
@@ -151,7 +152,7 @@ def admit_task(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed, and to
                 ended = core.settle(decision)
         hide(execution)  # the kernel keeps it alive to its end, which comes under the lock
         core.midst = False
-        core.give()
+        give(lock)
         if decision.first is not None:
             if decision.first is execution and decision.others is None:
                 execution.engine.start(execution)
@@ -167,7 +168,7 @@ def admit_task(  # noqa: C901, PLR0912, PLR0915 - in one piece for speed, and to
             error = _current_error()
             if stage == _BEGUN and isinstance(error, REFUSALS):
                 stage, core.midst = _UNTOUCHED, False
-            if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as above
+            if is_taken_here(lock):
                 lock.release()  # in the frame that has taken it: where the stack ends, a call to do it would fail
             if stage == _UNTOUCHED:
                 core.deliver_events()
@@ -194,7 +195,7 @@ def report_end(  # noqa: C901, PLR0912, PLR0915 - in one piece, as above
     go_on = ended = None
     how, cause, retryable = outcome
     try:
-        if not core.take(False):  # noqa: FBT003 - as above
+        if not take(lock):
             wait_for(lock)
         if core.midst or core.broken is not None:
             stage = _OVER
@@ -225,7 +226,7 @@ def report_end(  # noqa: C901, PLR0912, PLR0915 - in one piece, as above
         ):
             ended = core.settle(decision)
         core.midst = False
-        core.give()
+        give(lock)
         first: Any = decision.first
         if first is not None:
             if (
@@ -255,7 +256,7 @@ def report_end(  # noqa: C901, PLR0912, PLR0915 - in one piece, as above
             error = _current_error()
             if stage == _BEGUN and isinstance(error, REFUSALS):
                 stage, core.midst = _UNTOUCHED, False
-            if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as above
+            if is_taken_here(lock):
                 lock.release()  # in the frame that has taken it: where the stack ends, a call to do it would fail
             if stage == _UNTOUCHED:
                 core.deliver_events()
@@ -352,7 +353,7 @@ class Core(Watching):
         """
         lock, kernel, stage, decision = self.lock, self.kernel, _UNTOUCHED, Decision()
         try:
-            if not self.take(False):  # noqa: FBT003 - by position it takes half the time
+            if not take(lock):
                 wait_for(lock)
             if self.midst or self.broken is not None:
                 self.refuse()
@@ -374,7 +375,7 @@ class Core(Watching):
                 error = _current_error()
                 if stage == _BEGUN and isinstance(error, REFUSALS):
                     stage, self.midst = _UNTOUCHED, False
-                if lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as above
+                if is_taken_here(lock):
                     lock.release()  # in the frame that has taken it: where the stack ends, a call to do it would fail
                 if stage == _UNTOUCHED:
                     self.deliver_events()
@@ -558,7 +559,7 @@ class Core(Watching):
         """
         lock = self.lock
         lock.release()
-        is_inside = lock._is_owned()  # type: ignore[attr-defined] # noqa: SLF001 - no public way to ask
+        is_inside = is_taken_here(lock)
         lock.acquire()
         if is_inside:
             raise WhywaitError("called from inside the scheduler (a finaliser?): call it from another thread")
@@ -592,7 +593,7 @@ class Core(Watching):
 
     def deliver_events(self) -> None:
         """Pass events on that subscribers have not got yet; without the lock."""
-        if self.journal.undelivered and not self.lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as above
+        if self.journal.undelivered and not is_taken_here(self.lock):
             self.journal.deliver()
 
 

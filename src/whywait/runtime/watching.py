@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from threading import RLock
 
 from whywait.support.lazy import asyncio
 from whywait.support.locks import LeftBehind
+from whywait.support.mutex import new_lock
 from whywait.support.waiters import Awaited, refuse_on_loop
 
 
 class Watching:
     """The lock of a kernel, and the watchers that hear when a condition holds under it."""
 
-    __slots__ = ("__weakref__", "give", "lock", "take", "watchers")
+    __slots__ = ("__weakref__", "lock", "watchers")
 
     def __init__(self) -> None:
         """Begin with a free lock and without watchers."""
-        self._guard_by(threading.RLock())
+        self.lock: RLock = new_lock()
         self.watchers: list[tuple[Callable[[], bool], Callable[[], None]]] = []
 
     def let_go(self) -> None:
         """Be of no use in a fork of this process: none of the threads is there, and locks may be held for ever."""
-        self._guard_by(LeftBehind())  # it only refuses
-
-    def _guard_by(self, lock: Any) -> None:  # noqa: ANN401 - an RLock, or what stands for one
-        """Have a lock; its methods are looked up once, because every task takes it twice."""
-        self.lock: threading.RLock = lock
-        self.take: Callable[..., bool] = lock.acquire
-        self.give: Callable[[], None] = lock.release
+        self.lock = LeftBehind()  # type: ignore[assignment] # it only refuses
 
     def watch(self, condition: Callable[[], bool], tell: Callable[[], None]) -> None:
         """Call ``tell`` once, under the lock, as soon as ``condition`` holds."""
