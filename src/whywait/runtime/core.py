@@ -94,8 +94,8 @@ from whywait.support.logger import Log
 from whywait.support.mutex import give, is_taken_here, take
 from whywait.support.raised import loggable, shown_error
 from whywait.support.threads import NO_MEMORY
-from whywait.task.inside import end_parts, parts_if_any
-from whywait.task.running import signal_of
+from whywait.task.parts import end_parts, parts_if_any
+from whywait.task.surroundings import signal_of
 
 if TYPE_CHECKING:
     from pathlib import Path

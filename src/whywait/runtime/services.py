@@ -32,9 +32,9 @@ from whywait.runtime.settings import Settings
 from whywait.runtime.terms import ScopeRecord
 from whywait.support.green import refuse_green_threads
 from whywait.support.logger import Log, log
-from whywait.task.inside import parts_of
-from whywait.task.running import inside_of
+from whywait.task.parts import parts_of
 from whywait.task.streams import Stream, check_name
+from whywait.task.surroundings import inside_of
 
 if TYPE_CHECKING:
     from pathlib import Path
