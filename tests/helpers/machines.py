@@ -7,6 +7,9 @@ import sys
 from contextlib import contextmanager
 
 from program import LONGEST_S, Done, clean_environment
+from whywait.machine.client import LeaseRequest
+from whywait.machine.client import Machine as Client
+from whywait.machine.home import Home
 
 
 class Machine:
@@ -79,3 +82,29 @@ def in_home(machine):
             del os.environ["WHYWAIT_HOME"]
         else:
             os.environ["WHYWAIT_HOME"] = before
+
+
+class Requests(Client):
+    """A client of the service in this process, with the requests that it has made."""
+
+    def __init__(self, machine):
+        super().__init__(Home(str(machine.home)))
+        self.made = []
+
+    def request(self, *, command=True, **asked):
+        self.made.append(LeaseRequest(self, "test", command=command, **asked))
+        return self.made[-1]
+
+    def status(self):
+        return self.ask("GET", "/machine/status")
+
+    def free(self):
+        """Return how much of each resource is free."""
+        return {gate["name"]: gate["free"] for gate in self.status()["budget"]}
+
+
+def granted(request):
+    """Wait for a grant; return what was granted."""
+    while "granted" not in (message := request.receive(30)):
+        assert "ended" not in message, message
+    return message["granted"]

@@ -99,19 +99,6 @@ def test_cancel_says_so_only_of_what_it_has_cancelled(program):
     assert {name: {"cancelled": "aborted", "nothing": "success"}[done] for name, done in answers.items()} == outcomes
 
 
-def test_retry_of_all_that_failed_is_one_change(program):
-    """M11: each failed job is tried again once, however often that is asked for."""
-    machine = Machine()
-    for name in ("a", "b"):
-        machine.ask("POST", "/machine/jobs", job(name, "false"))
-        machine.ask("GET", f"/machine/jobs/{name}/wait")
-    again = machine.ask("POST", "/machine/retry", {})["jobs"]
-    assert [each["of"] for each in again] == ["a", "b"]
-    for each in again:
-        machine.ask("GET", f"/machine/jobs/{each['id']}/wait")
-    assert [each["of"] for each in machine.ask("POST", "/machine/retry", {})["jobs"]] == ["3", "4"]
-
-
 def at_once(number, call):
     """Call a function on as many threads at once; return what the calls return, or what they are refused with."""
     ready = threading.Barrier(number)

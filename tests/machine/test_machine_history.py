@@ -67,7 +67,7 @@ def test_a_job_of_a_former_service_keeps_what_it_has_learned(tmp_path):
     asked = {"scope": "s", "id": "x:1", "ram": "learned:2GB"}
     service.jobs.add(["sleep", "60"], "/", {}, scope="s", id="first")
     live = service.jobs.add(["true"], "/", {}, **asked)
-    live.accepted.wait()
+    live.accepted.result()
     service.close()
     service = Service(home, slots=1, cpu=1, ram="4GB", history=None)
     try:

@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from machines import Machine, active, in_home, machine_in
+from machines import Machine, active, machine_in
 from patience import until
 from whywait import machine as share
-from whywait.machine.client import Machine as Client
-from whywait.machine.home import Home
 from whywait.trees.system import descendants, stat_of
 
 MB = 1_000_000
@@ -36,12 +34,6 @@ SPIN = "import time; end = time.process_time() + 0.3\nwhile time.process_time() 
 def machine(tmp_path_factory):
     with machine_in(tmp_path_factory.mktemp("machine"), "--cpu", "2", "--slots", "2", "--ram", "2GB") as machine:
         yield machine
-
-
-@pytest.fixture
-def client(machine):
-    with in_home(machine):
-        yield Client(Home(str(machine.home)))
 
 
 def listed(machine):

@@ -232,27 +232,6 @@ def test_a_job_from_python(machine, tmp_path):
             this_machine.add("true")
 
 
-def test_devices_are_shared_and_told(tmp_path):
-    """M1, M2: GPUs and other kinds; the job is told which units it has."""
-    options = ("--gpus", "24GB,12GB", "--device", "rig=a,b", "--slots", "8")
-    with machine_in(tmp_path, *options) as machine:
-        show = 'echo "gpu=$CUDA_VISIBLE_DEVICES rig=$WHYWAIT_RIG"'
-        job = machine.add("--vram", "6GB", "--device", "rig=1", "--", "sh", "-c", show)
-        assert machine.run("wait", job).code == 0
-        assert "gpu=1 rig=a" in machine.run("log", job).out
-        (row,) = json.loads(machine.run("ls", "--json").out)
-        assert row["devices"] == {"gpu": ["1"], "rig": ["a"]}
-        holder = machine.start("do", "--gpu", "2", "--", "sleep", "60")
-        until(lambda: json.loads(machine.run("status", "--json").out)["running_total"] == 1)
-        waits = machine.add("--gpu", "1", "--", "true")
-        assert "no gpu is free" in machine.run("why", waits).out
-        holder.terminate()
-        holder.wait()
-        assert machine.run("wait", waits).code == 0
-        refused = machine.run("add", "--gpu", "3", "--", "true")
-        assert (refused.code, "3 gpu" in refused.err) == (2, True)
-
-
 def test_no_module_stands_in_the_way_of_a_public_name():
     """M2: `machine.lease` stays callable: a submodule of that name, once imported, would take its place."""
     folder = Path(this_machine.__path__[0])

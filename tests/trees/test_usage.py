@@ -1,6 +1,5 @@
 """What process trees use: measured from outside, with all their descendants."""
 
-import itertools
 import mmap
 import os
 import sys
@@ -278,27 +277,6 @@ def test_the_meter_takes_little_of_a_processor():
             meter.remove(watch)
         meter.end()
     assert share < 2 * meters.SHARE + 0.003 / 3
-
-
-def test_the_meter_does_not_rest_for_long_after_a_look_that_took_long(monkeypatch):
-    """U2: memory that grows quickly is seen, however busy the machine."""
-    monkeypatch.setattr(meters, "thread_time", itertools.count(step=1000).__next__)
-    seen = []
-
-    class Counted(Watch):
-        def look(self):
-            seen.append(None)
-
-    class Tree:
-        guard, cgroup = 1, ""
-
-    watch = meter.add(Counted(Tree()))
-    watch.begin()
-    try:
-        until(lambda: len(seen) > 2, "a third look")
-    finally:
-        meter.remove(watch)
-        meter.end()
 
 
 def test_usage_travels_in_events():

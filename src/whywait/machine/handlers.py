@@ -1,4 +1,7 @@
-"""The handlers of the service's routes; all run on the event loop of the server and leave to threads what may block."""
+"""The routes of the service beside those of DevTools, each with its handler.
+
+All handlers run on the event loop of the server and leave to threads what may block.
+"""
 
 from __future__ import annotations
 
@@ -6,38 +9,70 @@ import asyncio
 import functools
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from whywait.devtools.answers import Json, Problem, read_query
-from whywait.devtools.api import NOTHING
+from whywait.devtools.api import NOTHING, Param, RouteSpec, get_route, post_route
 from whywait.devtools.asgi import ExtraRoute, Handler
+from whywait.devtools.schemas import Form, Schema, object_of, schema_of
 from whywait.errors import ConfigError, MachineError, StaleRef, UnknownTask, WhywaitError
 from whywait.kernel.state import Cause, TaskState
+from whywait.machine.asked import check_programs
 from whywait.machine.client import NO_JOB
 from whywait.machine.client_lease import ClientLease
-from whywait.machine.client_names import name_of
-from whywait.machine.listing import Reasons, end_on_its_way, has_failed, job_row, lease_row, picture, rows, why_of
-from whywait.machine.machine_routes import ROUTES
-from whywait.machine.programs import check_programs
+from whywait.machine.leases import name_of
+from whywait.machine.listing import Reasons, Row, end_on_its_way, has_failed, job_row, lease_row, picture, rows, why_of
 from whywait.machine.rows import Ended, KeptJob, columns_of
 from whywait.machine.service import Service
-from whywait.machine.tickets import Ticket
 from whywait.runtime.handle import Handle
 
 WHY_S: Final = 0.2  # how often clients that wait are told why, at most
 CLIENTS_S: Final = 0.5  # how often to see which clients are stopped
 LOG_BYTES: Final = 1_000_000  # of a log in one answer
 SHOWN: Final = 100  # of what runs, waits and has ended, in a picture
-SPECS: Final = {spec.name: spec for spec in ROUTES}
+ROUTES: Final[list[RouteSpec]] = []
 
-
+_ID: Final = Param(
+    "id", {"type": "string", "minLength": 1}, "number, name or scope/name of a job, id of a permission", "path"
+)
+_OFFSET: Final = Param("offset", {"type": "integer", "minimum": 0}, "how many bytes of the log are known")
+_MOST: Final = Param("most", {"type": "integer", "minimum": 1, "maximum": 100_000}, "how many of each; 100 if unset")
+_JOB: Final = object_of({"command": list[str], "directory": str, "environment": dict[str, str]})
+_LEASE: Final = object_of({"name": str})
 _list: Final = list  # a handler has its name
 Answers = list[dict[str, Any]]
+_Handling = TypeVar("_Handling", bound=Callable[..., Any])
+
+
+def _route(
+    make: Callable[..., RouteSpec],
+    path: str,
+    answer: Form,
+    *params: Param,
+    **more: Any,  # noqa: ANN401
+) -> Callable[[_Handling], _Handling]:
+    """Have a handler answer a route; the first line of its text is the summary of the route."""
+
+    def take(handler: _Handling) -> _Handling:
+        summary = str(handler.__doc__).partition("\n")[0]
+        ROUTES.append(make(f"/machine/{path}", handler.__name__, summary, answer, params, **more))
+        return handler
+
+    return take
+
+
+_get: Final = functools.partial(_route, get_route)
+
+
+def _post(path: str, *params: Param, body: Schema | None = None) -> Callable[[_Handling], _Handling]:
+    """The same for a route that takes an object, which may be empty, and that may be refused as impossible now."""
+    return _route(post_route, path, dict, *params, body=body or schema_of(dict), errors=(409,))
 
 
 class Page(NamedTuple):
@@ -59,7 +94,7 @@ class Handlers:
         self._ended_jobs = asyncio.Lock()  # of one client that retries or forgets, until that is on the disk
         self._why_is_due = False
         self._looks_at_clients = False
-        self._awaiting: dict[asyncio.Future[None], tuple[Callable[[], bool], str | None]] = {}  # what clients wait for
+        self._awaiting: dict[asyncio.Future[None], Callable[[], str | None]] = {}  # what clients wait for
         service.store.on_trouble = lambda: self._soon(self._tell_trouble)
 
     def routes(self) -> list[ExtraRoute]:
@@ -68,11 +103,13 @@ class Handlers:
 
     # Jobs
 
+    @_get("status", dict, _MOST)
     async def status(self, request: Request) -> Response:
         """Tell what the machine has, what runs, what waits and why."""
-        most = read_query(request, SPECS["status"].params)["most"] or SHOWN
+        most = read_query(request, (_MOST,))["most"] or SHOWN
         return Json(picture(self._service, most))
 
+    @_post("jobs", body=_JOB)
     async def add(self, request: Request) -> Response:
         """Accept a job; answered when it is on the disk."""
         body = await _body(request)
@@ -85,6 +122,7 @@ class Handlers:
         (answer,) = await self._accepted([self._service.jobs.add(**body)])
         return Json(answer)
 
+    @_post("workflows")
     async def add_workflow(self, request: Request) -> Response:
         """Accept the jobs of a workflow as one scope, all or none; answered when they are on the disk."""
         body = await _body(request)
@@ -98,36 +136,32 @@ class Handlers:
         accepted = self._service.jobs.add_batch(scope, jobs, **limits)
         return Json({"scope": scope, "jobs": await self._accepted(accepted)})
 
+    @_get("jobs", [Row])
     async def list(self, _: Request) -> Response:
         """Give all jobs and leases."""
         return _plain(rows(self._service))
 
-    async def job(self, request: Request) -> Response:
-        """Give one job or lease, with its why."""
-        found, known = self._find(request), Reasons()
-        if isinstance(found, ClientLease):
-            why = found.handle.why()
-            return Json({**lease_row(found, known), "text": str(why), "reasons": why.to_dict()})
-        why = why_of(self._service, found)
-        text = end_on_its_way(self._service, found) or str(why)
-        return Json({**job_row(self._service, found, known), "text": text, "reasons": why.to_dict()})
-
+    @_get("jobs/{id}/wait", Row, _ID)
     async def wait(self, request: Request) -> Response:
         """Answer when a job has ended."""
         job = self._find_job(request)
-        ended: asyncio.Future[None] = self._loop.create_future()
-        self._service.jobs.when_ended(job, lambda _: self._loop.call_soon_threadsafe(_set, ended))
-        await self._kept_or_told(ended, lambda: isinstance(job.decided, Ended), f"job {job.id} has ended, which")
+
+        def happened() -> str | None:
+            return f"job {job.id} has ended, which" if isinstance(job.decided, Ended) else None
+
+        await self._done(self._service.jobs.end_of(job), happened)
         return Json(job_row(self._service, job, Reasons()))
 
+    @_get("jobs/{id}/log", str, _ID, _OFFSET)
     async def log(self, request: Request) -> Response:
         """Give the log of a job from an offset on."""
         job = self._find_job(request)
-        offset = read_query(request, SPECS["log"].params)["offset"] or 0
+        offset = read_query(request, (_OFFSET,))["offset"] or 0
         return Response(
             await asyncio.to_thread(_read, self._service.home.log_of(job.number), offset), media_type="text/plain"
         )
 
+    @_post("jobs/{id}/cancel", _ID)
     async def cancel(self, request: Request) -> Response:
         """End a job that waits, ask one that runs to end; no later attempt of it starts."""
         found = self._find(request)
@@ -141,6 +175,7 @@ class Handlers:
             request, "cancelled", lambda handle: asyncio.to_thread(handle.cancel), was_cancelled, ended_is_fine=True
         )
 
+    @_post("jobs/{id}/pause", _ID)
     async def pause(self, request: Request) -> Response:
         """Keep a job from starting, or stop it; no thread waits, of which there are few, and others have news."""
 
@@ -149,16 +184,30 @@ class Handlers:
 
         return await self._act(request, "paused", lambda handle: handle.pause_async(), is_paused, ended_is_fine=True)
 
+    @_post("jobs/{id}/resume", _ID)
     async def resume(self, request: Request) -> Response:
         """Bring a paused job back."""
         return await self._act(
             request, "resumed", lambda handle: asyncio.to_thread(handle.resume), lambda _: True, ended_is_fine=False
         )
 
+    @_post("jobs/{id}/retry", _ID)
     async def retry(self, request: Request) -> Response:
         """Accept an ended job once more, under a new id."""
         return await self._again(lambda: [self._find_job(request)])
 
+    @_get("jobs/{id}", Row, _ID)
+    async def job(self, request: Request) -> Response:
+        """Give one job or lease, with its why."""
+        found, known = self._find(request), Reasons()
+        if isinstance(found, ClientLease):
+            why = found.handle.why()
+            return Json({**lease_row(found, known), "text": str(why), "reasons": why.to_dict()})
+        why = why_of(self._service, found)
+        text = end_on_its_way(self._service, found) or str(why)
+        return Json({**job_row(self._service, found, known), "text": text, "reasons": why.to_dict()})
+
+    @_post("retry")
     async def retry_failed(self, _: Request) -> Response:
         """Accept all jobs once more that have failed, and were not retried since, all or none."""
         all_jobs = self._service.jobs.all
@@ -168,20 +217,24 @@ class Handlers:
             ]
         )
 
+    @_post("jobs/{id}/forget", _ID)
     async def forget(self, request: Request) -> Response:
         """Keep an ended job no longer."""
         return await self._forget(lambda: [self._find_job(request)])
 
+    @_post("forget")
     async def forget_ended(self, _: Request) -> Response:
         """Keep no job that has ended."""
         return await self._forget(lambda: [job for job in self._service.jobs.all() if isinstance(job.state, Ended)])
 
     # The service
 
+    @_post("page")
     async def page(self, _: Request) -> Response:
         """Serve the page on a port of this machine."""
         return Json((await self._open_page())._asdict())
 
+    @_post("down")
     async def down(self, request: Request) -> Response:
         """End the service: with what runs, or now."""
         body = await _body(request)
@@ -192,11 +245,8 @@ class Handlers:
         else:
             for lease in self._service.leases.waiting():
                 lease.say_down(by)
-            self._service.drain(self._end_soon)
+            self._service.drain(lambda: self._soon(self._end))
         return Json({"running": len(self._service.core.kernel.running)})
-
-    def _end_soon(self) -> None:
-        self._soon(self._end)
 
     def _soon(self, fn: Callable[[], object]) -> None:
         """Have something done on the thread of the server, unless that has ended."""
@@ -205,6 +255,7 @@ class Handlers:
 
     # Leases
 
+    @_post("leases", body=_LEASE)
     async def lease(self, request: Request) -> Response:
         """Ask for a permission; the answer stays open as long as it lives."""
         body = await _body(request)
@@ -214,8 +265,7 @@ class Handlers:
         outbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
         def tell(message: dict[str, Any]) -> None:
-            with suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(outbox.put_nowait, message)
+            self._soon(functools.partial(outbox.put_nowait, message))
 
         peer = request.state.peer
         lease = self._service.leases.request(**body, tell=tell, pid=peer.pid)
@@ -235,22 +285,26 @@ class Handlers:
         if self._service.leases.all():
             self._look_soon()
 
+    @_post("leases/{id}/taken", _ID)
     async def taken(self, request: Request) -> Response:
         """Take the news that a client takes its permission; answer whether it still has it."""
         lease, body = self._service.leases.get(request.path_params["id"]), await _body(request)
         return Json({"taken": lease.take(body.get("lease"))})
 
+    @_post("leases/{id}/stopped", _ID)
     async def stopped(self, request: Request) -> Response:
         """Take the news that the terminal of a client has stopped its command, or lets it go on."""
         lease, body = self._service.leases.get(request.path_params["id"]), await _body(request)
         lease.stopped(is_stopped=bool(body.get("stopped")))
         return Json({})
 
+    @_post("leases/{id}/parked", _ID)
     async def parked(self, request: Request) -> Response:
         """Take the news that the command of a client has stopped; at once, as a pause has little time."""
         self._service.leases.get(request.path_params["id"]).parked()
         return Json({})
 
+    @_post("leases/{id}/ended", _ID)
     async def ended(self, request: Request) -> Response:
         """Take the news that the command of a client has ended."""
         lease = self._service.leases.get(request.path_params["id"])
@@ -262,8 +316,8 @@ class Handlers:
                 raise Problem(400, f"{name} {value!r} is no {kind.__name__}")
             told.append(value)
         looked: asyncio.Future[None] = self._loop.create_future()
-        out_of_memory, soon = bool(body.get("out_of_memory")), self._loop.call_soon_threadsafe
-        lease.ended(*told, out_of_memory=out_of_memory, looked=lambda: soon(_set, looked))
+        out_of_memory = bool(body.get("out_of_memory"))
+        lease.ended(*told, out_of_memory=out_of_memory, looked=lambda: self._soon(functools.partial(_set, looked)))
         await looked
         return Json({})
 
@@ -271,15 +325,14 @@ class Handlers:
         """Have clients that wait told why, soon; under the authority's lock, on any thread."""
         if not self._why_is_due and (self._service.leases.waiting() or self._service.leases.divided()):
             self._why_is_due = True
-            with suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._loop.call_later, WHY_S, self._tell_why)
+            self._soon(functools.partial(self._loop.call_later, WHY_S, self._tell_why))
 
     def _tell_why(self) -> None:
         self._why_is_due = False
         for lease in self._service.leases.waiting():
             lease.say_why()
-        for lease in self._service.leases.divided():
-            lease.say_wanted(self._service.waiting_for_cpu(lease.around))
+        for lease, parts in self._service.leases.divided().items():
+            lease.say_wanted(is_wanted=self._service.waiting_for_cpu(lease.inside) > parts)
 
     # Helpers
 
@@ -287,7 +340,7 @@ class Handlers:
         """Return the answers for new jobs of one ticket when they are on the disk."""
         for job in jobs[:1]:
             assert job.accepted is not None, "the store has it"
-            await self._written(job.accepted)
+            await self._done(job.accepted)
         return [{"id": job.id, "number": job.number, "scope": job.scope} for job in jobs]
 
     async def _again(self, choose: Callable[[], Sequence[KeptJob]]) -> Response:
@@ -321,11 +374,7 @@ class Handlers:
 
     async def kept(self) -> None:
         """Wait until all that has happened so far is on the disk; raise if the disk does not take it."""
-        ticket = self._service.jobs.kept()
-        if ticket.is_done:
-            ticket.check()
-        else:
-            await self._written(ticket, "this has been done, and")
+        await self._done(self._service.jobs.kept(), lambda: "this has been done, and")
 
     def _find(self, request: Request) -> KeptJob | ClientLease:
         ref = request.path_params["id"]
@@ -342,31 +391,28 @@ class Handlers:
     async def _forget(self, choose: Callable[[], Sequence[KeptJob]]) -> Response:
         async with self._ended_jobs:
             jobs = choose()
-            await self._written(self._service.jobs.forget(jobs), "this has been asked for, and")
+            await self._done(self._service.jobs.forget(jobs), lambda: "this has been asked for, and")
         await asyncio.to_thread(self._service.store.fold)
         return Json({"jobs": [job.id for job in jobs]})
 
-    async def _written(self, ticket: Ticket, happened: str | None = None) -> None:
-        """Wait until a change is on the disk; raise if the disk does not take one that has ``happened``."""
-        done: asyncio.Future[None] = self._loop.create_future()
-        ticket.when_done(lambda _: self._loop.call_soon_threadsafe(_set, done))
-        await self._kept_or_told(done, lambda: happened is not None, happened)
-        ticket.check()
-
-    async def _kept_or_told(self, kept: asyncio.Future[None], is_due: Callable[[], bool], what: str | None) -> None:
-        """Wait until something is kept; raise, with ``what``, if it ``is_due`` and the disk does not take it."""
-        self._awaiting[kept] = (is_due, what)
-        try:
-            await kept
-        finally:
-            del self._awaiting[kept]
+    async def _done(self, done: Future[None], happened: Callable[[], str | None] = lambda: None) -> None:
+        """Wait until something is on the disk; raise if the disk does not take what has ``happened``."""
+        if not done.done():
+            woken: asyncio.Future[None] = self._loop.create_future()
+            self._awaiting[woken] = happened
+            done.add_done_callback(lambda _: self._soon(functools.partial(_set, woken)))
+            try:
+                await woken
+            finally:
+                del self._awaiting[woken]
+        done.result()
 
     def _tell_trouble(self) -> None:
         """Tell clients whose change has happened that the disk does not take it; it is tried again all the same."""
-        for kept, (is_due, what) in _list(self._awaiting.items()):
-            if not kept.done() and is_due():
+        for woken, happened in _list(self._awaiting.items()):
+            if not woken.done() and (what := happened()):
                 trouble = self._service.store.trouble
-                kept.set_exception(MachineError(f"{what} is written as soon as the disk takes it: {trouble}"))
+                woken.set_exception(MachineError(f"{what} is written as soon as the disk takes it: {trouble}"))
 
 
 class _LeaseAnswer(Response):

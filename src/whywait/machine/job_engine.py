@@ -47,7 +47,7 @@ class JobEngine(CommandEngine):
         started, job.started = job.started, None
         if started is None:
             raise MachineError("the service is ending: it notes no further start")
-        started.wait()
+        started()
         if execution.aborted:
             return  # the kernel knows why
         try:

@@ -16,10 +16,10 @@ steps or a copy; ``state`` of a job changes as ``store.py`` says.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import Context
 from dataclasses import replace
@@ -39,8 +39,7 @@ from whywait.machine.home import Home
 from whywait.machine.job_log import say_lost
 from whywait.machine.rows import Ended, KeptJob, Pending, Running, State, environment_key
 from whywait.machine.salvage import NAMED
-from whywait.machine.store import Store
-from whywait.machine.tickets import Ticket
+from whywait.machine.store import Store, Ticket
 from whywait.runtime.authority import DEFAULT_SCOPE, Authority, core_of
 from whywait.runtime.execution import Execution
 from whywait.runtime.handle import Handle, new_handle
@@ -153,7 +152,7 @@ class Jobs:
         )
         for job in jobs:
             job.accepted = ticket
-        ticket.when_done(lambda _: self._accepting.difference_update(ids))  # refused, or taken in
+        ticket.add_done_callback(lambda _: self._accepting.difference_update(ids))  # refused, or taken in
         return jobs
 
     def _take_in(self, jobs: Sequence[KeptJob]) -> None:
@@ -245,13 +244,16 @@ class Jobs:
             raise StaleRef(f"job {job.id} has ended ({job.state.outcome})")
         return job.handle
 
-    def when_ended(self, job: KeptJob, tell: Callable[[KeptJob], object]) -> None:
-        """Call ``tell`` when the end of a job is on the disk; at once if it is."""
+    def end_of(self, job: KeptJob) -> Future[None]:
+        """Return what is done when the end of a job is on the disk."""
+        end: Future[None] = Future()
+        end.set_running_or_notify_cancel()  # it cannot be cancelled
         with self._core.lock:
             if job.handle is not None:
-                job.watchers.append(tell)
-                return
-        tell(job)
+                job.watchers.append(end)
+                return end
+        end.set_result(None)
+        return end
 
     def forget(self, jobs: Iterable[KeptJob]) -> Ticket:
         """Keep ended jobs no longer, nor their logs."""
@@ -271,6 +273,18 @@ class Jobs:
                     os.unlink(self._home.log_of(job.number))
 
         return self._store.forget([job.number for job in jobs], forgotten)
+
+    def keep(self, most: int, age_s: float) -> None:
+        """Forget ended jobs that are too many, or too old, the oldest first."""
+        now = moments.now()
+        ends = [(job, job.state.ended) for job in self.all() if isinstance(job.state, Ended)]
+        ends.sort(key=lambda pair: pair[1].wall)
+        surplus = len(ends) - most
+        old = [
+            job for index, (job, end) in enumerate(ends) if index < surplus or moments.seconds_between(end, now) > age_s
+        ]
+        if old:
+            self.forget(old)
 
     def kept(self) -> Ticket:
         """Return the ticket of all that has happened to jobs so far."""
@@ -383,7 +397,7 @@ class Jobs:
                 job.is_retryable = False
                 started = Running(was.attempt + 1, moments.now(), facts={"devices": devices})
                 # The engine waits for it.
-                job.started = self._store.update(job, started, is_start=True, is_routine=True, is_awaited=True)
+                job.started = self._store.update(job, started, is_start=True).wait
             case Kind.TASK_FINISHED | Kind.TASK_CANCELLED | Kind.TASK_DROPPED:
                 _add(job.waits, details.get("waits"))
                 outcome = details.get("outcome", ENDS[kind])
@@ -401,19 +415,18 @@ class Jobs:
                 self._store.update(job, replace(was, abort=details["cause"]))
 
     def _end(self, job: KeptJob, ended: Ended, *, is_routine: bool = False) -> None:
-        """Have the end of a job written, and what waits for that told."""
-        ticket = self._store.update(job, ended, is_routine=is_routine)
-        ticket.when_done(functools.partial(self._tell_end, job))
+        """Have the end of a job written, and what waits for that told, on the thread that writes."""
 
-    def _tell_end(self, job: KeptJob, ticket: Ticket) -> None:
-        """Tell the requests that wait for a job that it has ended; on the writer's thread."""
-        if ticket.failure is not None:
-            return
-        with self._core.lock:
-            job.handle, job.variables = None, {}
-            watchers, job.watchers = job.watchers, []
-        for tell in watchers:
-            tell(job)
+        def tell(ticket: Future[None]) -> None:
+            if ticket.exception() is not None:
+                return
+            with self._core.lock:
+                job.handle, job.variables = None, {}
+                watchers, job.watchers = job.watchers, []
+            for end in watchers:
+                end.set_result(None)
+
+        self._store.update(job, ended, is_routine=is_routine).add_done_callback(tell)
 
     # To the kernel
 

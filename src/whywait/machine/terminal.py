@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
     from whywait.machine.client import Machine
-    from whywait.machine.tokens import Tokens
+    from whywait.machine.jobserver import Tokens
 
 NOT_PERMITTED: Final = 125  # as `env` and `timeout` say that they have failed and not the command
 NOT_EXECUTABLE: Final = 126  # as shells say it
@@ -107,8 +107,7 @@ def _tokens(
     asked: dict[str, Any],
 ) -> Tokens:
     """Make the jobserver of the command."""
-    from whywait.machine.jobserver import style_for
-    from whywait.machine.tokens import Tokens
+    from whywait.machine.jobserver import Tokens, style_for
 
     return Tokens(request, style_for(program, os.environ) if style == "auto" else style, asked)
 

@@ -32,7 +32,6 @@ import socket
 import sys
 import time
 
-from whywait.trees.sources import Sources
 from whywait.trees.system import (
     DEATH_SIGNAL,
     SUBREAPER,
@@ -51,7 +50,7 @@ from whywait.trees.wire import FDS_AT_MOST, PART_SIZE, SESSION, has_message, pac
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
     Refusal = tuple[int, str]  # the number of an error, and the step at which a child process has met it
@@ -62,6 +61,36 @@ TOGETHER_S = 0.002  # messages are batched for so long: a short command wakes th
 IDLE_S = 20.0  # without a tree, before the guard of a program ends
 _RESET = tuple(getattr(signal, name) for name in ("SIGPIPE", "SIGXFZ", "SIGXFSZ") if hasattr(signal, name))
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
+
+
+class Sources:
+    """Descriptors that are waited for together."""
+
+    def __init__(self) -> None:
+        """Wait for none yet."""
+        self._poll = select.poll()
+        self._readers: dict[int, Callable[[], object]] = {}
+
+    def add(self, fd: int, read: Callable[[], object]) -> None:
+        """Call ``read`` whenever there is something to read; when it raises EOFError, never again."""
+        self._readers[fd] = read
+        self._poll.register(fd, select.POLLIN)
+
+    def remove(self, fd: int) -> None:
+        """Wait for a descriptor no longer."""
+        if self._readers.pop(fd, None) is not None:
+            self._poll.unregister(fd)
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Wait until there is something to read, for so long at most, and have it read."""
+        for fd, _ in self._poll.poll(None if timeout_s is None else timeout_s * 1000):
+            read = self._readers.get(fd)
+            if read is None:
+                continue  # removed by the reader before it
+            try:
+                read()
+            except EOFError:
+                self.remove(fd)
 
 
 def become_guard(sources: Sources) -> None:

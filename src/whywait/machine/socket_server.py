@@ -35,7 +35,7 @@ KEPT_EVENTS: Final = 50_000
 LOOK_S: Final = 1.0  # how often the service looks whether its home and its socket are still there
 
 
-class Server:
+class SocketServer:
     """Serves one service until it is told to end."""
 
     def __init__(self, service: Service, ready: Callable[[], object]) -> None:
