@@ -2,10 +2,12 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
 
+from patience import until
 from program import LONGEST_S, Done, clean_environment
 from whywait.machine.client import LeaseRequest
 from whywait.machine.client import Machine as Client
@@ -53,6 +55,28 @@ class Machine:
     def down(self):
         return self.run("down", "--now")
 
+    def status(self):
+        return json.loads(self.run("status", "--json").out)
+
+    @property
+    def pid(self):
+        """The process of the service."""
+        return self.status()["pid"]
+
+    def kill(self):
+        """Kill the service, as a loss of power would."""
+        os.kill(self.pid, signal.SIGKILL)
+        until(lambda: not Home(str(self.home)).is_taken(), "the end of the service")
+
+    def rows(self):
+        """Return what is listed, in order."""
+        return json.loads(self.run("ls", "--json").out)
+
+    def row(self, prefix):
+        """Return what is listed with this id, or first with one that begins so; None if nothing is."""
+        found = [row for row in self.rows() if row["id"].startswith(prefix)]
+        return next((row for row in found if row["id"] == prefix), found[0] if found else None)
+
 
 @contextmanager
 def machine_in(folder, *options):
@@ -67,7 +91,7 @@ def machine_in(folder, *options):
 
 def active(machine):
     """Return how many permissions are given out."""
-    return json.loads(machine.run("status", "--json").out)["running_total"]
+    return machine.status()["running_total"]
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """``whywait do`` in an interactive bash on a pseudo-terminal: job control, the waiting line, the end."""
 
-import json
 import os
 import re
 import signal
@@ -86,14 +85,8 @@ def test_ctrl_z_stops_the_job_and_fg_goes_on(shell):
 COUNTS = "whywait do --name count -- sh -c 'echo here; while :; do echo still >> count; sleep 0.01; done'"
 
 
-def row_of(machine, prefix=""):
-    """Return what is listed of the lease whose id begins so; None if there is none."""
-    rows = json.loads(machine.run("ls", "--json").out)
-    return next((row for row in rows if row["kind"] == "lease" and row["id"].startswith(prefix)), None)
-
-
 def state_of(machine):
-    row = row_of(machine)
+    row = machine.row("")
     return row and (row["id"], row["state"])
 
 
@@ -138,20 +131,20 @@ def test_a_command_that_ctrl_z_has_stopped_is_shown_as_such(shell, machine):
     waits = machine.start("do", "--cpu", "1", "--name", "next", "--", "true", stderr=subprocess.PIPE)
     shell.press_ctrl_z()
     shell.finish()
-    row = until(lambda: (row := row_of(machine, "held-"))["stopped"] and row, "the service hearing of the stop")
+    row = until(lambda: (row := machine.row("held-"))["stopped"] and row, "the service hearing of the stop")
     name = row["id"]
     assert row["state"] == "PAUSED"
     assert re.search(rf"^{name} +{re.escape(STOPPED)} ", machine.run("ls").out, re.MULTILINE)
     assert re.search(rf"^ *{name}: .*, {re.escape(STOPPED)}\)$", machine.run("status").out, re.MULTILINE)
     assert f"{name} has been {STOPPED} for " in machine.run("why", name).out
     assert re.search(
-        rf"held by {name} \(2, .*, {re.escape(STOPPED)}\)", machine.run("why", row_of(machine, "next-")["id"]).out
+        rf"held by {name} \(2, .*, {re.escape(STOPPED)}\)", machine.run("why", machine.row("next-")["id"]).out
     )
     refused = machine.run("resume", name)
     assert "its terminal stopped it: it goes on with fg there" in refused.err
     assert refused.code != 0
     shell.type("fg")
-    until(lambda: row_of(machine, "held-")["state"] == "RUNNING", "the service hearing of fg")
+    until(lambda: machine.row("held-")["state"] == "RUNNING", "the service hearing of fg")
     shell.type("")
     assert shell.finish().status == 0
     assert waits.wait(30) == 0
@@ -169,7 +162,7 @@ while True:
 def test_a_cancel_is_told_with_the_terminal_that_it_came_from(shell, machine):
     """M14: the shell in which it was typed, and where that is."""
     shell.type("whywait do --name victim -- sleep 1000")
-    name = until(lambda: (row := row_of(machine, "victim-")) and row["state"] == "RUNNING" and row["id"], "the command")
+    name = until(lambda: (row := machine.row("victim-")) and row["state"] == "RUNNING" and row["id"], "the command")
     with Shell(machine) as other:
         other.run(f"whywait cancel {name}")
         terminal, pid = other.run("tty; echo $$").out.split()[-2:]
@@ -190,16 +183,16 @@ def test_a_pause_and_a_stop_are_apart(shell, machine):
     for last in ("fg", "resume"):
         shell.press_ctrl_z()
         shell.finish()
-        until(lambda: row_of(machine, "count-")["stopped"], "the service hearing of the stop")
+        until(lambda: machine.row("count-")["stopped"], "the service hearing of the stop")
         assert machine.run("pause", name).code == 0
         if last == "fg":
             assert machine.run("resume", name).code == 0
-            row = row_of(machine, "count-")
+            row = machine.row("count-")
             assert (row["state"], row["stopped"]) == ("PAUSED", True)
         else:
             assert "is paused by whywait pause" in shell.run("fg").out
-            until(lambda: not row_of(machine, "count-")["stopped"], "the end of the stop")
-            assert row_of(machine, "count-")["state"] == "PAUSED"
+            until(lambda: not machine.row("count-")["stopped"], "the end of the stop")
+            assert machine.row("count-")["state"] == "PAUSED"
         size = counted.stat().st_size
         if last == "resume":
             assert machine.run("resume", name).code == 0
@@ -222,13 +215,13 @@ def test_a_command_stops_and_goes_on_with_its_client(machine, tmp_path, whom):
     until(counted.exists, "the command")
     pid = client.pid if whom == "the client" else -client.pid
     os.kill(pid, signal.SIGSTOP)
-    until(lambda: row_of(machine, "count-")["stopped"], "the service hearing of the stop")
+    until(lambda: machine.row("count-")["stopped"], "the service hearing of the stop")
     size = counted.stat().st_size
-    assert row_of(machine, "count-")["state"] == "PAUSED"
+    assert machine.row("count-")["state"] == "PAUSED"
     assert counted.stat().st_size == size
     os.kill(pid, signal.SIGCONT)
     until(lambda: counted.stat().st_size > size, "the command going on")
-    until(lambda: row_of(machine, "count-")["state"] == "RUNNING", "the service hearing of it")
+    until(lambda: machine.row("count-")["state"] == "RUNNING", "the service hearing of it")
     client.terminate()
     assert client.wait(30) == 128 + signal.SIGTERM
 
@@ -418,7 +411,7 @@ def test_a_request_that_ctrl_z_has_stopped_waits_paused_and_others_go_first(wait
     waiting.until("waits: cpu")
     waiting.press_ctrl_z()
     assert waiting.finish().status == 128 + signal.SIGTSTP
-    row = until(lambda: (row := row_of(machine, "halted-"))["stopped"] and row, "the service seeing the stop")
+    row = until(lambda: (row := machine.row("halted-"))["stopped"] and row, "the service seeing the stop")
     assert (row["state"], row["ran_s"]) == ("PAUSED", None)
     assert row["why"].startswith(f"{STOPPED} for ")
     assert re.search(rf"^{row['id']} +{re.escape(STOPPED)} ", machine.run("ls").out, re.MULTILINE)
@@ -428,7 +421,7 @@ def test_a_request_that_ctrl_z_has_stopped_waits_paused_and_others_go_first(wait
     waiting.finish()
     waiting.let_go()
     assert machine.run("do", "--cpu", "2", "--", "true").code == 0
-    assert row_of(machine, "halted-")["state"] == "PAUSED"
+    assert machine.row("halted-")["state"] == "PAUSED"
     waiting.type("fg")
     assert waiting.finish().out.endswith("ran\n")
 

@@ -170,7 +170,7 @@ def test_a_service_that_cannot_keep_what_has_happened_ends(tmp_path):
                 machine.ask("GET", "/machine/jobs")
         until(lambda: "cannot be kept" in (program.home / "service.log").read_text())
         assert "2 of 3 jobs are whole" in program.run("up", "--detach", "--slots", "1").err
-        status = json.loads(program.run("status", "--json").out)
+        status = program.status()
         assert "2 of 3 jobs are whole; the service goes on with 2 jobs" in status["notices"][0]
         assert status["notices"][0] in program.run("status").out
         assert set(on_disk(program)) == {"runs", "kept"}

@@ -16,7 +16,7 @@ from whywait.errors import ConfigError, MachineError, StaleRef, UnknownTask, Why
 from whywait.machine import moments
 from whywait.machine.listing import Reasons, job_row, rows, why_of
 from whywait.machine.moments import Moment
-from whywait.machine.rows import Pending, Running
+from whywait.machine.rows import Running
 from whywait.machine.store import Store
 
 
@@ -206,7 +206,6 @@ def test_a_forgotten_job_is_gone_with_its_log_and_its_environment(machine):
         machine.add("true", id="mine")
     machine.service.jobs.forget([job]).wait()
     assert not Path(machine.home.log_of(1)).exists()
-    assert machine.service.store.environments() == {}
     with pytest.raises(UnknownTask):
         machine.service.jobs.find("mine")
     assert machine.ended(machine.add("true", id="mine")).number == 2
@@ -460,22 +459,6 @@ def test_the_handle_of_an_ended_job_is_stale(machine):
     job = machine.ended(machine.add("true"))
     with pytest.raises(StaleRef, match="job 1 has ended"):
         machine.service.jobs.handle(job)
-
-
-def test_a_draining_service_lets_what_runs_end_and_keeps_what_waits(machine):
-    """M5: `down` accepts nothing more."""
-    running = machine.running(machine.add("sleep", "0.3", cpu=2))
-    waits = machine.add("true", cpu=1)
-    done = []
-    machine.service.drain(lambda: done.append(True))
-    with pytest.raises(MachineError, match="takes nothing more"):
-        machine.service.refuse_if_draining()
-    assert machine.ended(running).state.outcome == "success"
-    until(lambda: done)
-    assert isinstance(waits.state, Pending)
-    machine.close()
-    machine.up()
-    assert machine.ended(machine.service.jobs.find(waits.id)).state.outcome == "success"
 
 
 @pytest.mark.parametrize("ref", ["²", "9" * 5_000])

@@ -1,7 +1,6 @@
 """M2, M3, M5: leases, from the request to the end, over the real socket."""
 
 import asyncio
-import json
 import logging
 import os
 import re
@@ -195,28 +194,12 @@ def test_what_a_killed_block_has_started_in_its_name_is_killed(client, machine):
     assert not Path(f"/proc/{child}/exe").exists()
 
 
-def test_leases_are_listed_with_the_jobs(client, machine):
-    """M7: what runs and what waits, of every client."""
-    request = ask(client, command=["pytest", "-n", "8"], priority="high")
-    granted(request)
-    job = machine.add("--cpu", "1", "--", "true")
-    rows = {row["id"]: row for row in json.loads(machine.run("ls", "--json").out)}
-    assert rows[request.id]["kind"] == "lease"
-    assert rows[request.id]["command"] == ["pytest", "-n", "8"]
-    assert (rows[request.id]["priority"], rows[request.id]["state"]) == (80, "RUNNING")
-    assert f"held by {request.id}" in rows[job]["why"]
-    text = machine.run("status").out
-    assert f"cpu: 4 of 4 taken by {request.id} (4)" in text
-    request.ended()
-    assert machine.run("wait", job).code == 0
-
-
 def test_a_job_and_a_lease_are_told_in_the_row_that_is_declared(client, machine):
     """M7: in ls, in status, and one by one."""
     machine.run("wait", machine.add("--", "true"))
     with this_machine.lease(cpu=1):
-        listed = json.loads(machine.run("ls", "--json").out)
-        status = json.loads(machine.run("status", "--json").out)
+        listed = machine.rows()
+        status = machine.status()
         one = client.ask("GET", f"/machine/jobs/{listed[0]['id']}")
     assert {row["kind"] for row in listed} == {"job", "lease"}
     assert one.keys() - {"text", "reasons"} == set(get_type_hints(Row))
@@ -323,14 +306,6 @@ def test_a_block_runs_under_a_lease(client):
     until(lambda: free(client) == 4)
     with pytest.raises(ZeroDivisionError), this_machine.lease(cpu=4):
         raise ZeroDivisionError
-
-
-def test_a_block_gives_up_after_its_timeout_and_says_why(client):
-    """M2: nothing stays behind."""
-    first = ask(client)
-    granted(first)
-    with pytest.raises(TimeoutError, match=r"not granted in 0.1 s: cpu: needs 1, 0 of 4 free, held by test"):
-        enter(this_machine.lease(cpu=1, timeout=0.1))
 
 
 def test_a_block_that_waits_tells_why(client, caplog):

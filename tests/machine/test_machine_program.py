@@ -1,6 +1,5 @@
 """M1, M2, M5, M7: the program as users run it: the life of a service, wrong use, and who can reach what."""
 
-import json
 import os
 import re
 import signal
@@ -28,14 +27,6 @@ def machine(tmp_path):
     machine.down()
 
 
-def pid_of(machine):
-    return json.loads(machine.run("status", "--json").out)["pid"]
-
-
-def jobs_of(machine):
-    return json.loads(machine.run("ls", "--json").out)
-
-
 # The life of a service
 
 
@@ -56,24 +47,24 @@ def test_the_first_add_starts_a_service_and_says_so(machine):
 def test_a_second_service_for_the_same_home_is_refused(machine):
     """M1: the first is untouched."""
     machine.up()
-    before = pid_of(machine)
+    before = machine.pid
     for options in ((), ("--detach",)):
         refused = machine.run("up", *options)
         assert refused.code == 2
         assert "a service runs in" in refused.err
-    assert pid_of(machine) == before
+    assert machine.pid == before
 
 
 def test_a_service_has_the_machine_unless_told_otherwise(machine):
     """M1: its cores, nine tenths of its memory."""
     machine.up()
-    status = json.loads(machine.run("status", "--json").out)
+    status = machine.status()
     limits = {gate["name"]: gate["limit"] for gate in (status["slots"], *status["budget"])}
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert limits == {"slot": os.cpu_count(), "cpu": os.cpu_count(), "ram": memory * 9 // 10}
     machine.down()
     machine.up("--slots", "none", "--cpu", "3", "--ram", "1GB", "--resource", "licence=2")
-    status = json.loads(machine.run("status", "--json").out)
+    status = machine.status()
     limits = {gate["name"]: gate["limit"] for gate in (status["slots"], *status["budget"])}
     assert limits == {"slot": None, "cpu": 3, "ram": 10**9, "licence": 2}
 
@@ -84,17 +75,6 @@ def test_a_service_that_cannot_write_its_log_still_says_why_it_did_not_start(mac
     refused = subprocess.run(limited, env=machine.environment, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert re.fullmatch(r"whywait: .*jobs\.db cannot be .*\n", refused.stderr)
-
-
-def test_a_home_that_is_a_file_is_no_folder(machine):
-    """M1: and is left as it is."""
-    machine.home.write_text("mine")
-    for args in (("up", "--detach"), ("add", "--", "true"), ("ls",)):
-        refused = machine.run(*args)
-        assert refused.code == 2
-        assert refused.err == f"whywait: {machine.home} is no folder; choose another one by WHYWAIT_HOME\n"
-    assert machine.home.read_text() == "mine"
-    machine.home.unlink()
 
 
 def test_down_waits_for_what_runs_and_keeps_what_waits(machine, tmp_path):
@@ -108,9 +88,9 @@ def test_down_waits_for_what_runs_and_keeps_what_waits(machine, tmp_path):
         assert down.wait(PATIENCE_S) == 0
     assert (tmp_path / "n").read_text() == "done\n"
     machine.up("--slots", "1")
-    first, second = jobs_of(machine)
+    first, second = machine.rows()
     assert (first["outcome"], second["outcome"]) == ("success", None)
-    until(lambda: jobs_of(machine)[1]["state"] == "RUNNING")
+    until(lambda: machine.rows()[1]["state"] == "RUNNING")
     assert machine.down().code == 0
     assert machine.run("down").code == 2
 
@@ -121,7 +101,7 @@ def test_a_signal_ends_a_service_and_what_it_runs(machine, number, tmp_path):
     machine.up()
     machine.add("--", "sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 60")
     until((tmp_path / "pid").exists)
-    os.kill(pid_of(machine), number)
+    os.kill(machine.pid, number)
     until(lambda: not Client(Home(str(machine.home))).home.is_taken())
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
 
@@ -166,7 +146,7 @@ def test_an_idle_service_uses_no_cpu(machine):
     machine.run("wait", machine.add("--", "true"))
     machine.run("status")
     time.sleep(1.0)
-    stat = Path(f"/proc/{pid_of(machine)}/stat")
+    stat = Path(f"/proc/{machine.pid}/stat")
     time.sleep(1.0)
 
     def used():
@@ -185,7 +165,7 @@ def test_a_storm_of_kills_loses_nothing(machine, tmp_path):
     ran, accepted = tmp_path / "ran", []
     for round_number in range(6):
         machine.up("--slots", "2")
-        pid = pid_of(machine)
+        pid = machine.pid
         script = f'echo "$1" >> {ran}; sleep 0.$(($1 % 3)); setsid sleep 60 & sleep 60'
         command = ["add", "--no-start", "--", "sh", "-c", script, "sh"]
         adding = [
@@ -197,7 +177,7 @@ def test_a_storm_of_kills_loses_nothing(machine, tmp_path):
         accepted += [int(out) for process in adding if (out := process.communicate()[0]).strip()]
         until(lambda: not alive_under(machine.home), "the end of what the service ran")
     machine.up("--slots", "2")
-    jobs = jobs_of(machine)
+    jobs = machine.rows()
     numbers = [job["number"] for job in jobs]
     assert numbers == sorted(set(numbers))
     assert set(accepted) <= set(numbers)
@@ -227,7 +207,7 @@ def alive_under(home):
 def test_a_stale_socket_is_no_obstacle(machine):
     """M1: a service that was killed leaves one behind."""
     machine.up()
-    os.kill(pid_of(machine), signal.SIGKILL)
+    os.kill(machine.pid, signal.SIGKILL)
     until(lambda: not Home(str(machine.home)).is_taken())
     assert (machine.home / "machine.sock").exists()
     told = machine.run("ls")
@@ -273,7 +253,7 @@ def test_wrong_use_is_told_in_a_line(wrong_machine, args, says):
     assert done.code == 2
     assert says in done.err
     assert (done.err.count("\n"), done.err.partition(" ")[0]) == (1, "whywait:")
-    assert jobs_of(wrong_machine) == []
+    assert wrong_machine.rows() == []
 
 
 @pytest.fixture(scope="module")
@@ -285,8 +265,8 @@ def wrong_machine(tmp_path_factory):
 def test_what_is_no_job_has_no_log_and_no_end_to_wait_for(wrong_machine):
     """M2: said in a line; a slip in its id is told the nearest."""
     runs = wrong_machine.start("do", "--name", "bench", "--", "sleep", "1000")
-    until(lambda: jobs_of(wrong_machine), "the command")
-    (name,) = (row["id"] for row in jobs_of(wrong_machine))
+    until(wrong_machine.rows, "the command")
+    (name,) = (row["id"] for row in wrong_machine.rows())
     for verb in ("log", "wait", "retry", "forget"):
         refused = wrong_machine.run(verb, name)
         assert refused.code == 2
@@ -329,26 +309,38 @@ def test_only_its_user_can_reach_anything_of_it(machine):
     assert stat.S_ISSOCK((machine.home / "machine.sock").stat().st_mode)
 
 
-def test_a_home_that_others_can_enter_is_refused(machine):
-    """M1: with the command that closes it."""
-    machine.home.mkdir(mode=0o755)
-    machine.home.chmod(0o755)
-    for verb in (["up"], ["add", "--", "true"], ["ls"]):
-        done = machine.run(*verb)
-        assert done.code == 2
-        assert f"can be entered by other users; close it with: chmod 700 {machine.home}" in done.err
-    machine.home.chmod(0o700)
+OF_ANOTHER = pytest.param(
+    lambda home: home.mkdir(mode=0o700) or os.chown(home, 12345, -1),
+    "is another user's: it belongs to user 12345, and you are user 0",
+    marks=pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user"),
+    id="of another user",
+)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")
-def test_another_users_home_is_refused(machine):
-    """M1: with whose it is."""
-    machine.home.mkdir(mode=0o700)
-    os.chown(machine.home, 12345, -1)
-    done = machine.run("add", "--", "true")
-    assert done.code == 2
-    assert "is another user's: it belongs to user 12345, and you are user 0" in done.err
-    os.chown(machine.home, 0, -1)
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        pytest.param(
+            lambda home: home.write_text("mine"), "{} is no folder; choose another one by WHYWAIT_HOME", id="a file"
+        ),
+        pytest.param(
+            lambda home: home.mkdir() or home.chmod(0o755),
+            "{} can be entered by other users; close it with: chmod 700 {}",
+            id="open to others",
+        ),
+        OF_ANOTHER,
+    ],
+)
+def test_a_home_that_is_not_a_folder_of_the_user_alone_is_refused(tmp_path, make, says):
+    """M1: in a line, by every verb, and it is left as it is."""
+    machine = Machine(tmp_path / "home")
+    make(machine.home)
+    before = machine.home.stat()
+    for args in (("up", "--detach"), ("add", "--", "true"), ("ls",)):
+        refused = machine.run(*args)
+        assert refused.code == 2
+        assert says.format(machine.home, machine.home) in refused.err
+    assert (machine.home.stat().st_mode, machine.home.stat().st_uid) == (before.st_mode, before.st_uid)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")

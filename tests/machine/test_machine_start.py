@@ -35,17 +35,8 @@ class Plain(Machine):
         assert done.code == 0, done
         return done.err
 
-    @property
-    def pid(self):
-        return json.loads(self.run("status", "--json").out)["pid"]
-
-    def kill(self):
-        """Kill the service, as a loss of power would."""
-        os.kill(self.pid, signal.SIGKILL)
-        until(lambda: not Home(str(self.home)).is_taken(), "the end of the service")
-
     def jobs(self):
-        return {job["id"]: job for job in json.loads(self.run("ls", "--json").out)}
+        return {job["id"]: job for job in self.rows()}
 
 
 @pytest.fixture
@@ -105,7 +96,7 @@ def test_options_are_replaced_used_and_forgotten(machine):
     machine.down()
     words = "--slots 3 --soft-ram --resource a=1 --resource b=2"
     assert f" with the kept options {words}, which whywait up --defaults forgets" in machine.up()
-    status = json.loads(machine.run("status", "--json").out)
+    status = machine.status()
     assert {gate["name"]: gate["limit"] for gate in status["budget"]} | {"ram": 0} == {
         "cpu": os.cpu_count(), "ram": 0, "a": 1, "b": 2
     }  # fmt: skip
@@ -344,7 +335,7 @@ def test_a_service_has_nothing_private_of_the_process_that_starts_it(machine):
     process = subprocess.Popen(machine.command("up"), env={**machine.environment, **private}, stderr=subprocess.DEVNULL)
     try:
         until(lambda: machine.run("status").code == 0, "the service in the foreground")
-        status = json.loads(machine.run("status", "--json").out)
+        status = machine.status()
         assert status["slots"]["limit"] == os.cpu_count()
     finally:
         process.terminate()
@@ -377,9 +368,9 @@ def test_a_service_whose_home_was_removed_ends_with_what_it_runs(machine):
     machine.up("--slots", "1")
     pid = machine.pid
     held = machine.start("do", "--", "sleep", "1000")
-    until(lambda: json.loads(machine.run("status", "--json").out)["running_total"] == 1, "the start of a command")
+    until(lambda: machine.status()["running_total"] == 1, "the start of a command")
     waiting = machine.start("do", "--quiet", "--", "true", stderr=subprocess.PIPE)
-    until(lambda: json.loads(machine.run("status", "--json").out)["waiting_total"] == 1, "a request that waits")
+    until(lambda: machine.status()["waiting_total"] == 1, "a request that waits")
     shutil.rmtree(machine.home)
     _, told = waiting.communicate(timeout=PATIENCE_S)
     assert (waiting.returncode, b"by the removal of its folder" in told) == (125, True), told

@@ -12,11 +12,10 @@ import pytest
 
 from patience import until
 from whywait.errors import MachineError
-from whywait.machine import database
 from whywait.machine import store as stores
 from whywait.machine.database import APPLICATION_ID, MIGRATIONS
 from whywait.machine.moments import Moment
-from whywait.machine.rows import Ended, KeptJob, Pending, Running, environment_key
+from whywait.machine.rows import Ended, KeptJob, Pending, Running, as_text, environment_key
 from whywait.machine.seal import RESERVE_BYTES
 from whywait.machine.store import Store
 
@@ -29,12 +28,18 @@ ENDED = Ended("aborted", "cancelled", Moment(3.0), 1, Moment(2.0))
 
 def make_job(number, **fields):
     values = {"scope": "default", "name": str(number), "command": ["true"], "directory": "/", "options": NO_OPTIONS}
-    environment = environment_key(json.dumps({"A": str(number)}))
-    return KeptJob(number=number, added=Moment(1.0), **{**values, "environment": environment, **fields})
+    variables = {"A": str(number), **fields.pop("variables", {})}
+    key = environment_key(as_text(variables))
+    return KeptJob(number=number, added=Moment(1.0), environment=key, variables=variables, **{**values, **fields})
+
+
+def jobs_of(store):
+    """Return the jobs that were in a store when it was opened."""
+    return list(store.content.jobs.values())
 
 
 def accept(store, *jobs, then=lambda: None, **more):
-    return store.accept([(job, json.dumps({"A": str(job.number)})) for job in jobs], then, **more)
+    return store.accept(jobs, then, **more)
 
 
 @pytest.fixture
@@ -53,8 +58,8 @@ def test_what_was_accepted_is_there_after_a_restart_in_order(path):
     """M5: with all its fields."""
     store = Store(path)
     jobs = [make_job(number, options={**NO_OPTIONS, "ram": "6GB"}) for number in (1, 2, 3)]
-    text = json.dumps({"A": "ä\udce9"})  # no text: names of files may be any bytes
-    store.accept([(make_job(4, environment=environment_key(text)), text)], lambda: None).wait()
+    no_text = {"A": "ä\udce9"}  # names of files may be any bytes
+    accept(store, make_job(4, variables=no_text)).wait()
     for job in jobs:
         accept(store, job).wait()
     ended = Moment(5.0, "boot", 2.0)
@@ -64,13 +69,13 @@ def test_what_was_accepted_is_there_after_a_restart_in_order(path):
     store.close()
     again = Store(path)
     try:
-        found = again.jobs()
+        found = jobs_of(again)
         assert [job.number for job in found] == [1, 2, 3, 4]
-        assert again.environment(environment_key(text)) == {"A": "ä\udce9"}
+        assert again.environment(found[3].environment) == no_text
         assert found[0].options == {**NO_OPTIONS, "ram": "6GB"}
         assert found[1].state == success
         assert found[2].state == Running(1, ended, is_paused=True, abort="cancelled")
-        assert again.environments()[found[0].environment] == {"A": "1"}
+        assert again.environment(found[0].environment) == {"A": "1"}
         assert again.environment(found[2].environment) == {"A": "3"}
         assert again.notice is None
     finally:
@@ -161,22 +166,6 @@ def test_a_store_that_closes_gives_up_what_the_disk_does_not_take(path, monkeypa
         store.update(job, ENDED).wait()
 
 
-def test_a_store_of_an_older_version_is_brought_up_to_date(path, monkeypatch):
-    """M5: with all that is in it."""
-    store = Store(path)
-    accept(store, make_job(1)).wait()
-    store.close()
-    more = (*MIGRATIONS, "ALTER TABLE jobs ADD COLUMN later TEXT NOT NULL DEFAULT 'x'")
-    monkeypatch.setattr(database, "MIGRATIONS", more)
-    again = Store(path)
-    assert [job.number for job in again.jobs()] == [1]
-    again.close()
-    with sqlite3.connect(path) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (len(more),)
-        assert connection.execute("SELECT later FROM jobs").fetchall() == [("x",)]
-    connection.close()
-
-
 def test_a_store_of_a_newer_version_is_left_alone(path):
     """M5: the error says which version would know it."""
     Store(path).close()
@@ -239,13 +228,13 @@ def test_a_row_that_no_service_has_written_is_set_aside_and_named(path, tmp_path
     connection.close()
     damaged = Store(path)
     damaged.close()
-    assert [job.number for job in damaged.jobs()] == [2]
+    assert [job.number for job in jobs_of(damaged)] == [2]
     assert "job 1 is lost; the service goes on with 1 job" in damaged.notice
     assert damaged.notice.isprintable()
     assert (tmp_path / damaged.damaged / "jobs.db").exists()
     again = Store(path)
     again.close()
-    assert (again.notice, again.last_number(), [job.number for job in again.jobs()]) == (None, 2, [2])
+    assert (again.notice, again.sealed.last, [job.number for job in jobs_of(again)]) == (None, 2, [2])
 
 
 def test_a_changed_scope_is_named(path):
@@ -258,7 +247,7 @@ def test_a_changed_scope_is_named(path):
     connection.close()
     damaged = Store(path)
     damaged.close()
-    assert (len(damaged.jobs()), damaged.scopes()) == (1, {})
+    assert (len(jobs_of(damaged)), damaged.content.scopes) == (1, {})
     assert "the limits of a scope are damaged" in damaged.notice
 
 
@@ -276,7 +265,7 @@ def test_a_change_of_a_job_that_is_not_there_breaks_the_store(path, caplog):
     store.close()
     again = Store(path)
     again.close()
-    assert [job.number for job in again.jobs()] == [1]
+    assert [job.number for job in jobs_of(again)] == [1]
 
 
 def test_a_new_job_that_cannot_be_written_is_refused_alone(store):
@@ -371,7 +360,7 @@ def test_a_start_is_written_with_what_has_come_of_it(path, monkeypatch, caplog):
     store.close()
     again = Store(path)
     again.close()
-    assert [each.state for each in again.jobs()] == [ENDED]
+    assert [each.state for each in jobs_of(again)] == [ENDED]
 
 
 def test_an_idle_store_has_nothing_in_its_log(path, tmp_path, monkeypatch):
@@ -404,11 +393,11 @@ def test_a_store_of_0_2_is_taken_over(path):
     for _ in range(2):
         store = Store(path)
         store.close()
-        first, second = store.jobs()
+        first, second = jobs_of(store)
         assert (first.number, type(first.state), first.state.ended) == (1, Ended, Moment(13.25))
         assert (second.number, second.state) == (4, Pending(is_paused=True))
         assert first.added == Moment(12.5)
-        assert (store.last_number(), store.scopes(), store.notice) == (9, {"default": {"slots": 1}}, None)
+        assert (store.sealed.last, store.content.scopes, store.notice) == (9, {"default": {"slots": 1}}, None)
 
 
 def grown_store(folder, changes=12):
@@ -457,7 +446,7 @@ def test_any_changed_or_cut_byte_is_noticed_if_anything_is_missing(tmp_path):
             assert victim == "jobs.db"
             continue
         store.close()
-        found = {job.number: job.state for job in store.jobs()}
+        found = {job.number: job.state for job in jobs_of(store)}
         assert found.items() <= known.items() or store.notice, (trial, victim)
         if found != known:
             noticed += 1
@@ -493,6 +482,6 @@ def test_what_is_left_of_a_file_that_was_cut_is_read(path, tmp_path):
     os.truncate(path, Path(path).stat().st_size - 2 * 4096)
     store = Store(path)
     store.close()
-    assert 0 < len(store.jobs()) <= 100
+    assert 0 < len(jobs_of(store)) <= 100
     assert "its structure is damaged" in store.notice
     assert (tmp_path / store.damaged / "jobs.db").exists()

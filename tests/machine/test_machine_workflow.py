@@ -53,7 +53,7 @@ def folder(tmp_path):
 
 
 def jobs_of(machine, scope):
-    return [job for job in json.loads(machine.run("ls", "--json").out) if job["scope"] == scope]
+    return [job for job in machine.rows() if job["scope"] == scope]
 
 
 RETRIES = """
@@ -115,7 +115,7 @@ def test_a_detached_workflow_goes_on_by_itself_and_survives_the_service(tmp_path
         done = machine.run("run", folder / "long.toml", "--machine", "--detach")
         assert (done.code, done.out) == (0, "long\n")
         assert machine.run("run", folder / "long.toml", "--machine", "--detach").out == "long-2\n"
-        os.kill(json.loads(machine.run("status", "--json").out)["pid"], signal.SIGKILL)
+        os.kill(machine.pid, signal.SIGKILL)
         machine.up()
         until(lambda: any(job["state"] == "RUNNING" for job in jobs_of(machine, "long")))
         rows = {job["id"]: job for job in jobs_of(machine, "long")}

@@ -261,10 +261,7 @@ def test_the_meter_takes_little_of_a_processor():
             while time.thread_time() < seen[-1] + 0.001:
                 pass
 
-    class Tree:
-        guard, cgroup = 1, ""
-
-    watches = [meter.add(Slow(Tree())) for _ in range(3)]
+    watches = [meter.add(Slow(1)) for _ in range(3)]
     for watch in watches:
         watch.begin()
     try:
@@ -301,9 +298,6 @@ def test_a_measure_of_before_does_not_count_for_what_begins_now():
     """U1: a process is measured anew for each task, also if it is being looked at that moment."""
     told = []
 
-    class Tree:
-        guard, cgroup = 0, ""
-
     class Slow(Watch):
         def _sampled(self):
             if not told:
@@ -311,7 +305,7 @@ def test_a_measure_of_before_does_not_count_for_what_begins_now():
                 self.begin()  # another thread does, in the midst of the look
             return 10**9
 
-    watch = Slow(Tree(), told.append)
+    watch = Slow(0, told=told.append)
     watch.look()
     assert (watch.peak, watch.ram, told) == (0, 0, ["begun"])
     watch.look()

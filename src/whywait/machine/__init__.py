@@ -5,8 +5,8 @@
 * ``from_python.py`` a permission for a block of Python, and a job, as Python sees them;
 * ``terminal.py`` what ``whywait do`` does, ``foreground.py`` and ``do_guard.py`` its command in a terminal;
 * ``service.py`` the service: an authority, its jobs (``jobs.py``, ``rows.py``) and its leases (``leases.py``), each of
-  them under a permission (``permissions.py``); ``store.py`` what survives it; ``job_log.py`` the output of jobs;
-  ``handlers.py`` and ``socket_server.py`` the routes.
+  them under a permission (``permissions.py``); ``store.py`` what survives it; ``handlers.py`` and ``socket_server.py``
+  the routes.
 """
 
 TYPE_CHECKING = False  # see the package itself
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Job", "Lease", "add", "lease"]
 
 
-def __getattr__(name: str) -> "Any":  # noqa: ANN401 - what the module has under the name
+def __getattr__(name: str) -> "Any":
     if name not in __all__:
         raise AttributeError(f"module 'whywait.machine' has no attribute {name!r}")
     from whywait.machine import from_python

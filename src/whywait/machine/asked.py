@@ -28,19 +28,19 @@ def check_options(what: str, asked: Mapping[str, Any], allowed: Iterable[str]) -
         raise ConfigError(f"{what} has no option {', '.join(sorted(unknown))}: use {', '.join(sorted(allowed))}")
 
 
-def check_name(what: str, name: Any) -> None:  # noqa: ANN401 - checked here
+def check_name(what: str, name: Any) -> None:
     """Refuse what cannot be the id of a job or the key of a scope."""
     if not isinstance(name, str) or not name or not name.isprintable() or "/" in name or name[0] in "@#":
         raise ConfigError(f"{what} {name!r} is not allowed: use printable text without a slash, not with @ or # first")
 
 
-def check_command(command: Any) -> None:  # noqa: ANN401 - checked here
+def check_command(command: Any) -> None:
     """Refuse what no program can be started with."""
     if not isinstance(command, list) or not command or not all(isinstance(each, str) for each in command):
         raise ConfigError(f"command {command!r} is not allowed: use a list of strings, first the program")
 
 
-def check_job(command: Any, directory: Any, environment: Any, asked: dict[str, Any]) -> None:  # noqa: ANN401
+def check_job(command: Any, directory: Any, environment: Any, asked: dict[str, Any]) -> None:
     """Refuse what no job can be made of."""
     check_command(command)
     if not isinstance(directory, str) or not os.path.isabs(directory):

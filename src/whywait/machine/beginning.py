@@ -30,7 +30,7 @@ KEPT_VARIABLES: Final = ("HOME", "PATH", "LANG", "TZ", "CUDA_VISIBLE_DEVICES", "
 KEPT_PREFIXES: Final = ("LC_", "XDG_")
 
 
-class Taken(MachineError):  # noqa: N818 - it says what is so
+class Taken(MachineError):
     """Another service has the home."""
 
     def __init__(self, home: Home) -> None:
@@ -115,7 +115,7 @@ def environment_of_service(home: Home) -> dict[str, str]:
     return {**kept, VARIABLE: home.path}
 
 
-def tell_starter(ready: str | None, **message: Any) -> None:  # noqa: ANN401 - JSON
+def tell_starter(ready: str | None, **message: Any) -> None:
     """Tell the process that started this service that it listens, or why not, by the descriptor that it gave."""
     if ready is not None:
         with suppress(OSError):  # it may have ended

@@ -31,15 +31,15 @@ NO_JOB: Final = (
 )
 
 
-class NoService(MachineError):  # noqa: N818 - it says what is so
+class NoService(MachineError):
     """No service runs in the home."""
 
 
-class Gone(MachineError):  # noqa: N818 - it says what happened
+class Gone(MachineError):
     """The service has ended while it was spoken to."""
 
 
-class Unknown(MachineError):  # noqa: N818 - it says what is so
+class Unknown(MachineError):
     """The service has no job or lease of this id."""
 
 
@@ -55,12 +55,12 @@ class Machine:
         self._say = say or _say
         self._has_compared = False
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:  # noqa: ANN401 - JSON
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Send a request; return the answer, or raise what the service refuses with."""
         with self.open(method, path, body) as answer:
             return answer.rest()
 
-    def open(self, method: str, path: str, body: Any = None, *, timeout: float | None = None) -> Answer:  # noqa: ANN401
+    def open(self, method: str, path: str, body: Any = None, *, timeout: float | None = None) -> Answer:
         """Send a request; return the answer as soon as it begins, or raise TimeoutError after so many seconds."""
         data = b"" if body is None else json.dumps(body).encode()
         # By the rules of 1.0 an answer ends where the connection does.
@@ -151,7 +151,7 @@ class Answer:
             kind = Unknown if status == _NOT_FOUND else MachineError
             raise kind(message or f"the service answered {status}")
 
-    def rest(self) -> Any:  # noqa: ANN401 - JSON
+    def rest(self) -> Any:
         """Return the whole answer."""
         try:
             return json.loads(self.text())
@@ -165,7 +165,7 @@ class Answer:
             parts.append(data)
         return b"".join(parts).decode()
 
-    def line(self) -> Any:  # noqa: ANN401 - JSON
+    def line(self) -> Any:
         """Return the next line, as soon as it is there; raise Gone if none comes."""
         while b"\n" not in self._data:
             self._read()
@@ -217,7 +217,7 @@ class LeaseRequest:
     Each message is a dict with one of the keys ``waiting`` (a line that says why), ``granted``, ``wish`` or ``ended``.
     """
 
-    def __init__(self, machine: Machine, name: str, *, command: bool | list[str], **asked: Any) -> None:  # noqa: ANN401
+    def __init__(self, machine: Machine, name: str, *, command: bool | list[str], **asked: Any) -> None:
         """Ask; a refusal raises MachineError. ``command``: the command to run, or whether it is one."""
         self.machine = Machine(machine.home)  # one that starts no service: it would know nothing of this lease
         body = {"name": name, "command": command, "inside": os.environ.get(LEASE_VARIABLE), **asked}
@@ -239,7 +239,7 @@ class LeaseRequest:
         """Return the descriptor, which is readable when a message comes or the service ends."""
         return self._answer.fileno()
 
-    def tell(self, news: str, **more: Any) -> Any:  # noqa: ANN401 - JSON
+    def tell(self, news: str, **more: Any) -> Any:
         """Tell the service news of the permission; return the answer."""
         return self.machine.ask("POST", f"/machine/leases/{quoted(self.id)}/{news}", more)
 
@@ -248,7 +248,7 @@ class LeaseRequest:
         taken: bool = self.tell("taken", lease=environment[LEASE_VARIABLE])["taken"]
         return taken
 
-    def ended(self, exit_code: int = 0, **used: Any) -> None:  # noqa: ANN401 - JSON
+    def ended(self, exit_code: int = 0, **used: Any) -> None:
         """Tell that the command has ended, and what it has ``used``; ``out_of_memory``: the system has killed it."""
         self.tell("ended", exit_code=exit_code, **used)
 

@@ -315,15 +315,6 @@ class ClientLease(Known):
             self._around.engine.ended(execution, outcome)
 
 
-class _Client:
-    """A client, as far as it is measured."""
-
-    cgroup = ""
-
-    def __init__(self, pid: int) -> None:
-        self.guard = pid
-
-
 class ClientWatch(Watch):
     """What a client uses under its permission.
 
@@ -333,10 +324,9 @@ class ClientWatch(Watch):
 
     def __init__(self, pid: int, told: Callable[[int], object] | None, *, is_block: bool) -> None:
         """Watch a client; ``told`` is called with the bytes that it uses, whenever they have changed much."""
-        super().__init__(_Client(pid), told)
+        super().__init__(0, told=told)  # the guard is not there yet
         self._pid = pid
         self._is_block = is_block
-        self._guard = 0  # once it is there
         self._used_before_s = 0.0
         self._told_peak, self._told_cpu_s = 0, 0.0  # what the system has told the client
 

@@ -157,7 +157,7 @@ class DoGuard(Guard):
             self._is_alive = self._is_stopped = False
             self._status = status
             if self._is_killed_for_memory():
-                self._say_cause(KILLED)
+                self._tell(f"because {KILLED} ")
             self._heed_pause()  # what it leaves behind
 
     def _hold(self, *, is_held: bool) -> None:
@@ -171,11 +171,6 @@ class DoGuard(Guard):
         """Return whether the command was killed, by nothing of whywait, while the system killed for memory."""
         is_killed = os.WIFSIGNALED(self._status) and os.WTERMSIG(self._status) == signal.SIGKILL
         return is_killed and not self._has_cause and kills_for_memory(now=True) > self._kills
-
-    def _say_cause(self, cause: str, by: str = "") -> None:
-        """Tell the client what ends the command, unless that is told or the command has ended before."""
-        if not self._has_cause:
-            self._tell(f"because {cause} {by}")
 
     def _read_client(self) -> None:
         assert self._line is not None, "only a line that is there is polled"
@@ -219,19 +214,19 @@ class DoGuard(Guard):
                 self._act(message)
 
     def _end_for(self, cause: str, by: str = "") -> None:
-        """Note that something else than the command itself ends it, if it has not ended."""
-        if self._is_alive:
-            self._say_cause(cause, by)
+        """Tell the client what ends the command, unless that is told or the command has ended before."""
+        if self._is_alive and not self._has_cause:
             self._has_cause = True
+            self._tell(f"because {cause} {by}")
 
     def _act(self, message: dict[str, str]) -> None:
         order = message["wish"]
+        if "cause" in message:
+            self._end_for(message["cause"], message.get("by", ""))
         match order:
             case "abort":
-                self._end_for(message["cause"], message.get("by", ""))
                 self._abort()
             case "kill":
-                self._end_for(message["cause"], message.get("by", ""))
                 self.kill()
             case "stop":
                 if not self._is_stopped and not self._client_sleeps and self._is_alive and is_stopped(self._client):

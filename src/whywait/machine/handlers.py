@@ -21,27 +21,35 @@ from whywait.devtools.answers import Json, Problem, read_query
 from whywait.devtools.api import NOTHING, Param, RouteSpec, get_route, post_route
 from whywait.devtools.asgi import ExtraRoute, Handler
 from whywait.devtools.schemas import Form, Schema, object_of, schema_of
-from whywait.errors import ConfigError, MachineError, StaleRef, UnknownTask, WhywaitError
+from whywait.errors import ConfigError, MachineError, UnknownTask, WhywaitError
 from whywait.kernel.state import Cause, TaskState
 from whywait.machine.asked import check_programs
 from whywait.machine.client import NO_JOB
 from whywait.machine.client_lease import ClientLease
 from whywait.machine.leases import name_of
-from whywait.machine.listing import Reasons, Row, end_on_its_way, has_failed, job_row, lease_row, picture, rows, why_of
+from whywait.machine.listing import (
+    Reasons,
+    Row,
+    end_on_its_way,
+    job_row,
+    lease_row,
+    may_be_retried,
+    picture,
+    rows,
+    why_of,
+)
 from whywait.machine.rows import Ended, KeptJob, columns_of
 from whywait.machine.service import Service
 from whywait.runtime.handle import Handle
 
 WHY_S: Final = 0.2  # how often clients that wait are told why, at most
 CLIENTS_S: Final = 0.5  # how often to see which clients are stopped
-LOG_BYTES: Final = 1_000_000  # of a log in one answer
 SHOWN: Final = 100  # of what runs, waits and has ended, in a picture
 ROUTES: Final[list[RouteSpec]] = []
 
 _ID: Final = Param(
     "id", {"type": "string", "minLength": 1}, "number, name or scope/name of a job, id of a permission", "path"
 )
-_OFFSET: Final = Param("offset", {"type": "integer", "minimum": 0}, "how many bytes of the log are known")
 _MOST: Final = Param("most", {"type": "integer", "minimum": 1, "maximum": 100_000}, "how many of each; 100 if unset")
 _JOB: Final = object_of({"command": list[str], "directory": str, "environment": dict[str, str]})
 _LEASE: Final = object_of({"name": str})
@@ -55,7 +63,7 @@ def _route(
     path: str,
     answer: Form,
     *params: Param,
-    **more: Any,  # noqa: ANN401
+    **more: Any,
 ) -> Callable[[_Handling], _Handling]:
     """Have a handler answer a route; the first line of its text is the summary of the route."""
 
@@ -139,7 +147,7 @@ class Handlers:
     @_get("jobs", [Row])
     async def list(self, _: Request) -> Response:
         """Give all jobs and leases."""
-        return _plain(rows(self._service))
+        return Response(json.dumps(rows(self._service)).encode(), media_type="application/json")  # in one step: quicker
 
     @_get("jobs/{id}/wait", Row, _ID)
     async def wait(self, request: Request) -> Response:
@@ -152,44 +160,34 @@ class Handlers:
         await self._done(self._service.jobs.end_of(job), happened)
         return Json(job_row(self._service, job, Reasons()))
 
-    @_get("jobs/{id}/log", str, _ID, _OFFSET)
-    async def log(self, request: Request) -> Response:
-        """Give the log of a job from an offset on."""
-        job = self._find_job(request)
-        offset = read_query(request, (_OFFSET,))["offset"] or 0
-        return Response(
-            await asyncio.to_thread(_read, self._service.home.log_of(job.number), offset), media_type="text/plain"
-        )
-
     @_post("jobs/{id}/cancel", _ID)
     async def cancel(self, request: Request) -> Response:
         """End a job that waits, ask one that runs to end; no later attempt of it starts."""
         found = self._find(request)
         if isinstance(found, ClientLease):
             found.ended_by = name_of(request.state.peer.pid)
-
-        def was_cancelled(handle: Handle[Any]) -> bool:
-            return not handle.done() or handle.cause == Cause.CANCELLED
-
-        return await self._act(
-            request, "cancelled", lambda handle: asyncio.to_thread(handle.cancel), was_cancelled, ended_is_fine=True
-        )
+        if (handle := found.handle) is None:
+            return _ended(found)
+        await asyncio.to_thread(handle.cancel)
+        was_news = not handle.done() or handle.cause == Cause.CANCELLED
+        return await self._acted(found, handle, "cancelled" if was_news else NOTHING)
 
     @_post("jobs/{id}/pause", _ID)
     async def pause(self, request: Request) -> Response:
         """Keep a job from starting, or stop it; no thread waits, of which there are few, and others have news."""
-
-        def is_paused(handle: Handle[Any]) -> bool:
-            return handle.state == TaskState.PAUSED
-
-        return await self._act(request, "paused", lambda handle: handle.pause_async(), is_paused, ended_is_fine=True)
+        found = self._find(request)
+        if (handle := found.handle) is None:
+            return _ended(found)
+        await handle.pause_async()
+        return await self._acted(found, handle, "paused" if handle.state == TaskState.PAUSED else NOTHING)
 
     @_post("jobs/{id}/resume", _ID)
     async def resume(self, request: Request) -> Response:
         """Bring a paused job back."""
-        return await self._act(
-            request, "resumed", lambda handle: asyncio.to_thread(handle.resume), lambda _: True, ended_is_fine=False
-        )
+        found = self._find(request)
+        handle = found.handle if isinstance(found, ClientLease) else self._service.jobs.handle(found)
+        await asyncio.to_thread(handle.resume)
+        return await self._acted(found, handle, "resumed")
 
     @_post("jobs/{id}/retry", _ID)
     async def retry(self, request: Request) -> Response:
@@ -210,12 +208,7 @@ class Handlers:
     @_post("retry")
     async def retry_failed(self, _: Request) -> Response:
         """Accept all jobs once more that have failed, and were not retried since, all or none."""
-        all_jobs = self._service.jobs.all
-        return await self._again(
-            lambda: [
-                job for job in all_jobs() if has_failed(job) and "retried_as" not in columns_of(job.state)["facts"]
-            ]
-        )
+        return await self._again(lambda: [job for job in self._service.jobs.all() if may_be_retried(job)])
 
     @_post("jobs/{id}/forget", _ID)
     async def forget(self, request: Request) -> Response:
@@ -288,27 +281,26 @@ class Handlers:
     @_post("leases/{id}/taken", _ID)
     async def taken(self, request: Request) -> Response:
         """Take the news that a client takes its permission; answer whether it still has it."""
-        lease, body = self._service.leases.get(request.path_params["id"]), await _body(request)
+        lease, body = self._lease(request), await _body(request)
         return Json({"taken": lease.take(body.get("lease"))})
 
     @_post("leases/{id}/stopped", _ID)
     async def stopped(self, request: Request) -> Response:
         """Take the news that the terminal of a client has stopped its command, or lets it go on."""
-        lease, body = self._service.leases.get(request.path_params["id"]), await _body(request)
+        lease, body = self._lease(request), await _body(request)
         lease.stopped(is_stopped=bool(body.get("stopped")))
         return Json({})
 
     @_post("leases/{id}/parked", _ID)
     async def parked(self, request: Request) -> Response:
         """Take the news that the command of a client has stopped; at once, as a pause has little time."""
-        self._service.leases.get(request.path_params["id"]).parked()
+        self._lease(request).parked()
         return Json({})
 
     @_post("leases/{id}/ended", _ID)
     async def ended(self, request: Request) -> Response:
         """Take the news that the command of a client has ended."""
-        lease = self._service.leases.get(request.path_params["id"])
-        body = await _body(request)
+        lease, body = self._lease(request), await _body(request)
         told: list[Any] = []
         for name, kind in (("exit_code", int), ("peak_ram", int), ("cpu_s", float)):
             value = body.get(name) or 0
@@ -320,6 +312,9 @@ class Handlers:
         lease.ended(*told, out_of_memory=out_of_memory, looked=lambda: self._soon(functools.partial(_set, looked)))
         await looked
         return Json({})
+
+    def _lease(self, request: Request) -> ClientLease:
+        return self._service.leases.get(request.path_params["id"])
 
     def something_happened(self) -> None:
         """Have clients that wait told why, soon; under the authority's lock, on any thread."""
@@ -350,27 +345,10 @@ class Handlers:
             accepted = await self._accepted(self._service.jobs.add_again(jobs)) if jobs else []
         return Json({"jobs": [{**each, "of": job.id} for each, job in zip(accepted, jobs, strict=True)]})
 
-    async def _act(
-        self,
-        request: Request,
-        done: str,
-        act: Callable[[Any], Awaitable[object]],
-        was_done: Callable[[Handle[Any]], bool],
-        *,
-        ended_is_fine: bool,
-    ) -> Response:
-        found = self._find(request)
-        try:
-            handle = found.handle if isinstance(found, ClientLease) else self._service.jobs.handle(found)
-        except StaleRef:
-            assert isinstance(found, KeptJob), "a lease is forgotten when it has ended"
-            if not ended_is_fine:
-                raise
-            return Json({"done": NOTHING, "id": found.id, "state": columns_of(found.state)["outcome"]})
-        await act(handle)
-        state, was_news = handle.outcome or handle.state, was_done(handle)
+    async def _acted(self, found: KeptJob | ClientLease, handle: Handle[Any], done: str) -> Response:
+        state = handle.outcome or handle.state
         await self.kept()
-        return Json({"done": done if was_news else NOTHING, "id": found.id, "state": state})
+        return Json({"done": done, "id": found.id, "state": state})
 
     async def kept(self) -> None:
         """Wait until all that has happened so far is on the disk; raise if the disk does not take it."""
@@ -425,30 +403,30 @@ class _LeaseAnswer(Response):
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         """Pass on what there is to tell, until the lease has ended or the client is gone."""
-        try:
-            await self._tell(receive, send)
-        finally:
-            self._lease.client_gone()
-
-    async def _tell(self, receive: Receive, send: Send) -> None:
-        headers = [(b"content-type", b"application/x-ndjson")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        telling = asyncio.create_task(self._tell(send))
         gone = asyncio.create_task(_until_gone(receive))
         try:
-            while True:
-                news = asyncio.create_task(self._outbox.get())
-                await asyncio.wait([news, gone], return_when=asyncio.FIRST_COMPLETED)
-                if not news.done():
-                    news.cancel()
-                    return
-                message = news.result()
-                line = json.dumps(message).encode() + b"\n"
-                is_last = "ended" in message
-                await send({"type": "http.response.body", "body": line, "more_body": not is_last})
-                if is_last:
-                    return
+            await asyncio.wait([telling, gone], return_when=asyncio.FIRST_COMPLETED)
         finally:
+            telling.cancel()
             gone.cancel()
+            self._lease.client_gone()
+
+    async def _tell(self, send: Send) -> None:
+        headers = [(b"content-type", b"application/x-ndjson")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        is_last = False
+        while not is_last:
+            message = await self._outbox.get()
+            is_last = "ended" in message
+            line = json.dumps(message).encode() + b"\n"
+            await send({"type": "http.response.body", "body": line, "more_body": not is_last})
+
+
+def _ended(found: KeptJob | ClientLease) -> Response:
+    """Return the answer for what has ended before anything was done to it."""
+    assert isinstance(found, KeptJob), "a lease is forgotten when it has ended"
+    return Json({"done": NOTHING, "id": found.id, "state": columns_of(found.state)["outcome"]})
 
 
 async def _until_gone(receive: Receive) -> None:
@@ -481,20 +459,6 @@ async def _body(request: Request) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise Problem(400, "the request is no JSON object")
     return data
-
-
-def _plain(data: Any) -> Response:  # noqa: ANN401 - JSON
-    """Return an answer that is encoded in one step: with thousands of rows that takes a third of the time."""
-    return Response(json.dumps(data).encode(), media_type="application/json")
-
-
-def _read(path: str, offset: int) -> bytes:
-    try:
-        with open(path, "rb") as log:
-            log.seek(offset)
-            return log.read(LOG_BYTES)
-    except FileNotFoundError:
-        return b""
 
 
 def _set(future: asyncio.Future[None]) -> None:

@@ -44,6 +44,7 @@ class Home:
 
     def exists(self) -> bool:
         """Return whether the folder is there; raise if it is not the user's alone."""
+        foreign = f"{self.path} is another user's: {{}}; choose a folder of your own by {VARIABLE}"
         try:
             found = os.stat(self.path)
         except FileNotFoundError:
@@ -51,11 +52,12 @@ class Home:
         except NotADirectoryError:
             raise self._no_folder() from None
         except PermissionError:
-            raise self._foreign("it cannot be entered") from None
+            raise MachineError(foreign.format("it cannot be entered")) from None
         if not stat.S_ISDIR(found.st_mode):
             raise self._no_folder()
         if found.st_uid != os.getuid():
-            raise self._foreign(f"it belongs to user {found.st_uid}, and you are user {os.getuid()}")
+            whose = f"it belongs to user {found.st_uid}, and you are user {os.getuid()}"
+            raise MachineError(foreign.format(whose))
         if found.st_mode & _OTHERS:
             raise MachineError(f"{self.path} can be entered by other users; close it with: chmod 700 {self.path}")
         return True
@@ -132,9 +134,6 @@ class Home:
 
     def _no_folder(self) -> MachineError:
         return MachineError(f"{self.path} is no folder; choose another one by {VARIABLE}")
-
-    def _foreign(self, why: str) -> MachineError:
-        return MachineError(f"{self.path} is another user's: {why}; choose a folder of your own by {VARIABLE}")
 
 
 def private(path: str, flags: int) -> int:

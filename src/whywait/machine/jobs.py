@@ -36,9 +36,9 @@ from whywait.kernel.state import CAUSES_OF, Cause, Outcome
 from whywait.machine import moments
 from whywait.machine.asked import check_job, check_name
 from whywait.machine.home import Home
-from whywait.machine.job_log import say_lost
-from whywait.machine.rows import Ended, KeptJob, Pending, Running, State, environment_key
-from whywait.machine.salvage import NAMED
+from whywait.machine.job_engine import say_lost
+from whywait.machine.rows import Ended, KeptJob, Pending, Running, State, as_text, environment_key
+from whywait.machine.salvage import NAMED, Content
 from whywait.machine.store import Store, Ticket
 from whywait.runtime.authority import DEFAULT_SCOPE, Authority, core_of
 from whywait.runtime.execution import Execution
@@ -58,6 +58,7 @@ FACTS: Final = ("root", "exit_signal", "peak_ram", "cpu_ms", "measured")  # of t
 FOR_GOOD: Final = {  # the outcome of a job that was asked to end for a cause after which no attempt follows
     cause: outcome for outcome in (Outcome.ABORTED, Outcome.TIMEOUT) for cause in CAUSES_OF[outcome]
 }
+AWAITED: Final = ("after", "after_ended")
 NEAR: Final = 10_000  # among more ids no near one is looked for
 
 
@@ -72,7 +73,7 @@ class Jobs:
         self._home = home
         self._by_id: dict[tuple[str, str], KeptJob] = {}
         self._accepting: set[tuple[str, str]] = set()  # scopes and names of jobs that are not on the disk yet
-        self._last_number = store.last_number()
+        self._last_number = store.sealed.last
         self._opened: set[str] = set()  # the keys of scopes that were opened for jobs and leases
         self._is_closed = False
         self._untap = self._core.tap(self._note)
@@ -86,7 +87,7 @@ class Jobs:
 
     # Accepting
 
-    def add(self, command: list[str], directory: str, environment: Mapping[str, str], **asked: Any) -> KeptJob:  # noqa: ANN401
+    def add(self, command: list[str], directory: str, environment: Mapping[str, str], **asked: Any) -> KeptJob:
         """Accept a job; its ticket says when it may be answered. A refusal raises and leaves nothing behind."""
         scope = asked.pop("scope", None) or DEFAULT_SCOPE
         (job,) = self.add_batch(
@@ -94,7 +95,7 @@ class Jobs:
         )
         return job
 
-    def add_batch(self, scope: str, batch: Sequence[Mapping[str, Any]], **of_scope: Any) -> list[KeptJob]:  # noqa: ANN401
+    def add_batch(self, scope: str, batch: Sequence[Mapping[str, Any]], **of_scope: Any) -> list[KeptJob]:
         """Accept jobs of one scope, all or none; they may name each other in ``after``.
 
         ``of_scope``, ``slots`` and ``on_error``, are what the scope is opened with if there is none of that key yet.
@@ -120,9 +121,8 @@ class Jobs:
         for number, old in enumerate(ended, self._last_number + 1):
             if not isinstance(old.state, Ended):
                 raise MachineError(f"job {old.id} has not ended: it cannot be retried yet")
-            awaited = {each: list(filter(self._known, old.options[each])) for each in ("after", "after_ended")}
             environment = self._store.environment(old.environment)
-            asked = {**old.options, **awaited, "command": old.command, "directory": old.directory}
+            asked = {**self._open_options(old), "command": old.command, "directory": old.directory}
             jobs.append(self._draft(number, old.scope, {**asked, "environment": environment}, set()))
             noted.append((old, replace(old.state, facts={**old.state.facts, "retried_as": number})))
         self._check(jobs)
@@ -144,12 +144,7 @@ class Jobs:
         ids = {(job.scope, job.name) for job in jobs}
         self._accepting |= ids
         self._last_number += len(jobs)
-        ticket = self._store.accept(
-            [(job, json.dumps(job.variables, sort_keys=True)) for job in jobs],
-            lambda: self._take_in(jobs),
-            scope=opened,
-            noted=noted,
-        )
+        ticket = self._store.accept(jobs, lambda: self._take_in(jobs), scope=opened, noted=noted)
         for job in jobs:
             job.accepted = ticket
         ticket.add_done_callback(lambda _: self._accepting.difference_update(ids))  # refused, or taken in
@@ -166,9 +161,6 @@ class Jobs:
         except Rejected as error:  # a client has closed the scope meanwhile
             for job in jobs:
                 self._end(job, Ended(Outcome.REJECTED, error.cause, moments.now()))
-        else:
-            for job in jobs:
-                _let_end(job)
 
     def _draft(self, number: int, scope: str, asked: dict[str, Any], mates: set[Any]) -> KeptJob:
         """Check what is asked for; return the job that it makes, which is not accepted yet."""
@@ -178,7 +170,7 @@ class Jobs:
         if name is not None:
             self._check_id(scope, name)
         options = {key: value for key, value in asked.items() if value is not None}
-        for each in ("after", "after_ended"):
+        for each in AWAITED:
             given = options.get(each, ())
             ids = (given,) if isinstance(given, str) else given
             within = [f"{scope}/{one}" for one in ids if one in mates]
@@ -189,7 +181,7 @@ class Jobs:
             name=name or str(number),
             command=command,
             directory=directory,
-            environment=environment_key(json.dumps(environment, sort_keys=True)),
+            environment=environment_key(as_text(environment)),
             options=options,
             added=moments.now(),
             variables=environment,
@@ -288,20 +280,21 @@ class Jobs:
 
     def kept(self) -> Ticket:
         """Return the ticket of all that has happened to jobs so far."""
-        return self._store.last_change()
+        return self._store.last
 
     # Starting again
 
     def take_up(self) -> None:
         """Submit what a former service has not ended, in its old order, before anything starts."""
-        environments = self._store.environments()
+        content, self._store.content = self._store.content, Content()
+        environments = {key: json.loads(text) for key, text in content.environments.items()}
         requests: list[Submission] = []
         paused: list[Execution] = []
-        for job in self._store.jobs():
+        for job in content.jobs.values():
             self.by_number[job.number] = self._by_id[job.scope, job.name] = job
         orphans = self._orphans()
         self._remove_stray_logs()
-        for key, options in self._store.scopes().items():
+        for key, options in content.scopes.items():
             with self._refused_as(f"scope {key}"):
                 self._open_anew(key, options)
         for job in self.all():
@@ -320,10 +313,6 @@ class Jobs:
                 self._core.kernel.pause(now, execution)
 
         self._core.command(act)
-        for job in self.all():
-            if job.handle is not None:
-                _let_end(job)
-        self._store.let_go()
 
     def _orphans(self) -> set[KeptJob]:
         """Return jobs that await one that a damaged store may have lost, and say so: they would start too soon."""
@@ -378,6 +367,7 @@ class Jobs:
         """Return what the kernel takes for a job."""
         body: Any = job  # the engine takes no function
         job.handle = new_handle(self._core, body, (), Context(), self.engine)
+        job.handle.add_done_callback(Handle.exception)  # seen: the store has it, and nothing is to be logged
         record = open_of(self.scope(job.scope)).record
         return request_for(self._core, record, job.handle, self._task_options(job))
 
@@ -466,14 +456,15 @@ class Jobs:
         names = (name if number == 1 else f"{name}-{number}" for number in count(1))
         return next(each for each in names if not self._is_used(each))
 
-    def _task_options(self, job: KeptJob) -> Any:  # noqa: ANN401 - TaskOptions
-        awaited = {  # others were met, and forgotten
-            each: list(filter(self._known, job.options[each])) for each in ("after", "after_ended")
-        }
+    def _task_options(self, job: KeptJob) -> Any:
         retry = job.options.get("retry", 0)
         left = max(0, _retries(job) - job.decided.attempt)
         again = Retry(**{**retry, "times": left}) if isinstance(retry, dict) else left
-        return {**job.options, **awaited, "id": job.name, "retry": again, "engine": self.engine}
+        return {**self._open_options(job), "id": job.name, "retry": again, "engine": self.engine}
+
+    def _open_options(self, job: KeptJob) -> dict[str, Any]:
+        """Return the options of a job without the jobs that it awaited, and that were met and forgotten."""
+        return {**job.options, **{each: list(filter(self._known, job.options[each])) for each in AWAITED}}
 
     def _known(self, full_id: str) -> bool:
         """Return whether there is a job of this id, one that is being accepted included."""
@@ -486,7 +477,7 @@ class Jobs:
         if scope.ids.get(job.name) != outcome:
             self._core.command(self._core.kernel.remember, scope, job.name, outcome)
 
-    def _check_id(self, scope: str, name: Any) -> None:  # noqa: ANN401 - checked here
+    def _check_id(self, scope: str, name: Any) -> None:
         check_name("id", name)
         if name.isdigit():
             raise ConfigError(f"id {name!r} is not allowed: numbers are given by the service; use a name")
@@ -525,12 +516,6 @@ def _ended(job: KeptJob, outcome: str, details: Mapping[str, Any]) -> Ended:
         details.get("exit_code"),
         {key: value for key, value in facts.items() if value is not None},
     )
-
-
-def _let_end(job: KeptJob) -> None:
-    """Look at the error of a job that fails: the store has it, and nothing is to be logged."""
-    assert job.handle is not None, "it was submitted"
-    job.handle.add_done_callback(lambda handle: handle.exception())
 
 
 def _add(waits: dict[str, int], more: Mapping[str, int] | None) -> None:

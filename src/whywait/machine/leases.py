@@ -78,7 +78,7 @@ class Leases:
         inside: str | None = None,
         pid: int | None = None,
         part_of: str | None = None,
-        **asked: Any,  # noqa: ANN401 - demands
+        **asked: Any,
     ) -> ClientLease:
         """Ask for a permission; ``tell`` hears what comes of it, on any thread. A refusal raises.
 
@@ -172,7 +172,7 @@ class Leases:
         """Return all living leases."""
         return list(self._by_id.values())
 
-    def _new_id(self, name: Any) -> str:  # noqa: ANN401 - checked here
+    def _new_id(self, name: Any) -> str:
         if not isinstance(name, str) or not name.isprintable():
             raise ConfigError(f"name {name!r} is not allowed: use printable text")
         plain = name.replace("/", "_").lstrip("@#-") or "lease"

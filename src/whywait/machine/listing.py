@@ -236,6 +236,11 @@ def has_failed(job: KeptJob) -> bool:
     return isinstance(job.state, Ended) and job.state.outcome in FAILED
 
 
+def may_be_retried(job: KeptJob) -> bool:
+    """Return whether a job has failed, and was not retried since."""
+    return isinstance(job.state, Ended) and has_failed(job) and "retried_as" not in job.state.facts
+
+
 def ending_of(job: KeptJob) -> str | None:
     """Return how a job ended, in a few words; None if it has succeeded, or not ended."""
     match job.state:

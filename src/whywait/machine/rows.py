@@ -166,9 +166,14 @@ def _job(row: Sequence[Any]) -> KeptJob:
     return KeptJob(**{name: values[name] for name in ASKED}, state=state, decided=state)
 
 
-def digest(*values: Any) -> str:  # noqa: ANN401 - those of a row
+def digest(*values: Any) -> str:
     """Return a digest of the values of a row."""
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
+
+
+def as_text(environment: Mapping[str, str]) -> str:
+    """Return an environment as the store has it."""
+    return json.dumps(environment, sort_keys=True)
 
 
 def environment_key(text: str) -> str:

@@ -60,7 +60,7 @@ class Service:
         keep: int = KEEP,
         keep_for_s: float = KEEP_S,
         new_token: bool = False,
-        **limits: Any,  # noqa: ANN401 - of an authority
+        **limits: Any,
     ) -> None:
         """Take the home, or refuse if another service has it; take up its jobs.
 
@@ -87,7 +87,7 @@ class Service:
             self.core.when_broken.append(_end_broken)
             self.jobs = Jobs(self.authority, self.store, home)
             permissions = Permissions(self.core, home)
-            self.jobs.engine = JobEngine(self.jobs, permissions, home, alive)
+            self.jobs.engine = JobEngine(self.jobs.scope, permissions, home, alive)
             self.leases = Leases(self.jobs, permissions)
             self.jobs.take_up()
             self.tidy()

@@ -47,7 +47,7 @@ from whywait.errors import MachineError
 from whywait.machine import database, salvage
 from whywait.machine.database import Transaction
 from whywait.machine.home import sync_folder
-from whywait.machine.rows import KeptJob, State
+from whywait.machine.rows import KeptJob, State, as_text
 from whywait.machine.seal import Reserve, Seal, Sealed
 from whywait.support.logger import log
 from whywait.support.words import counted
@@ -117,9 +117,10 @@ class Store:
         self._turn = threading.Lock()  # of the thread that writes
         self._closing = False
         self.broken_by: str | None = None  # what ended it: from then on every ticket fails
-        self._last = Ticket(self, lambda _: None, lambda: None)
-        self._last.release()  # of what has happened, the change that was put last: nothing yet
-        self._sealed = Sealed()  # how far the store has come
+        self.last = Ticket(self, lambda _: None, lambda: None)  # of what has happened, the change that was put last
+        self.last.release()  # nothing yet
+        self.sealed = Sealed()  # how far the store has come
+        self.content = salvage.Content()  # what was read when the store was opened
         self._is_folded = True  # nothing is in SQLite's log
         self.trouble: str | None = None  # why the disk does not take what has happened, at the moment
         self.notice: str | None = None  # what was damaged or missing when the store was opened
@@ -130,28 +131,6 @@ class Store:
         self._reserve = Reserve(os.path.join(os.path.dirname(path), "reserve"))
         self._thread = threading.Thread(target=self._write, name="whywait-store", daemon=True)
         self._thread.start()
-
-    # Reading
-
-    def jobs(self) -> list[KeptJob]:
-        """Return the jobs that were in the store when it was opened, in the order in which they were accepted."""
-        return list(self._content.jobs.values())
-
-    def last_number(self) -> int:
-        """Return the highest number that a job was ever given."""
-        return self._sealed.last
-
-    def environments(self) -> dict[str, dict[str, str]]:
-        """Return the environments of the jobs by their keys, as they were when the store was opened."""
-        return {key: json.loads(text) for key, text in self._content.environments.items()}
-
-    def scopes(self) -> dict[str, dict[str, Any]]:
-        """Return what scopes were opened with, by their keys, as it was when the store was opened."""
-        return self._content.scopes
-
-    def let_go(self) -> None:
-        """Keep what was read when the store was opened no longer."""
-        self._content = salvage.Content()
 
     def environment(self, key: str) -> dict[str, str]:
         """Return one environment; at any time."""
@@ -168,13 +147,13 @@ class Store:
 
     def accept(
         self,
-        jobs: Sequence[tuple[KeptJob, str]],
+        jobs: Sequence[KeptJob],
         then: Callable[[], object],
         *,
         scope: tuple[str, Mapping[str, Any]] | None = None,
         noted: Sequence[tuple[KeptJob, State]] = (),
     ) -> Ticket:
-        """Keep new jobs, each with its environment as JSON, all or none; refused if the disk does not take them.
+        """Keep new jobs, each with its environment, all or none; refused if the disk does not take them.
 
         ``scope`` is one that is opened with options for them, ``noted`` are states of other jobs that change with them.
         """
@@ -182,8 +161,8 @@ class Store:
         def change(write: Transaction) -> None:
             if scope is not None:
                 write.keep_scope(*scope)
-            for job, environment in jobs:
-                write.accept(job, environment)
+            for job in jobs:
+                write.accept(job, as_text(job.variables))
             for job, state in noted:
                 write.update(job.number, state)
 
@@ -213,10 +192,6 @@ class Store:
         """Keep some jobs no longer, nor environments that no other job has; call ``then`` when that is on the disk."""
         return self._put(Ticket(self, lambda write: write.forget(numbers), then))
 
-    def last_change(self) -> Ticket:
-        """Return the ticket of the last change that has happened: with it, all before it are on the disk."""
-        return self._last
-
     def fold(self) -> None:
         """Have nothing left in SQLite's log, nor of what was forgotten, as far as the disk lets it."""
         with self._turn:
@@ -244,7 +219,7 @@ class Store:
             if refusal is None:
                 self._queue.append(ticket)
                 if not ticket.is_new:
-                    self._last = ticket
+                    self.last = ticket
                 if not ticket.is_start:  # else the thread that waits for it writes
                     self._news.notify_all()
                 return ticket
@@ -327,17 +302,17 @@ class Store:
 
     def _commit(self, batch: Iterable[Ticket]) -> None:
         """Write changes in one transaction, and seal it."""
-        transaction = Transaction(self._connection, self._sealed)
+        transaction = Transaction(self._connection, self.sealed)
         for ticket in batch:
             ticket.change(transaction)
-        self._sealed = transaction.commit()
+        self.sealed = transaction.commit()
         if self._is_folded:
             with self._lock:
                 self._is_folded = False
                 self._news.notify_all()
         while True:  # it is on the disk: neither is it refused, nor is it told before it is sealed
             try:
-                self._seal.write(self._sealed, sync=any(not ticket.is_routine for ticket in batch))
+                self._seal.write(self.sealed, sync=any(not ticket.is_routine for ticket in batch))
             except OSError as error:
                 self._note_trouble(f"the seal of {self._path} cannot be written: {error}")
                 self.on_trouble()
@@ -401,23 +376,23 @@ class Store:
             self._connection = on_error.enter_context(closing(database.open_file(self._path)))
             try:
                 self._seal = Seal(seal_path)
-                self._content = salvage.read(self._connection, self._seal)
+                self.content = salvage.read(self._connection, self._seal)
                 if self.damaged is not None:
-                    self._content.wrong.insert(0, "of it only SQLite's log was there")
-                if self._content.wrong:
+                    self.content.wrong.insert(0, "of it only SQLite's log was there")
+                if self.content.wrong:
                     self.damaged = self.damaged or salvage.copy_files(self._path, seal_path)
                     self._connection.close()
-                    salvage.rebuild(self._path, self._content, self._seal)
+                    salvage.rebuild(self._path, self.content, self._seal)
                     self._connection = database.open_file(self._path)
                     self.notice = (
-                        f"the store {self._path} was damaged: {'; '.join(self._content.wrong)}; the service goes on "
-                        f"with {counted(len(self._content.jobs), 'job')}, and a copy of the files is in {self.damaged}"
+                        f"the store {self._path} was damaged: {'; '.join(self.content.wrong)}; the service goes on "
+                        f"with {counted(len(self.content.jobs), 'job')}, and a copy of the files is in {self.damaged}"
                     )
                     log.error("%s", self.notice)
-                elif self._content.sealed.commits == 0:
-                    self._seal.write(self._content.sealed)
+                elif self.content.sealed.commits == 0:
+                    self._seal.write(self.content.sealed)
                     sync_folder(os.path.dirname(self._path))
             except (OSError, sqlite3.Error) as error:
                 raise database.not_opened(self._path, error) from None
             on_error.pop_all()
-        self._sealed = self._content.sealed
+        self.sealed = self.content.sealed

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from threading import RLock
 from time import thread_time
-from typing import Final, Protocol
+from typing import Final
 
 from whywait.support.forks import own
 from whywait.support.logger import log
@@ -36,24 +36,16 @@ _TICK: Final = os.sysconf("SC_CLK_TCK")
 _UTIME, _CSTIME, _RSS = 11, 14, 21  # among the fields of stat, without the first two
 
 
-class Measured(Protocol):
-    """A process tree, as far as it is measured."""
-
-    @property
-    def guard(self) -> int:
-        """The pid of the process below which all of it is."""
-
-    @property
-    def cgroup(self) -> str:
-        """The folder of its cgroup, if it has one."""
-
-
 class Watch:
-    """What one tree uses."""
+    """What one tree uses: what is in its cgroup, or the descendants of its guard."""
 
-    def __init__(self, tree: Measured, told: Callable[[int], object] | None = None) -> None:
-        """Watch a tree; ``told`` is called with the bytes that it uses, whenever they have changed much."""
-        self._tree = tree
+    def __init__(self, guard: int, cgroup: str = "", told: Callable[[int], object] | None = None) -> None:
+        """Watch a tree; ``told`` is called with the bytes that it uses, whenever they have changed much.
+
+        ``guard`` is the pid of the process below which all of it is, ``cgroup`` the folder of its cgroup, if any.
+        """
+        self._guard = guard
+        self._cgroup = cgroup
         self.told = told
         self.ram = 0  # now
         self.peak = 0
@@ -81,7 +73,7 @@ class Watch:
     def look(self) -> None:
         """Take a measure."""
         begun, told = self._begun, self.told
-        ram = self._counted() if self._tree.cgroup else None
+        ram = self._counted() if self._cgroup else None
         if ram is None:
             ram = self._sampled()
         with self._lock:
@@ -97,7 +89,7 @@ class Watch:
 
     def _counted(self) -> int | None:
         """Return the memory that the cgroup counts, less what is only a copy of files; None if it counts none."""
-        counts = _controlled(self._tree.cgroup)
+        counts = _controlled(self._cgroup)
         if not counts:
             return None
         self.how = "cgroup"
@@ -123,9 +115,9 @@ class Watch:
         return max(largest, plain - self._twice)
 
     def _pids(self) -> list[int]:
-        if not self._tree.cgroup:
-            return descendants(self._tree.guard)
-        return [pid for folder in _folders(self._tree.cgroup) for pid in _procs(folder)]
+        if not self._cgroup:
+            return descendants(self._guard)
+        return [pid for folder in _folders(self._cgroup) for pid in _procs(folder)]
 
 
 class Meter:
@@ -205,9 +197,9 @@ class Meter:
 def _controlled(group: str) -> dict[str, int]:
     """Return what a cgroup counts of memory; empty if it does not."""
     try:
-        with open(f"{group}/memory.current", "rb", buffering=0) as file:  # noqa: PTH123 - asked for often
+        with open(f"{group}/memory.current", "rb", buffering=0) as file:
             current = int(file.read())
-        with open(f"{group}/memory.stat", "rb", buffering=0) as file:  # noqa: PTH123 - the same
+        with open(f"{group}/memory.stat", "rb", buffering=0) as file:
             words = file.read(16384).split()
     except OSError:
         return {}
@@ -217,7 +209,7 @@ def _controlled(group: str) -> dict[str, int]:
 def _folders(group: str) -> list[str]:
     """Return a cgroup and those inside it."""
     try:
-        if os.stat(group).st_nlink <= 2:  # noqa: PLR2004, PTH116 - a folder without folders; asked for often
+        if os.stat(group).st_nlink <= 2:  # noqa: PLR2004 - a folder without folders; asked for often
             return [group]
     except OSError:
         return []
@@ -226,7 +218,7 @@ def _folders(group: str) -> list[str]:
 
 def _procs(group: str) -> list[int]:
     try:
-        with open(f"{group}/cgroup.procs", "rb", buffering=0) as file:  # noqa: PTH123 - asked for often
+        with open(f"{group}/cgroup.procs", "rb", buffering=0) as file:
             data = b""
             while part := file.read(65536):
                 data += part
@@ -238,7 +230,7 @@ def _procs(group: str) -> list[int]:
 def _proportional(pid: int) -> int:
     """Return the memory of a process in bytes, with its part only of what it shares; 0 if that cannot be told."""
     try:
-        with open(f"/proc/{pid}/smaps_rollup", "rb", buffering=0) as file:  # noqa: PTH123 - asked for often
+        with open(f"/proc/{pid}/smaps_rollup", "rb", buffering=0) as file:
             words = file.read(4096).partition(b"\nPss:")[2].split(None, 1)
     except OSError:
         return 0

@@ -29,6 +29,7 @@ import resource  # noqa: F401 - what os.wait4 returns is made by it
 import select
 import signal
 import socket
+import struct
 import sys
 import time
 
@@ -46,7 +47,6 @@ from whywait.trees.system import (
     set_mark,
     signal_descendants,
 )
-from whywait.trees.wire import FDS_AT_MOST, PART_SIZE, SESSION, has_message, packed, take_message
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
@@ -55,6 +55,11 @@ if TYPE_CHECKING:
 
     Refusal = tuple[int, str]  # the number of an error, and the step at which a child process has met it
 
+HEAD = struct.Struct("!I")  # the length of a message on a line
+PART_SIZE = 4096
+FDS_AT_MOST = 250
+
+SESSION, GROUP = -1, 0  # a child process leads a session or a process group of its own; above 0: a group to join
 AGAIN_S = 0.01  # between two rounds of signals that have had no effect yet
 ROUNDS_AT_MOST = 10  # before a tree that cannot be killed process by process is killed by its cgroup
 TOGETHER_S = 0.002  # messages are batched for so long: a short command wakes the program once
@@ -146,7 +151,7 @@ class Guard:
         if pid:
             self.child = pid
             os.close(writing)
-            with open(reading, "rb") as answer:  # noqa: PTH123 - a file descriptor
+            with open(reading, "rb") as answer:
                 refused = answer.read()
             if not refused:
                 return None
@@ -336,7 +341,7 @@ def main(cgroup: str) -> None:
     become_guard(sources)
     if cgroup:
         try:
-            os.mkdir(cgroup)  # noqa: PTH102 - without more of the standard library
+            os.mkdir(cgroup)
         except OSError:
             cgroup = ""
     while (got := _request(line)) is not None:
@@ -363,7 +368,7 @@ def _request(line: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
         if not data:
             return None  # the program is gone, or wants no more
         for fd in more:
-            os.set_inheritable(fd, False)  # noqa: FBT003 - takes no keyword
+            os.set_inheritable(fd, False)
         buffer += data
         fds += more
         while has_message(buffer):
@@ -413,3 +418,25 @@ def _drain(fd: int) -> None:
     with contextlib.suppress(BlockingIOError):
         while os.read(fd, 4096):
             pass
+
+
+# Messages between a program and its guards.
+
+
+def packed(message: Any) -> bytes:  # noqa: ANN401 - any message
+    """Return a message as it travels."""
+    data = marshal.dumps(message)
+    return HEAD.pack(len(data)) + data
+
+
+def has_message(buffer: bytearray) -> bool:
+    """Return whether the first message in a buffer has come as a whole."""
+    return len(buffer) >= HEAD.size and len(buffer) >= HEAD.size + HEAD.unpack_from(buffer)[0]
+
+
+def take_message(buffer: bytearray) -> Any:  # noqa: ANN401 - any message
+    """Remove the first message from a buffer and return it."""
+    end = HEAD.size + HEAD.unpack_from(buffer)[0]
+    message = marshal.loads(buffer[HEAD.size : end])  # noqa: S302 - from our own program
+    del buffer[:end]
+    return message

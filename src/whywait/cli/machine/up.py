@@ -66,9 +66,9 @@ def _count(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    from whywait.kernel.durations import in_seconds
+    from whywait.kernel.durations import NS, parse_duration_ns
 
-    return in_seconds("it", time_of(text))
+    return parse_duration_ns(time_of(text)) / NS
 
 
 def _size(text: str) -> int:
@@ -89,7 +89,7 @@ def _ram(text: str) -> int:
     return size
 
 
-def _order(text: str) -> Any:  # noqa: ANN401 - an Order
+def _order(text: str) -> Any:
     from whywait.kernel.order import Aging, Strict
 
     return Strict() if text == "off" else Aging(every=_seconds(text), boost=10, cap=99)
