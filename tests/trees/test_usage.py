@@ -224,16 +224,6 @@ def test_an_overdraft_may_be_the_end_and_the_next_attempt_asks_for_more(engine):
         assert len(again.attempts) in {2, 3}
 
 
-def test_retry_for_exit_codes():
-    """U3, T7: only commands that ended with one of the codes are tried again; a signal counts as a shell counts it."""
-    retry = Retry(2, on_exit=[137, 4])
-    with Authority() as authority:
-        tries = {text: authority.submit(Command(text), retry=retry) for text in ("exit 3", "exit 4", "kill -KILL $$")}
-        for handle in tries.values():
-            handle.exception(PATIENCE_S)
-        assert [len(handle.attempts) for handle in tries.values()] == [1, 3, 3]
-
-
 # What it costs
 
 

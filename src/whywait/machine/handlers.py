@@ -53,7 +53,6 @@ _ID: Final = Param(
 _MOST: Final = Param("most", {"type": "integer", "minimum": 1, "maximum": 100_000}, "how many of each; 100 if unset")
 _JOB: Final = object_of({"command": list[str], "directory": str, "environment": dict[str, str]})
 _LEASE: Final = object_of({"name": str})
-_list: Final = list  # a handler has its name
 Answers = list[dict[str, Any]]
 _Handling = TypeVar("_Handling", bound=Callable[..., Any])
 
@@ -135,7 +134,7 @@ class Handlers:
         """Accept the jobs of a workflow as one scope, all or none; answered when they are on the disk."""
         body = await _body(request)
         jobs = body.get("jobs")
-        if not isinstance(jobs, _list) or not jobs or not all(isinstance(each, dict) for each in jobs):
+        if not isinstance(jobs, list) or not jobs or not all(isinstance(each, dict) for each in jobs):
             raise Problem(400, "the request has no jobs: send a list of objects")
         await asyncio.to_thread(check_programs, jobs)
         self._service.refuse_if_draining()
@@ -145,7 +144,7 @@ class Handlers:
         return Json({"scope": scope, "jobs": await self._accepted(accepted)})
 
     @_get("jobs", [Row])
-    async def list(self, _: Request) -> Response:
+    async def jobs(self, _: Request) -> Response:
         """Give all jobs and leases."""
         return Response(json.dumps(rows(self._service)).encode(), media_type="application/json")  # in one step: quicker
 
@@ -387,7 +386,7 @@ class Handlers:
 
     def _tell_trouble(self) -> None:
         """Tell clients whose change has happened that the disk does not take it; it is tried again all the same."""
-        for woken, happened in _list(self._awaiting.items()):
+        for woken, happened in list(self._awaiting.items()):
             if not woken.done() and (what := happened()):
                 trouble = self._service.store.trouble
                 woken.set_exception(MachineError(f"{what} is written as soon as the disk takes it: {trouble}"))

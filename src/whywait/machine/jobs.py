@@ -151,16 +151,16 @@ class Jobs:
         return jobs
 
     def _take_in(self, jobs: Sequence[KeptJob]) -> None:
-        """Let the kernel have jobs that are on the disk; on the thread that wrote them."""
-        for job in jobs:
-            self.by_number[job.number] = self._by_id[job.scope, job.name] = job
+        """Let the kernel have jobs that are on the disk, then clients; on the thread that wrote them."""
         if self._is_closed:
             return
+        self._by_id.update(((job.scope, job.name), job) for job in jobs)
         try:
             self._core.command(self._core.kernel.submit_many, [self._request(job) for job in jobs])
         except Rejected as error:  # a client has closed the scope meanwhile
             for job in jobs:
                 self._end(job, Ended(Outcome.REJECTED, error.cause, moments.now()))
+        self.by_number.update((job.number, job) for job in jobs)
 
     def _draft(self, number: int, scope: str, asked: dict[str, Any], mates: set[Any]) -> KeptJob:
         """Check what is asked for; return the job that it makes, which is not accepted yet."""
@@ -214,14 +214,14 @@ class Jobs:
         if numbered is not None:
             return numbered
         scope, _, name = ref.rpartition("/")
-        found = [job for (key, each), job in list(self._by_id.items()) if each == name and scope in ("", key)]
+        found = [job for job in self.all() if job.name == name and scope in ("", job.scope)]
         if len(found) == 1:
             return found[0]
         if found:
             raise UnknownTask(f"id {ref!r} is ambiguous: write one of {', '.join(job.full_id for job in found)}")
         from difflib import get_close_matches
 
-        known = [*(job.id for job in list(self.by_number.values())), *others]
+        known = [*(job.id for job in self.all()), *others]
         near = get_close_matches(ref, known, 1) if len(known) <= NEAR else []
         raise UnknownTask(f"no job has the id {ref!r}; {f'did you mean {near[0]}?' if near else 'see: whywait ls'}")
 

@@ -117,7 +117,8 @@ class KeptJob(Known):
                 return TaskState.PAUSED
             case Running():
                 return TaskState.RUNNING
-        is_queued = self.handle is not None and self.handle.state == TaskState.QUEUED
+        handle = self.handle
+        is_queued = handle is not None and handle.state == TaskState.QUEUED
         return TaskState.QUEUED if is_queued else TaskState.READY
 
     def known_as(self, id: str | None = None) -> str:

@@ -273,49 +273,42 @@ def bearers(variable: str, marks: Collection[int]) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     told = {f"{variable}={mark:x}".encode(): mark for mark in marks}
     start = f"{variable}=".encode()
-    undecided = []
-    for pid in _all_pids():
-        mark = mark_of(pid)
-        if mark in marks:
-            if pid != os.getpid() and started_at(pid):
-                found.setdefault(mark, []).append(pid)
-        elif (environment := _environment(pid)) is None:
-            undecided.append(pid)
-        elif start in environment:
-            _note_bearer(found, told, pid, environment)
     deadline = time.monotonic() + _REPLACED_WITHIN_S
-    while undecided and time.monotonic() < deadline:
-        time.sleep(_ROUND_S)
-        looked_at, undecided = undecided, []
+    looked_at = _all_pids()
+    while True:
+        undecided = []
         for pid in looked_at:
-            environment = _environment(pid)
-            if environment is None:
+            mark: int | None = mark_of(pid)
+            if mark in marks:
+                if pid == os.getpid() or not started_at(pid):
+                    continue
+            elif (environment := _environment(pid)) is None:
                 undecided.append(pid)
+                continue
             else:
-                _note_bearer(found, told, pid, environment)
-    return found
-
-
-def _note_bearer(found: dict[int, list[int]], told: dict[bytes, int], pid: int, environment: bytes) -> None:
-    mark = next((told[each] for each in environment.split(b"\0") if each in told), None)
-    if mark is not None:
-        found.setdefault(mark, []).append(pid)
+                words = environment.split(b"\0") if start in environment else ()
+                mark = next((told[each] for each in words if each in told), None)
+            if mark is not None:
+                found.setdefault(mark, []).append(pid)
+        if not undecided or time.monotonic() >= deadline:
+            return found
+        time.sleep(_ROUND_S)
+        looked_at = undecided
 
 
 def _environment(pid: int) -> bytes | None:
     """Return the environment of a process, empty if it has none or cannot be read; None if it is not known yet."""
     try:
-        text = _read_environment(pid)
-        if text:
-            return text
-        return None if _is_replaced(pid) else _read_environment(pid)  # it may have become known between the two looks
+        for is_last in (False, True):  # it may become known between the two looks
+            with open(f"/proc/{pid}/environ", "rb") as environ:
+                text = environ.read()
+            if text or is_last:
+                return text
+            if _is_replaced(pid):
+                return None
     except OSError:
-        return b""  # it has ended, or belongs to another user
-
-
-def _read_environment(pid: int) -> bytes:
-    with open(f"/proc/{pid}/environ", "rb") as environ:
-        return environ.read()
+        pass  # it has ended, or belongs to another user
+    return b""
 
 
 def _is_replaced(pid: int) -> bool:
