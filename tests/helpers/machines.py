@@ -2,12 +2,17 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
 from unittest.mock import patch
 
+from patience import until
 from program import clean_environment, whywait
+from whywait.machine.client import LeaseRequest
+from whywait.machine.client import Machine as Client
+from whywait.machine.home import Home
 
 
 class Machine:
@@ -42,6 +47,28 @@ class Machine:
     def down(self):
         return self.run("down", "--now")
 
+    def status(self):
+        return json.loads(self.run("status", "--json").out)
+
+    @property
+    def pid(self):
+        """The process of the service."""
+        return self.status()["pid"]
+
+    def kill(self):
+        """Kill the service, as a loss of power would."""
+        os.kill(self.pid, signal.SIGKILL)
+        until(lambda: not Home(str(self.home)).is_taken(), "the end of the service")
+
+    def rows(self):
+        """Return what is listed, in order."""
+        return json.loads(self.run("ls", "--json").out)
+
+    def row(self, prefix):
+        """Return what is listed with this id, or first with one that begins so; None if nothing is."""
+        found = [row for row in self.rows() if row["id"].startswith(prefix)]
+        return next((row for row in found if row["id"] == prefix), found[0] if found else None)
+
 
 @contextmanager
 def machine_in(folder, *options):
@@ -56,7 +83,7 @@ def machine_in(folder, *options):
 
 def active(machine):
     """Return how many permissions are given out."""
-    return json.loads(machine.run("status", "--json").out)["running_total"]
+    return machine.status()["running_total"]
 
 
 @contextmanager
@@ -64,3 +91,29 @@ def in_home(machine):
     """Let the client in this process find the machine."""
     with patch.dict(os.environ, WHYWAIT_HOME=str(machine.home)):
         yield
+
+
+class Requests(Client):
+    """A client of the service in this process, with the requests that it has made."""
+
+    def __init__(self, machine):
+        super().__init__(Home(str(machine.home)))
+        self.made = []
+
+    def request(self, *, command=True, **asked):
+        self.made.append(LeaseRequest(self, "test", command=command, **asked))
+        return self.made[-1]
+
+    def status(self):
+        return self.ask("GET", "/machine/status")
+
+    def free(self):
+        """Return how much of each resource is free."""
+        return {gate["name"]: gate["free"] for gate in self.status()["budget"]}
+
+
+def granted(request):
+    """Wait for a grant; return what was granted."""
+    while "granted" not in (message := request.receive(30)):
+        assert "ended" not in message, message
+    return message["granted"]
