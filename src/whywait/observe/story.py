@@ -170,7 +170,7 @@ class Story(Fold[TaskStory]):
 
     def scope_chain(self, scope: str) -> list[str]:
         """Return a scope and those around it, the innermost first, without the authority's own."""
-        chain = []
+        chain: list[str] = []
         while scope and scope not in chain and len(chain) < _DEEPEST:
             chain.append(scope)
             scope = self.parents.get(scope, "")
