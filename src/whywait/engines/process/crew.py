@@ -19,7 +19,7 @@ from threading import RLock
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from whywait.engines.process.messages import forget_streams
-from whywait.engines.process.pickling import PROTOCOL, cloudpickle, dumps
+from whywait.engines.process.pickling import PROTOCOL, dumps
 from whywait.engines.process.process import FIRST_GIVEN_FD, GOODBYE_S, ChildProcess
 from whywait.errors import ConfigError
 from whywait.kernel.devices import Assigned
@@ -199,6 +199,8 @@ class _Spawning:
 def _dumps_for_spawn(value: Any, first_fd: int) -> tuple[bytes, list[int]]:
     from multiprocessing.context import set_spawning_popen
     from multiprocessing.reduction import ForkingPickler
+
+    import cloudpickle  # type: ignore[import-untyped]
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         dispatch_table: ClassVar = ChainMap(_reducers(ForkingPickler), cloudpickle.Pickler.dispatch_table)
