@@ -117,10 +117,6 @@ class CoreServices(Core):
         """How long a running task may take to its next checkpoint when it is paused."""
         return self.settings.pause_timeout
 
-    def cancel(self, execution: Execution) -> None:
-        """End a pending task at once, ask a running one to abort; idempotent."""
-        self.command(self.kernel.cancel, execution)
-
     def cancel_pending(self, executions: Iterable[Execution]) -> None:
         """End those tasks at once that can be ended so, without asking a body."""
         self.command(acts.cancel_pending, self, executions)
