@@ -14,9 +14,8 @@ from test_architecture import ROOMS
 import whywait
 from machines import machine_in
 from whywait.kernel.events import Kind
-from whywait.runtime.scope import ScopeOptions
+from whywait.runtime.option_types import ScopeOptions, TaskOptions
 from whywait.runtime.settings import Settings
-from whywait.runtime.submission import TaskOptions
 from whywait.simulation import workload
 
 TOP = Path(__file__).resolve().parent.parent

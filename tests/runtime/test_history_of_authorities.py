@@ -194,7 +194,7 @@ def test_the_environment_names_a_history(file, tmp_path, monkeypatch):
 @pytest.mark.parametrize("history", ["", 3, b"x.db", "a\0b"])
 def test_what_is_no_path_is_refused(history):
     """E1: naming the setting."""
-    with pytest.raises(ConfigError, match=r"history .* is not allowed: use the path of a file"):
+    with pytest.raises(ConfigError, match=r"history: .* is not allowed: expected the path of a file"):
         Authority(history=history)
 
 

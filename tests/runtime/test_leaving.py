@@ -124,7 +124,7 @@ def test_a_task_that_is_not_asked_to_end_is_waited_for_without_limit(hung, caplo
     """O6: the log says so after a minute, and again every minute."""
     with Authority(slots=1, grace=GRACE_S) as authority:
         begin(authority, hung, id="long")
-        leaving = authority._root._leaving()
+        leaving = authority._whole._leaving()
         told = []
         for seconds in (0, 59, 2, 30, 31, 59, 2):
             clock(seconds)
@@ -139,7 +139,7 @@ def test_a_block_whose_tasks_come_and_go_is_left_in_silence(hung, caplog, clock)
     """O6: each start and each end puts the line off by a minute."""
     with Authority(slots=2) as authority:
         begin(authority, hung)
-        leaving = authority._root._leaving()
+        leaving = authority._whole._leaving()
         for _ in range(3):
             go = threading.Event()
             brief = authority.submit(go.wait)
@@ -202,7 +202,7 @@ def test_a_task_that_parks_while_a_block_is_left_is_told_once(caplog):
 
     with Authority(slots=2, pause_timeout=PATIENCE_S) as authority:
         handle, _ = authority.submit(checks, id="parks"), authority.submit(checks, id="runs")
-        leaving = authority._root._leaving()
+        leaving = authority._whole._leaving()
         next(leaving)
         assert lines(caplog) == []
         handle.pause()
@@ -219,7 +219,7 @@ def test_only_the_first_tasks_are_named(hung, caplog, clock):
     with Authority(slots=1) as authority:
         begin(authority, hung, id="runs")
         waiting = [authority.submit(int, id=f"w{number}") for number in range(20)]
-        leaving = authority._root._leaving()
+        leaving = authority._whole._leaving()
         next(leaving)
         clock(61)
         next(leaving)
@@ -237,7 +237,7 @@ def test_a_task_that_may_still_start_is_waited_for_beside_an_overdue_one(hung, c
         cancelled.cancel()
         tried = authority.submit(int, "x", retry=Retry(1, backoff=PATIENCE_S))
         until(lambda: len(tried.attempts) == 2)
-        leaving = authority._root._leaving()
+        leaving = authority._whole._leaving()
         next(leaving)
         clock(2 * GRACE_S)
         next(leaving)
@@ -252,7 +252,7 @@ def test_waiting_for_a_scope_says_so_and_does_not_give_up(hung, caplog, clock):
     with Authority(slots=1, grace=GRACE_S) as authority:
         handle = begin(authority, hung, id="hung")
         handle.cancel()
-        waiting = authority._root._waiting()
+        waiting = authority._whole._waiting()
         next(waiting)
         clock(2 * GRACE_S)
         next(waiting)
@@ -283,7 +283,7 @@ def test_what_can_be_killed_has_the_time_that_a_kill_takes(clock):
             handle = authority.submit(stubborn)
             await begun.wait()
             handle.cancel()
-            leaving = authority._root._leaving()
+            leaving = authority._whole._leaving()
             next(leaving)
             clock(31)
             next(leaving)

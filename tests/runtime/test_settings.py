@@ -168,7 +168,7 @@ class TestMalformed:
         ("arguments", "parts"),
         [
             ({"slots": 0}, ["slots", "0"]),
-            ({"slots": "4"}, ["slots", "'4'"]),
+            ({"slots": "4"}, ["slots", '"4"']),
             ({"queue_limit": -1}, ["queue_limit", "-1"]),
             ({"pause_timeout": "soon"}, ["pause_timeout", "soon"]),
             ({"starvation_timeout": -2}, ["starvation_timeout", "-2"]),

@@ -7,10 +7,12 @@ from typing import Any, Final
 
 from whywait.errors import ConfigError
 from whywait.kernel.limits import Retry
+from whywait.options import JOB, table
+from whywait.options import RETRY as OF_RETRY
 
 DEMANDS: Final = ("cpu", "ram", "vram", "gpu", "devices", "resources")
-OPTIONS: Final = frozenset((*DEMANDS, "priority", "timeout", "retry", "max_wait", "after", "after_ended", "slot"))
-RETRY: Final = frozenset(("times", "backoff", "factor", "max_backoff", "jitter", "on_exit", "grow"))
+OPTIONS: Final = frozenset(table(JOB))
+RETRY: Final = frozenset(table(OF_RETRY))
 
 
 def check_name(what: str, name: Any) -> None:  # noqa: ANN401 - checked here

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from whywait.kernel.durations import Seconds, patience_s
-from whywait.machine.block import Demands
 from whywait.machine.client import Machine, quoted
 
-
-class JobDemands(Demands, total=False):
-    """What a job may ask for beside a lease."""
-
-    id: str
-    retry: int
-    timeout: float | str
+if TYPE_CHECKING:
+    from whywait.runtime.option_types import JobOptions
 
 
 class Job:
@@ -62,7 +56,7 @@ def add(
     *,
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
-    **asked: Unpack[JobDemands],
+    **asked: Unpack[JobOptions],
 ) -> Job:
     """Leave a command to the machine, to be run when it has what the command needs; return when that is on the disk.
 

@@ -364,7 +364,7 @@ class Jobs:
         """Return what the kernel takes for a job."""
         body: Any = job  # the engine takes no function
         job.handle = new_handle(self._core, body, (), Context(), self.engine)
-        record = open_of(self.scope(job.scope)).record
+        record = open_of(self.scope(job.scope))
         return request_for(self._core, record, job.handle, self._task_options(job))
 
     # From the kernel to the store

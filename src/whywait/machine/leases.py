@@ -42,16 +42,17 @@ from typing import Any, Final
 
 from whywait.engines.lease import LeaseEngine
 from whywait.errors import ConfigError, Infeasible, UnknownTask
-from whywait.machine.asked import DEMANDS, check_command, check_name
+from whywait.machine.asked import check_command, check_name
 from whywait.machine.client_lease import ClientLease, Tell
 from whywait.machine.client_names import parent_of
 from whywait.machine.jobs import Jobs
 from whywait.machine.permissions import PLACES, Permission, Permissions
 from whywait.machine.remains import Remains
+from whywait.options import LEASE, table
 from whywait.runtime.authority import DEFAULT_SCOPE
 
 GRANTS: Final = 1_000_000  # how often one request may be granted: each but the last was taken back
-OPTIONS: Final = frozenset((*DEMANDS, "priority", "timeout", "max_wait", "after", "slot"))
+OPTIONS: Final = frozenset((*table(LEASE), "timeout", "slot"))
 
 
 class Leases:

@@ -28,12 +28,13 @@ from whywait.engines.pool import InitializedPoolEngine, PoolEngine
 from whywait.errors import AuthorityBroken, ConfigError, ScopeClosed
 from whywait.kernel.limits import Priority
 from whywait.observe.explain import Why
+from whywait.options import Size
 from whywait.runtime.authority import DEFAULT_SCOPE, Authority, core_of
 from whywait.runtime.chunks import cut, hand_out, in_order
 from whywait.runtime.execution import set_up
 from whywait.runtime.future import TaskFuture
 from whywait.runtime.leaving import LOOK_S, Leaving
-from whywait.runtime.settings import UNSET, AuthorityOptions, Size, Unset
+from whywait.runtime.option_types import AuthorityOptions
 from whywait.runtime.terms import Terms
 from whywait.task.chunk import Chunk
 from whywait.task.running import in_thread
@@ -204,7 +205,7 @@ class _Plan(NamedTuple):
 
     def authority_options(self, on_broken: Callable[[BrokenExecutor], None]) -> dict[str, Any]:
         """Return what an authority is given; its engine calls ``on_broken`` when an initializer fails."""
-        options: dict[str, Any] = dict(self.options)
+        options: dict[str, Any] = {**self._slots(), **self.options}
         of_processes: dict[str, Any] = {name: options.pop(name) for name in OF_PROCESSES if name in options}
         if self.has_processes:
             _check_context(of_processes.pop("mp_context", None))
@@ -233,17 +234,17 @@ class _Plan(NamedTuple):
         engine.on_broken = on_broken
         return engine
 
-    def slots(self) -> int | Unset | None:
-        """Return the number of slots: as given, else by the environment, else as many as such pools have."""
+    def _slots(self) -> dict[str, int]:
+        """Return the slots as given, or as many as such pools have; nothing if the environment says how many."""
         scheduler = os.environ.get("WHYWAIT_SCHEDULER", "").strip().lower()
         if scheduler == "simple" and self.options.get("engine") is None:
-            return 1
+            return {"slots": 1}
         if self.max_workers is not None:
-            return self.max_workers
+            return {"slots": self.max_workers}
         if scheduler == "unbounded" or os.environ.get("WHYWAIT_SLOTS", "").strip():
-            return UNSET
+            return {}
         cpus = getattr(os, "process_cpu_count", os.cpu_count)() or 1
-        return cpus if self.has_processes else min(32, cpus + 4)
+        return {"slots": cpus if self.has_processes else min(32, cpus + 4)}
 
 
 class _Pool:
@@ -255,7 +256,7 @@ class _Pool:
     def __init__(self, plan: _Plan) -> None:
         self.plan = plan
         self.broken: BrokenExecutor | None = None  # an initializer has failed
-        self.authority = Authority(slots=plan.slots(), **plan.authority_options(self._break))
+        self.authority = Authority(**plan.authority_options(self._break))
         self.core = core = core_of(self.authority)
         self.engine: Engine = core.engines.default
         self.scope = core.scopes[DEFAULT_SCOPE].kernel_scope

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from whywait.engines.base import Ended
 from whywait.errors import ConfigError, printable
-from whywait.kernel.durations import Seconds
+from whywait.kernel.durations import NS, Seconds, in_seconds
 from whywait.kernel.model import Ref
 from whywait.kernel.periodic import Overlap
 from whywait.kernel.periodic import Periodic as KernelPeriodic
+from whywait.options import REPEAT, SUBMIT, table
 from whywait.runtime.execution import Execution, set_up
 from whywait.runtime.handle import Handle
+from whywait.runtime.option_types import PeriodicOptions
 from whywait.runtime.services import CoreServices
-from whywait.runtime.settings import duration_ns
-from whywait.runtime.submission import BodyOptions, prepare
+from whywait.runtime.submission import prepare
 from whywait.runtime.terms import ScopeRecord
 from whywait.support.raised import with_message
 
@@ -50,24 +51,7 @@ class Iteration(Handle[Any]):
             self.periodic.last_error = self.told or type(self.error).__name__
 
 
-class PeriodicOptions(BodyOptions, total=False):
-    """What a periodic may set; what is left out of the options of its tasks is inherited from its scope.
-
-    ``overlap`` says what happens to a tick while the last iteration is still there: ``"skip"`` it (default),
-    ``"queue"`` one, or run up to ``max_parallel`` in ``"parallel"``. ``jitter`` (0 to 0.3 of the interval) moves
-    single ticks, never the grid. After ``disable_after`` failures in a row the periodic switches itself off. Its tasks
-    take no slot, so that they run beside all others, unless ``slot`` is True.
-    """
-
-    overlap: Overlap
-    max_parallel: int
-    jitter: float
-    enabled: bool
-    immediately: bool
-    disable_after: int | None
-
-
-_OWN: Final = tuple(key for key in PeriodicOptions.__annotations__ if key not in BodyOptions.__annotations__)
+_OWN: Final = tuple(key for key in table(REPEAT) if key not in table(SUBMIT))
 
 
 def add_periodic(
@@ -88,7 +72,7 @@ def add_periodic(
         raise ConfigError(
             "a periodic has no dependencies and takes no handle as argument: its tasks start by the clock"
         )
-    interval_ns = duration_ns("every", every)
+    interval_ns = round(in_seconds("every", every) * NS)
     periodic = core.command(
         lambda now: core.kernel.add_periodic(
             now,
