@@ -1,8 +1,7 @@
 """What an Executor has beyond a thread pool: its settings, and the authority behind it."""
 
-import os
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 import pytest
 
@@ -16,18 +15,6 @@ def capture(*args, **kwargs):
 
 
 class TestSettings:
-    @pytest.mark.parametrize("number", [0, -1])
-    def test_needs_a_worker(self, number):
-        """`max_workers` below one is an error."""
-        with pytest.raises(ValueError, match="max_workers must be greater than 0"):
-            Executor(max_workers=number)
-
-    def test_default_number_of_workers(self, monkeypatch):
-        """By default as many workers as a thread pool of the standard library has."""
-        for name in ("WHYWAIT_SCHEDULER", "WHYWAIT_SLOTS"):
-            monkeypatch.delenv(name, raising=False)
-        assert Executor()._max_workers == ThreadPoolExecutor()._max_workers
-
     @pytest.mark.parametrize(
         ("variable", "value", "given", "slots"),
         [
@@ -65,11 +52,6 @@ class TestSettings:
         """Two names for one number would be a contradiction."""
         with pytest.raises(TypeError, match="max_workers"):
             Executor(slots=3)
-
-    def test_unknown_option(self):
-        """A typing error in an option is not ignored."""
-        with pytest.raises(TypeError):
-            Executor(no_such_option=1)
 
     def test_another_engine(self):
         """The authority's options are at hand, the engine among them; an initializer needs the executor's own."""
@@ -169,8 +151,3 @@ class TestAuthority:
             with pytest.raises(QueueFull):
                 executor.submit(int)
             gate.set()
-
-    def test_is_a_thread_pool_executor_to_whoever_asks(self, one):
-        """Event loops take only thread pools as their default executor."""
-        assert isinstance(one, ThreadPoolExecutor)
-        assert os.getpid() == one.submit(os.getpid).result(PATIENCE_S)
