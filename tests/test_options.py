@@ -111,7 +111,7 @@ NEW_OPTION = """
             except ConfigError as error:
                 assert "hurry: -1 is not allowed" in str(error)
     types = option_types()
-    assert types.count("    hurry: int  # how much it hurries") == 6, types
+    assert types.count("    hurry: int  # how much it hurries") == 3, types  # of authorities, scopes, and bodies
     assert "| `hurry` | `WHYWAIT_HURRY` | `7` | how much it hurries |" in settings_page()
     table = {"hurry": 5}
     document = {"task": {"t": {"run": "true", **table}}, "scope": {"s": table}, "scheduler": table, "defaults": table}

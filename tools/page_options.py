@@ -28,34 +28,50 @@ from whywait.kernel.limits import Retry
 from whywait.kernel.order import Order
 from whywait.options import Gpus, OrderName, Size
 '''
+# Each class, the one that it extends, and the place whose options they have together.
 _CLASSES: Final = {
     "AuthorityOptions": (
+        "TypedDict",
         options.AUTHORITY,
         "The configuration of an authority; what is left out comes from the environment or a default.",
     ),
-    "LimitOptions": (options.RESIZE, "The limits that ``resize`` changes."),
+    "LimitOptions": ("TypedDict", options.RESIZE, "The limits that ``resize`` changes."),
     "ScopeOptions": (
+        "TypedDict",
         options.NEW_SCOPE,
         "What a scope may set for itself; None: no engine or grace of its own, else explicitly none.",
     ),
-    "TaskOptions": (options.SUBMIT, "What a task may set for itself; what is left out is inherited from its scope."),
+    "BodyOptions": (
+        "TypedDict",
+        (options.SUBMIT, options.REPEAT, options.JOB, options.LEASE),
+        "What whatever runs may ask for.",
+    ),
+    "TaskOptions": ("BodyOptions", options.SUBMIT, "What a task may set; the rest is inherited from its scope."),
     "PeriodicOptions": (
+        "BodyOptions",
         options.REPEAT,
         "What a periodic may set; its tasks take no slot, unless ``slot`` is True, and inherit from its scope.",
     ),
-    "LeaseOptions": (options.LEASE, "What a lease of the machine may ask for, spelled as in ``submit``."),
-    "JobOptions": (options.JOB, "What a job of the machine may ask for, spelled as in ``submit``."),
+    "LeaseOptions": ("BodyOptions", options.LEASE, "What a lease of the machine may ask for."),
+    "JobOptions": ("LeaseOptions", options.JOB, "What a job of the machine may ask for."),
 }
 
 
 def option_types() -> str:
     """Return the module of types."""
-    parts = [_HEAD]
-    for name, (place, about) in _CLASSES.items():
-        lines = [_line(key, field.option, field.option.form.hint) for key, field in options.table(place).items()]
-        parts.append(f'\n\nclass {name}(TypedDict, total=False):\n    """{about}"""\n\n' + "".join(lines))
-    rows = options.table(options.AUTHORITY).items()
-    lines = [f"    {key}: {field.option.form.gives or field.option.form.hint}\n" for key, field in rows]
+    parts, names_of = [_HEAD], {"TypedDict": set[str]()}
+    for name, (base, places, about) in _CLASSES.items():
+        several = (places,) if isinstance(places, str) else places
+        rows = {
+            key: field.option
+            for key, field in options.table(several[0]).items()
+            if key not in names_of[base] and all(key in options.table(place) for place in several)
+        }
+        names_of[name] = {*names_of[base], *rows}
+        lines = [_line(key, option, option.form.hint) for key, option in rows.items()]
+        parts.append(f'\n\nclass {name}({base}, total=False):\n    """{about}"""\n\n' + "".join(lines))
+    rows = {key: field.option for key, field in options.table(options.AUTHORITY).items()}
+    lines = [f"    {key}: {option.form.gives or option.form.hint}\n" for key, option in rows.items()]
     parts.append('\n\nclass Resolved:\n    """The same as ``Settings`` has it."""\n\n' + "".join(lines))
     return "".join(parts)
 

@@ -77,39 +77,37 @@ class ScopeOptions(TypedDict, total=False):
     engine: EngineName | Engine | None  # "thread", "simple", "asyncio", "process", "command", "ray", or an Engine
 
 
-class TaskOptions(TypedDict, total=False):
-    """What a task may set for itself; what is left out is inherited from its scope."""
+class BodyOptions(TypedDict, total=False):
+    """What whatever runs may ask for."""
+
+    priority: int | str  # 0 to 100, or critical, high, normal, low, background
+    cpu: int  # processors it uses
+    ram: Size  # memory it uses: "2GB" or "512MiB"; "learned": what the history says, "learned:2GB": 2GB until it does
+    vram: Size  # memory of the graphics card it uses
+    resources: Mapping[str, Size] | None  # what it uses of the resources that [budget] names
+    gpu: int  # whole graphics cards that no other task is on; with vram: on how many cards it uses so much memory
+    devices: Mapping[str, int] | None  # units of other devices that [budget] names
+    max_wait: Seconds | None  # how long it may be ready without starting
+
+
+class TaskOptions(BodyOptions, total=False):
+    """What a task may set; the rest is inherited from its scope."""
 
     id: str | None  # its name; without one it is numbered
     kwargs: Mapping[str, Any] | None  # keyword arguments of the function itself
     after: Iterable[Any]  # tasks that must have succeeded before
     after_ended: Iterable[Any]  # tasks that must have ended before, however they did
     cancel_with_awaiter: bool  # whether cancelling a coroutine that awaits it cancels it too
-    priority: int | str  # 0 to 100, or critical, high, normal, low, background
-    cpu: int  # processors it uses
-    ram: Size  # memory it uses: "2GB" or "512MiB"; "learned": what the history says, "learned:2GB": 2GB until it does
-    vram: Size  # memory of the graphics card it uses
-    resources: Mapping[str, Size] | None  # what it uses of the resources that [budget] names
-    gpu: int  # whole graphics cards that no other task is on; with vram: on how many cards it uses so much memory
-    devices: Mapping[str, int] | None  # units of other devices that [budget] names
     slot: bool  # whether it takes a slot while it runs
     timeout: Seconds | None  # how long a task may run
     retry: int | Retry | None
-    max_wait: Seconds | None  # how long it may be ready without starting
     engine: EngineName | Engine | None  # "thread", "simple", "asyncio", "process", "command", "ray", or an Engine
 
 
-class PeriodicOptions(TypedDict, total=False):
+class PeriodicOptions(BodyOptions, total=False):
     """What a periodic may set; its tasks take no slot, unless ``slot`` is True, and inherit from its scope."""
 
     kwargs: Mapping[str, Any] | None  # keyword arguments of the function itself
-    priority: int | str  # 0 to 100, or critical, high, normal, low, background
-    cpu: int  # processors it uses
-    ram: Size  # memory it uses: "2GB" or "512MiB"; "learned": what the history says, "learned:2GB": 2GB until it does
-    vram: Size  # memory of the graphics card it uses
-    resources: Mapping[str, Size] | None  # what it uses of the resources that [budget] names
-    gpu: int  # whole graphics cards that no other task is on; with vram: on how many cards it uses so much memory
-    devices: Mapping[str, int] | None  # units of other devices that [budget] names
     slot: bool  # whether it takes a slot while it runs
     overlap: Literal["skip", "queue", "parallel"]  # a tick while one runs: skip it, queue one, run in parallel
     max_parallel: int  # how many may run at once
@@ -119,43 +117,24 @@ class PeriodicOptions(TypedDict, total=False):
     disable_after: int | None  # failures in a row that switch it off
     timeout: Seconds | None  # how long a task may run
     retry: int | Retry | None
-    max_wait: Seconds | None  # how long it may be ready without starting
     engine: EngineName | Engine | None  # "thread", "simple", "asyncio", "process", "command", "ray", or an Engine
 
 
-class LeaseOptions(TypedDict, total=False):
-    """What a lease of the machine may ask for, spelled as in ``submit``."""
+class LeaseOptions(BodyOptions, total=False):
+    """What a lease of the machine may ask for."""
 
     after: Iterable[Any]  # tasks that must have succeeded before
     scope: str  # the scope of the machine that it goes to
-    priority: int | str  # 0 to 100, or critical, high, normal, low, background
-    cpu: int  # processors it uses
-    ram: Size  # memory it uses: "2GB" or "512MiB"; "learned": what the history says, "learned:2GB": 2GB until it does
-    vram: Size  # memory of the graphics card it uses
-    resources: Mapping[str, Size] | None  # what it uses of the resources that [budget] names
-    gpu: int  # whole graphics cards that no other task is on; with vram: on how many cards it uses so much memory
-    devices: Mapping[str, int] | None  # units of other devices that [budget] names
-    max_wait: Seconds | None  # how long it may be ready without starting
 
 
-class JobOptions(TypedDict, total=False):
-    """What a job of the machine may ask for, spelled as in ``submit``."""
+class JobOptions(LeaseOptions, total=False):
+    """What a job of the machine may ask for."""
 
     id: str | None  # its name; without one it is numbered
-    after: Iterable[Any]  # tasks that must have succeeded before
     after_ended: Iterable[Any]  # tasks that must have ended before, however they did
-    scope: str  # the scope of the machine that it goes to
-    priority: int | str  # 0 to 100, or critical, high, normal, low, background
-    cpu: int  # processors it uses
-    ram: Size  # memory it uses: "2GB" or "512MiB"; "learned": what the history says, "learned:2GB": 2GB until it does
-    vram: Size  # memory of the graphics card it uses
-    resources: Mapping[str, Size] | None  # what it uses of the resources that [budget] names
-    gpu: int  # whole graphics cards that no other task is on; with vram: on how many cards it uses so much memory
-    devices: Mapping[str, int] | None  # units of other devices that [budget] names
     slot: bool  # whether it takes a slot while it runs
     timeout: Seconds | None  # how long a task may run
     retry: int | Retry | None
-    max_wait: Seconds | None  # how long it may be ready without starting
 
 
 class Resolved:
