@@ -94,23 +94,6 @@ def test_what_the_history_calls_a_task(file):
     assert sorted(found[len(names) + 2 :]) == [f"{here}.double", "tick", "x:1"]
 
 
-def test_nothing_of_the_users_runs_to_find_a_name(file):
-    """U5: it is found under the lock of the authority."""
-
-    class Odd:
-        def __getattr__(self, name):
-            assert not held(), name
-            raise AttributeError(name)
-
-        def __call__(self):
-            return 1
-
-    with Authority(history=file) as authority:
-        held = authority._core.lock._is_owned
-        assert authority.submit(Odd()).result() == 1
-    assert kept(file)[0][0].endswith(".Odd")
-
-
 def test_ram_is_learned_by_name(file, tmp_path):
     """U5: the kernel is given the amount, so that record and replay are exact."""
     teach(file, train=100 * MB, **{"frame-1": 50 * MB})

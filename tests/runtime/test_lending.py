@@ -76,32 +76,6 @@ def test_every_way_to_await_lends():
         assert authority.submit(in_every_way_async, authority).result(PATIENCE_S) == [6] * 5
 
 
-@pytest.mark.parametrize(
-    "wait",
-    [
-        lambda handle, _: whywait.wait([handle]),
-        lambda handle, _: whywait.gather(handle),
-        lambda handle, _: list(whywait.as_completed([handle])),
-        lambda _, scope: scope.wait(),
-    ],
-)
-def test_every_way_to_wait_is_told(wait):
-    """V1: a task that holds its slot while it waits says for which task."""
-    with Authority(slots=1) as authority, authority.scope("inside") as scope:
-        made = []
-
-        def outer():
-            made.append(scope.submit(int, "7", id="inner"))
-            wait(made[0], scope)
-
-        handle = authority.submit(outer, id="outer")
-        until(lambda: handle.why().blocked_on is not None)
-        assert "its body waits for the end of inner, which waits for a slot held by outer" in str(handle.why())
-        assert "outer holds the only slot and waits for the end of inner: neither can go on" in str(made[0].why())
-        made[0].cancel()
-        until(handle.done)
-
-
 def test_a_futures_wait_lends():
     """S7: the deadlock that thread pools are known for does not come."""
     with Executor(max_workers=1, when_blocked="lend") as executor:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 import textwrap
 import threading
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -19,21 +21,17 @@ from whywait.runtime.settings import MOST, SCHEDULERS, Settings
 CORES = os.cpu_count() or 1
 
 
-class Setting:
+class Setting(NamedTuple):
     """One variable: what it sets, from where it is read, and what it is without and with the variable."""
 
-    def __init__(self, variable, read, default, text, value, argument, given, settled):
-        self.variable = variable
-        self.read = read
-        self.default = default
-        self.text = text
-        self.value = value
-        self.argument = argument  # its name and a value, both different from the rest
-        self.given = given
-        self.settled = settled
-
-    def __repr__(self):
-        return self.variable
+    variable: str
+    read: Any
+    default: Any
+    text: str
+    value: Any
+    argument: str  # its name and a value, both different from the rest
+    given: Any
+    settled: Any
 
 
 SETTINGS = [
@@ -61,12 +59,12 @@ SETTINGS = [
         "WHYWAIT_MAX_WAIT_MS", lambda s: s.policy.max_wait_ns, None, "40", 40 * 10**6, "max_wait", "1m", 60 * 10**9
     ),
 ]
-NUMBERS = pytest.mark.parametrize("setting", SETTINGS, ids=repr)
+NUMBERS = pytest.mark.parametrize("setting", SETTINGS, ids=itemgetter(0))
 SETTINGS = [
     *SETTINGS,
     Setting("WHYWAIT_HISTORY", lambda s: s.history, None, "/h.db", "/h.db", "history", "/a/../b.db", "/b.db"),
 ]
-EACH = pytest.mark.parametrize("setting", SETTINGS, ids=repr)
+EACH = pytest.mark.parametrize("setting", SETTINGS, ids=itemgetter(0))
 LEAST = {"WHYWAIT_SLOTS": 1, "WHYWAIT_AGING_INTERVAL_MS": 1}  # of the others: 0
 
 

@@ -25,7 +25,7 @@ from whywait.runtime.terms import ScopeRecord
 from whywait.support.raised import with_message
 
 if TYPE_CHECKING:
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
 
 class Iteration(Handle[Any]):
@@ -123,18 +123,6 @@ class PeriodicStatus(NamedTuple):
     slot: bool
 
 
-def _now() -> datetime:
-    from datetime import datetime
-
-    return datetime.now().astimezone()
-
-
-def _microseconds(count: float) -> timedelta:
-    from datetime import timedelta
-
-    return timedelta(microseconds=count)
-
-
 class Periodic:
     """A periodic task of a scope, for the life of that scope."""
 
@@ -168,14 +156,16 @@ class Periodic:
 
     def status(self) -> PeriodicStatus:
         """Return where it stands now."""
+        from datetime import datetime, timedelta
+
         from whywait.kernel.snapshot import periodic_view
 
         with self._core.lock:
             told = periodic_view(self._periodic)._asdict()
-            now_ns, now = monotonic_ns(), _now()
+            now_ns, now = monotonic_ns(), datetime.now().astimezone()
         for name in ("last_run_at", "running_since", "next_run_at"):
             at_ns = told[name]
-            told[name] = None if at_ns is None else now + _microseconds((at_ns - now_ns) / 1000)
+            told[name] = None if at_ns is None else now + timedelta(microseconds=(at_ns - now_ns) / 1000)
         return PeriodicStatus(**{**told, "runtime_id": self.runtime_id, "task_ref": self.ref})
 
     def set_enabled(self, enabled: bool, *, immediately: bool = False) -> None:  # noqa: FBT001 - the setting itself

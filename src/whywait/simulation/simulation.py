@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from whywait.errors import ConfigError
 from whywait.kernel.kernel import Kernel
-from whywait.kernel.limits import MEMORY, Budget, Limits, Policy, gate_order
+from whywait.kernel.limits import MEMORY, Budget, Policy, gate_order
 from whywait.kernel.order import Aging, Order, Strict
 from whywait.kernel.state import Wait
-from whywait.options import SIMULATION, make_budget, table
+from whywait.options import SIMULATION, make_budget, make_limits, table
 from whywait.simulation.size import check_size
 from whywait.simulation.tally import PlainTally, SimulationResult, Tally
-from whywait.simulation.virtual import BEYOND_NS, LIMITS, Progress, VirtualEngine, is_plain, make_policy
+from whywait.simulation.virtual import BEYOND_NS, Progress, VirtualEngine, is_plain, make_policy
 from whywait.simulation.workload import Workload
 from whywait.support.devices import GPU
 from whywait.support.forms import read_table
@@ -66,7 +66,7 @@ class Simulation:
         plain = is_plain(workload, config)
         tally = (PlainTally if plain else Tally)(workload, config.get("starvation_timeout_ns", _STARVATION_TIMEOUT_NS))
         kernel = Kernel(
-            Limits(**{key: config[key] for key in LIMITS if key in config}),
+            make_limits(config),
             self._budget,
             order,
             make_policy(Policy(), config),

@@ -176,19 +176,6 @@ class TestTogether:
 
 
 class TestAsyncio:
-    def test_run_in_executor(self, executor):
-        """An event loop runs functions here; results and errors come back."""
-
-        async def main():
-            loop = asyncio.get_running_loop()
-            assert await loop.run_in_executor(executor, pow, 2, 8) == 256
-            with pytest.raises(ZeroDivisionError):
-                await loop.run_in_executor(executor, divmod, 1, 0)
-            results = await asyncio.gather(*(loop.run_in_executor(executor, abs, -n) for n in range(100)))
-            assert results == list(range(100))
-
-        asyncio.run(main())
-
     def test_default_executor(self):
         """An event loop takes it as its default executor, and shuts it down at the end."""
         executor = Executor(2)

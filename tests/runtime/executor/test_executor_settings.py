@@ -6,7 +6,7 @@ from concurrent.futures import Future
 import pytest
 
 from patience import PATIENCE_S
-from whywait import Executor, QueueFull, TaskAborted, TaskDropped, TaskTimeout
+from whywait import Executor, TaskAborted, TaskTimeout
 from whywait.task.context import current
 
 
@@ -123,14 +123,6 @@ class TestAuthority:
             assert isinstance(future.exception(PATIENCE_S), TaskTimeout)
             assert not future.cancelled()
 
-    def test_a_task_that_waits_too_long(self, gate, caplog, block):
-        """D3: with `max_wait`, a dropped task is an exception, not a cancellation."""
-        with Executor(1, max_wait=0.05) as executor:
-            block(executor)
-            future = executor.submit(int)
-            assert isinstance(future.exception(PATIENCE_S), TaskDropped)
-            gate.set()
-
     def test_disposing_the_authority(self, gate):
         """O4: pending futures are cancelled, running ones get TaskAborted once the body has ended."""
         executor = Executor(1)
@@ -142,12 +134,3 @@ class TestAuthority:
         with pytest.raises(RuntimeError, match="after shutdown"):
             executor.submit(int)
         executor.shutdown()
-
-    def test_refused_submissions_are_refused_here_too(self, gate, block):
-        """D1: with `queue_limit`, `submit` raises and leaves nothing behind."""
-        with Executor(1, queue_limit=1) as executor:
-            block(executor)
-            executor.submit(int)
-            with pytest.raises(QueueFull):
-                executor.submit(int)
-            gate.set()
