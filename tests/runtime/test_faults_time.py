@@ -10,7 +10,7 @@ import pytest
 
 from kernel_driver import SECOND, Driver, end_of, kernel, policy
 from whywait.kernel.limits import Retry
-from whywait.kernel.order import Aging
+from whywait.kernel.order import Aging, Strict
 
 HOUR = 3600 * SECOND
 BACKGROUND, HIGH, CRITICAL = 0, 80, 100
@@ -174,6 +174,31 @@ def test_an_endless_feed_of_more_important_work_holds_nothing_up_for_ever(feed, 
     started = {name: at for at, name in driver.starts}
     assert starts_at * SECOND <= started["lowest"] <= 50 * SECOND
     assert lowest.outcome == "success"
+
+
+def test_an_endless_feed_of_critical_work_starves_the_rest_below_the_cap_and_says_so():
+    """P4, V2: with the cap as it is by default no waiting makes a task CRITICAL."""
+    driver = Driver(kernel(1, Aging()), check=False)
+    lowest = driver.submit("lowest", BACKGROUND)
+    for second in range(120):
+        driver.at(second * SECOND)
+        driver.submit(f"f{second}", CRITICAL, lasts=SECOND)
+    driver.until(120 * SECOND - 1)
+    assert lowest.state == "READY"
+    assert len(driver.story("starved")) == 1
+
+
+def test_an_endless_feed_under_strict_order_starves_and_says_so():
+    """P3, V2: it never starts, by intention, and is reported once."""
+    driver = Driver(kernel(1, Strict()), check=False)
+    lowest = driver.submit("lowest", BACKGROUND)
+    for second in range(300):
+        driver.at(second * SECOND)
+        driver.submit(f"f{second}", HIGH, lasts=SECOND)
+    driver.until(300 * SECOND - 1)
+    assert lowest.state == "READY"
+    assert len(driver.story("starved")) == 1
+    assert driver.waits(lowest) == {"slot_higher": 300 * SECOND - 1}
 
 
 def test_what_has_ended_while_the_program_was_stopped_has_not_timed_out(tmp_path):

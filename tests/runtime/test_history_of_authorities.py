@@ -2,7 +2,6 @@
 
 import functools
 import logging
-import os
 import sqlite3
 import sys
 import time
@@ -190,15 +189,3 @@ def test_a_file_that_is_lost_costs_the_history_only(file, caplog):
             assert authority.submit(double, number).result() == 2 * number
             authority.history.write()
     assert len([record for record in caplog.records if "is not written" in record.getMessage()]) == 1
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")  # since 3.12: it is not advised
-def test_a_fork_does_not_write_into_it(file):
-    """U5: what a copy of the program does is not told twice."""
-    with Authority(history=file) as authority:
-        authority.submit(double, 1, id="one").result()
-        child = os.fork()
-        if not child:
-            os._exit(0)
-        os.waitpid(child, 0)
-    assert kept(file) == [("one", "success")]

@@ -106,20 +106,6 @@ def test_a_hung_body_past_timeout_and_grace_does_not_hold_up_leaving(hung, caplo
     authority.dispose()
 
 
-def test_leaving_an_async_block_gives_up_as_well(hung):
-    """O5, O6: the async forms do the same."""
-
-    async def main():
-        authority = Authority(slots=1, grace=GRACE_S)
-        with pytest.raises(DisposeIncomplete, match="hung"):
-            async with authority:
-                authority.submit(hung, id="hung", timeout=1.0)
-        hung.end()
-        await authority.dispose_async()
-
-    asyncio.run(main())
-
-
 def test_a_task_that_is_not_asked_to_end_is_waited_for_without_limit(hung, caplog, clock):
     """O6: the log says so after a minute, and again every minute."""
     with Authority(slots=1, grace=GRACE_S) as authority:
@@ -133,28 +119,6 @@ def test_a_task_that_is_not_asked_to_end_is_waited_for_without_limit(hung, caplo
         hung.end()
     assert told == [0, 0, 1, 1, 2, 2, 3]
     assert re.fullmatch(r"leaving the authority waits for 1 task: long \(running for 1m 01s\)", lines(caplog)[0])
-
-
-def test_a_block_whose_tasks_come_and_go_is_left_in_silence(hung, caplog, clock):
-    """O6: each start and each end puts the line off by a minute."""
-    with Authority(slots=2) as authority:
-        begin(authority, hung)
-        leaving = authority._whole._leaving()
-        for _ in range(3):
-            go = threading.Event()
-            brief = authority.submit(go.wait)
-            until(lambda brief=brief: brief.state == "RUNNING")
-            clock(50)
-            next(leaving)
-            go.set()
-            brief.result(PATIENCE_S)
-            clock(50)
-            next(leaving)
-        assert lines(caplog) == []
-        clock(61)
-        next(leaving)
-        assert len(lines(caplog)) == 1
-        hung.end()
 
 
 def test_a_paused_task_is_told_at_once(hung, caplog):
@@ -212,22 +176,6 @@ def test_a_task_that_parks_while_a_block_is_left_is_told_once(caplog):
         assert "waits for 2 tasks: parks (paused for " in lines(caplog)[0]
         handle.resume()
         over.set()
-
-
-def test_only_the_first_tasks_are_named(hung, caplog, clock):
-    """O6: one line, however many they are."""
-    with Authority(slots=1) as authority:
-        begin(authority, hung, id="runs")
-        waiting = [authority.submit(int, id=f"w{number}") for number in range(20)]
-        leaving = authority._whole._leaving()
-        next(leaving)
-        clock(61)
-        next(leaving)
-        hung.end()
-    (line,) = lines(caplog)
-    assert "waits for 21 tasks: runs (running for 1m 01s), w0 (waiting for 1m 01s), " in line
-    assert line.endswith("), and 11 more")
-    assert all(handle.result() == 0 for handle in waiting)
 
 
 def test_a_task_that_may_still_start_is_waited_for_beside_an_overdue_one(hung, clock):

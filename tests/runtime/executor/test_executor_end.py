@@ -148,32 +148,6 @@ class TestReferences:
         until_gone(*gone)
         assert [future.exception(PATIENCE_S), another.exception(PATIENCE_S)] == [None, None]
 
-    def test_arguments_of_a_cancelled_task_go(self, executor):
-        """T5: the same for a task that never ran."""
-        gate = threading.Event()
-        executor.submit(gate.wait, PATIENCE_S)
-        thing = Thing()
-        gone = weakref.ref(thing)
-        future = executor.submit(thing.method)
-        del thing
-        future.cancel()
-        assert gone() is None
-        gate.set()
-
-    def test_results_are_held_by_the_future_only(self, executor):
-        """T5: with the future the result goes, whether the worker is idle or busy with the next task."""
-        gate = threading.Event()
-        futures = [executor.submit(Thing) for _ in range(3)]
-        busy = executor.submit(gate.wait, PATIENCE_S)
-        gone = [weakref.ref(future.result(PATIENCE_S)) for future in futures]
-        assert all(each() is not None for each in gone)
-        until(busy.running)
-        del futures
-        until_gone(*gone)
-        gate.set()
-        gone = weakref.ref(executor.submit(Thing).result(PATIENCE_S))
-        until_gone(gone)
-
     def test_errors_make_no_cycle(self, executor):
         """A future, its exception and their traceback go without the garbage collector."""
 

@@ -176,18 +176,6 @@ class TestTogether:
 
 
 class TestAsyncio:
-    def test_default_executor(self):
-        """An event loop takes it as its default executor, and shuts it down at the end."""
-        executor = Executor(2)
-
-        async def main():
-            asyncio.get_running_loop().set_default_executor(executor)
-            return await asyncio.to_thread(pow, 2, 8)
-
-        assert asyncio.run(main()) == 256
-        with pytest.raises(RuntimeError):
-            executor.submit(int)
-
     def test_wrap_future(self, one, gate, running):
         """A wrapped future follows; cancelling it cancels a pending task and not a running one."""
 
@@ -205,18 +193,6 @@ class TestAsyncio:
             await asyncio.sleep(0)
             gate.set()
             assert await kept is True
-
-        asyncio.run(main())
-
-    def test_a_cancelled_future_cancels_what_wraps_it(self, one, running):
-        """Cancellation travels the other way, too."""
-
-        async def main():
-            pending = one.submit(int)
-            wrapped = asyncio.wrap_future(pending)
-            pending.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await wrapped
 
         asyncio.run(main())
 

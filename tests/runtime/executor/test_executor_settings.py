@@ -35,19 +35,6 @@ class TestSettings:
             assert executor.authority.settings.limits.slots == slots
             assert list(executor.map(abs, range(-3, 0))) == [3, 2, 1]
 
-    def test_thread_names(self, gate, block):
-        """Threads are named by the prefix and numbered from 0."""
-        with Executor(3, thread_name_prefix="special") as executor:
-            for _ in range(3):
-                block(executor)
-            assert {thread.name for thread in executor._threads} == {"special_0", "special_1", "special_2"}
-            gate.set()
-        with Executor(1) as first, Executor(1) as second:
-            names = [
-                each.submit(lambda: threading.current_thread().name).result(PATIENCE_S) for each in (first, second)
-            ]
-            assert names[0] != names[1]
-
     def test_slots_go_by_the_name_of_max_workers(self):
         """Two names for one number would be a contradiction."""
         with pytest.raises(TypeError, match="max_workers"):
