@@ -66,7 +66,7 @@ def _run(args: list[str]) -> int:
     if args and args[0] in VERBS:
         return run_verb(args[0], args[1:])
     if args and args[0] in SHARED:
-        from whywait.cli.machine.shared import run_shared
+        from whywait.cli.machine.acting import run_shared
 
         return run_shared(args[0], args[1:], lambda: _run_app(args))
     return _run_app(args)

@@ -45,7 +45,7 @@ def make_app() -> typer.Typer:
     for verb, (function, text, in_short) in _COMMANDS.items():
         settings = {"allow_extra_args": True} if verb == "run" else None
         app.command(verb, help=text, short_help=in_short, context_settings=settings)(function)
-    for verb, text in VERBS.items():  # only listed here: running one does not come this way
+    for verb, (text, _) in VERBS.items():  # only listed here: running one does not come this way
         app.command(verb, help=text, rich_help_panel="The machine")(lambda: None)
     return app
 

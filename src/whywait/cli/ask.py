@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from whywait.cli.machine.words import act_in_words
+from whywait.cli.machine.acting import act_in_words
 from whywait.cli.shared import TokenFile, print_text
 from whywait.support.units import printable
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 
 from whywait.cli.keys import Keys
-from whywait.cli.machine.words import act_in_words
+from whywait.cli.machine.acting import act_in_words
 from whywait.cli.shared import TokenFile
 from whywait.cli.top_view import SORTS, Screen, row_label
 from whywait.devtools.remote import Remote, RemoteError

@@ -1,4 +1,4 @@
-"""The verbs of the machine: each a module with ``HELP``, ``add_options(parser)`` and ``run(options)``.
+"""The verbs of the machine: for each ``VERB`` a module with the help ``VERB``, ``VERB_options(parser)`` and ``VERB``.
 
 They do without typer and rich, which take longer to load than the rest of ``whywait add`` takes.
 """
@@ -13,21 +13,22 @@ from whywait.errors import ConfigError
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
+    from types import ModuleType
     from typing import Final, NoReturn
 
 WIDTH: Final = 100  # of help texts
-# Each verb and what it does in a line.
+# Each verb, what it does in a line, and its module.
 VERBS: Final = {
-    "up": "Run the service of this machine.",
-    "down": "End the service of this machine.",
-    "status": "Show what the machine has, what runs and what waits.",
-    "do": "Run a command in this terminal when the machine permits it.",
-    "add": "Leave a command to the service; print its id.",
-    "ls": "List the jobs of the service.",
-    "log": "Show the output of a job.",
-    "wait": "Wait for jobs; leave with their status.",
-    "retry": "Run jobs again that have ended.",
-    "forget": "List ended jobs no longer.",
+    "up": ("Run the service of this machine.", "up"),
+    "down": ("End the service of this machine.", "up"),
+    "status": ("Show what the machine has, what runs and what waits.", "showing"),
+    "do": ("Run a command in this terminal when the machine permits it.", "asking"),
+    "add": ("Leave a command to the service; print its id.", "asking"),
+    "ls": ("List the jobs of the service.", "showing"),
+    "log": ("Show the output of a job.", "showing"),
+    "wait": ("Wait for jobs; leave with their status.", "acting"),
+    "retry": ("Run jobs again that have ended.", "acting"),
+    "forget": ("List ended jobs no longer.", "acting"),
 }
 # These are for jobs of the service and for tasks of a run with DevTools alike. Without --url the service is asked
 # first, if one runs; an id that it does not have is looked for among the runs.
@@ -36,9 +37,12 @@ SHARED: Final = ("why", "cancel", "pause", "resume")
 
 def run_verb(verb: str, args: list[str]) -> int:
     """Run one verb with its arguments; return the exit code."""
-    module = import_module(f"whywait.cli.machine.{verb}")
-    code: int = module.run(make_parser(verb).parse_args(args))
+    code: int = getattr(_module(verb), verb)(make_parser(verb).parse_args(args))
     return code
+
+
+def _module(verb: str) -> ModuleType:
+    return import_module(f"whywait.cli.machine.{VERBS[verb][1]}")
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -68,13 +72,13 @@ class _Parser(argparse.ArgumentParser):
 
 def make_parser(verb: str) -> argparse.ArgumentParser:
     """Return what reads the arguments of a verb."""
-    module = import_module(f"whywait.cli.machine.{verb}")
+    module = _module(verb)
     parser = _Parser(
         prog=f"whywait {verb}",
-        description=module.HELP,
+        description=getattr(module, verb.upper()),
         formatter_class=_formatter,
         allow_abbrev=False,
     )
-    module.add_options(parser)
+    getattr(module, f"{verb}_options")(parser)
     parser.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
     return parser
