@@ -91,7 +91,7 @@ NEW_OPTION = """
 
     from page_options import option_types, settings_page
     from whywait import Authority, ConfigError, Settings, Simulation
-    from whywait.machine import asked, leases
+    from whywait.machine import asked
     from whywait.simulation.workload import Workload
     from whywait.workflow.documents import Document
     from whywait.workflow.format import make_schema
@@ -121,7 +121,7 @@ NEW_OPTION = """
     assert shown.count('"hurry": {"description": "how much it hurries"') == 7
     workload = {"config": table, "tasks": [{"id": "t", "at_ms": 0, "duration_ms": 1, **table}]}
     assert Simulation(workload, hurry=9)._config["hurry"] == 9
-    assert "hurry" in asked.OPTIONS and "hurry" in leases.OPTIONS
+    assert "hurry" in asked.OF_JOBS and "hurry" in asked.OF_LEASES
 """
 
 
