@@ -3,7 +3,6 @@
 import json
 import logging
 import threading
-from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -11,7 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from kernel_driver import MS, Driver, kernel
-from whywait import Authority, ConfigError, Retry
+from whywait import Authority, Retry
 from whywait.bridges import JsonLines, LogBridge, chrome_trace, read_events, write_trace
 from whywait.bridges.otel import SpanBridge
 
@@ -55,31 +54,6 @@ def test_missing_events_are_a_line_of_their_own(tmp_path):
         JsonLines(authority, path).close()
     assert json.loads(path.read_text().splitlines()[1]) == {"skipped": first - 1}
     assert next(read_events(path)).seq == first
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device here that is always full")
-def test_a_full_disk_is_told_and_stops_nobody(caplog):
-    """V3: logged once, kept as error, the run goes on."""
-    with Authority(slots=2) as authority, JsonLines(authority, "/dev/full") as writer:
-        handles = [authority.submit(int) for _ in range(500)]
-        assert [handle.result(30) for handle in handles] == [0] * 500
-    assert isinstance(writer.error, OSError)
-    told = [record for record in caplog.records if record.name == "whywait.files"]
-    assert len(told) == 1
-    assert "no longer written to /dev/full" in told[0].getMessage()
-
-
-def test_a_file_that_cannot_be_opened_raises_at_once(tmp_path):
-    with Authority(slots=1) as authority, pytest.raises(FileNotFoundError):
-        JsonLines(authority, tmp_path / "nowhere" / "run.jsonl")
-
-
-@pytest.mark.parametrize("line", ['"nonsense"', "[1]", '{"seq": 1}', "3"])
-def test_a_line_that_is_no_event_is_named(tmp_path, line):
-    path = tmp_path / "run.jsonl"
-    path.write_text('{"skipped": 3}\n' + line + "\n")
-    with pytest.raises(ConfigError, match=r"run.jsonl:2: .*expected"):
-        list(read_events(path))
 
 
 # Chrome Trace
@@ -201,14 +175,6 @@ def test_levels_and_events_of_the_log(caplog):
     assert records["bad failed: its body raised an exception"].levelno == logging.WARNING
     assert records["good succeeded"].levelno == logging.DEBUG
     assert records["good succeeded"].whywait["kind"] == "TASK_FINISHED"
-
-
-def test_nothing_is_logged_after_the_bridge_is_closed(caplog):
-    caplog.set_level(logging.DEBUG, "whywait")
-    with Authority(slots=1) as authority:
-        LogBridge(authority).close()
-        authority.submit(int).result(30)
-    assert [record for record in caplog.records if record.name == "whywait.task"] == []
 
 
 # OpenTelemetry

@@ -99,13 +99,3 @@ def test_a_subscriber_that_is_too_slow_misses_events_and_everybody_learns_it(mon
         go.set()
     assert len(seen) < authority.events()[-1].seq
     until(lambda: "were not delivered" in caplog.text)  # the thread that was held up says so as it goes on
-
-
-def test_an_authority_that_remembers_nothing_says_so():
-    """V3: what is forgotten is counted, also if it is all there was."""
-    with Authority(slots=1, events=0) as authority:
-        authority.submit(int).result(30)
-        events = authority.events()
-        assert (list(events), events.skipped) == ([], authority._core.last_seq)
-        assert authority.events(since=authority._core.last_seq).skipped == 0
-        assert "were forgotten" in str(authority.report())

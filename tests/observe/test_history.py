@@ -138,14 +138,6 @@ def test_the_file_is_bounded(history, file, monkeypatch):
     assert history.median_s("newer") == 1.0
 
 
-def test_a_flood_is_bounded_in_memory(history):
-    """U5: of one name the last few wait to be written, of many names so many names."""
-    for number in range(3 * module._NAMES_WAITING):
-        history.add(finished(f"n{number}"))
-        history.add(finished("train"))
-    assert sum(map(len, history._waiting.values())) <= module._NAMES_WAITING + KEPT_OF_A_NAME
-
-
 def test_it_is_written_soon_and_an_idle_history_has_no_thread_and_no_open_file(history, file):
     """U5: half a second later, without another run or a call."""
     history.add(finished("train"))

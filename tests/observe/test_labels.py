@@ -78,13 +78,6 @@ def test_each_kind_of_body_has_a_label(busy, body, label):
     assert SECRET not in json.dumps([event.to_dict() for event in busy.events()], default=str)
 
 
-def test_a_name_that_is_no_text_is_not_shown(busy):
-    """T9: what calls itself by something else than text is shown by its id."""
-    body = Caller()
-    body.__name__ = object()
-    assert str(busy.submit(body).why()).startswith("@0000000002 has waited")
-
-
 def test_why_names_holders_those_ahead_and_dependencies(busy):
     """V1: every task that an explanation names is named by its label."""
     first = busy.submit(download)
@@ -106,15 +99,6 @@ def test_a_label_is_an_address(busy):
         assert busy.why(name).number == 2
     with pytest.raises(LookupError):
         busy.why("upload@2")
-
-
-def test_a_finished_task_keeps_its_label():
-    """T5, T9: the handle of a finished task has let go of its function and still shows its name."""
-    with Authority(slots=1) as authority:
-        handle = authority.submit(functools.partial(download, SECRET))
-        handle.result(30)
-        assert repr(handle) == "<Handle default/download@1 success>"
-        assert str(handle.why()).startswith("download@1 succeeded")
 
 
 def test_attempts_dependents_errors_and_logs(caplog):
@@ -201,16 +185,6 @@ def test_what_a_body_keeps_shows_the_label():
             elsewhere.get()
 
 
-def test_a_thread_that_answers_a_process_shows_the_label():
-    """T9: the threads that a task with a worker process has here are named by its label."""
-    with Authority(slots=1) as authority:
-        handle = authority.submit(hire)
-        until(lambda: any(each.name.startswith("whywait-answer-") for each in threading.enumerate()))
-        names = [each.name for each in threading.enumerate()]
-        handle.cancel()
-    assert any(name.startswith("whywait-answer-hire@1-") for name in names)
-
-
 def test_a_warning_of_a_drop_shows_the_label(caplog):
     """D5, T9: of one task as of several."""
     go = threading.Event()
@@ -220,18 +194,6 @@ def test_a_warning_of_a_drop_shows_the_label(caplog):
         until(lambda: "was dropped" in caplog.text)
         go.set()
     assert "task download@2 was dropped: max_wait" in caplog.text
-
-
-def test_a_periodic_keeps_its_name():
-    """P1, T9: iterations are shown by the name of their periodic."""
-    done = threading.Event()
-    with Authority(slots=1) as authority, authority.scope("s") as scope:
-        scope.periodic(done.set, every=0.01, id="beat")
-        assert done.wait(30)
-        told = [event for event in authority.events() if event.kind == Kind.TASK_SUBMITTED]
-    assert told[0].name == "beat#1"
-    assert told[0].cause is not None
-    assert "function" not in dict(told[0].details)
 
 
 def test_what_reads_events_shows_labels(busy):

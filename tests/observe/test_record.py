@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import logging
 import random
 import threading
 from contextlib import suppress
@@ -205,16 +204,6 @@ def test_every_command_of_the_kernel_is_recorded():
     assert timed - {"why", "snapshot"} == set(COMMANDS)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device here that is always full")
-def test_a_full_disk_stops_the_record_and_nothing_else(caplog):
-    """V3: logged once; the run goes on."""
-    with Authority(slots=2, record="/dev/full") as authority:
-        assert [handle.result(30) for handle in [authority.submit(int) for _ in range(400)]] == [0] * 400
-    told = [record for record in caplog.records if record.name == "whywait.files"]
-    assert [record.levelno for record in told] == [logging.ERROR]
-    assert "the record is no longer written to /dev/full" in told[0].getMessage()
-
-
 def test_a_record_cut_short_is_read_up_to_there(tmp_path):
     path = tmp_path / "run.rec"
     with Authority(slots=1, record=path) as authority:
@@ -308,19 +297,6 @@ def test_memory_that_was_hard_is_hard_in_the_what_if(tmp_path):
     assert Simulation(workload, ram=50, hard_ram=False).run().final == {"large": "success"}
 
 
-def test_what_took_no_slot_takes_none_in_the_what_if(tmp_path):
-    """S6: with one slot the three run one after the other, and the one beside runs with the first."""
-    path, never = tmp_path / "run.rec", threading.Event()
-    with Authority(slots=1, record=path) as authority:
-        for name in ("a", "b", "c"):
-            authority.submit(never.wait, 0.02, id=name)
-        authority.submit(never.wait, 0.02, id="beside", slot=False)
-    workload = workload_of(path)
-    assert [workload.kinds[kind].slot for kind in workload.kind_of] == [True, True, True, False]
-    starts = {name: ms for ms, word, name in Simulation(workload).run().events if word == "start"}
-    assert starts["beside"] < starts["b"] < starts["c"]
-
-
 def test_retries_failures_and_cancellations_come_out_the_same(tmp_path):
     """T7, X3: each attempt lasts as it did; who was cancelled is cancelled at that time."""
     path = tmp_path / "run.rec"
@@ -390,13 +366,3 @@ def test_the_command_line_takes_a_record(tmp_path):
     assert wider["summary"]["utilisation"]["vram"]["limit"] == 12_000_000_000
     done = whywait("simulate", path, "--json", "--vram", "12G")
     assert (done.code, "two sizes" in done.err) == (2, True)
-
-
-def test_disposing_twice_is_no_error(tmp_path):
-    """X4, O4: what comes after the end is not recorded and harms nobody."""
-    authority = Authority(slots=1, record=tmp_path / "run.record")
-    authority.submit(int).result(30)
-    authority.dispose()
-    before = (tmp_path / "run.record").read_bytes()
-    authority.dispose()
-    assert (tmp_path / "run.record").read_bytes() == before

@@ -79,32 +79,6 @@ Failed: 1 task
     )
 
 
-def test_a_run_without_trouble_is_told_in_few_lines():
-    assert (
-        render(summarise(task("only"), order="strict", backfill="none"), "One")
-        == """\
-One
-  strict · unbounded slots · none backfill
-
-  Makespan   1.0 s
-  Tasks      1 task, started 1 time
-  Outcome    1 success
-
-Utilisation    mean  peak  limit
-  slots           1     1   none
-
-Wait once ready  starts   p50   p90   p99   max
-  50 normal           1  0 ms  0 ms  0 ms  0 ms
-
-No task waited.
-"""
-    )
-
-
-def test_an_empty_workload_has_nothing_to_do():
-    assert "  Outcome    nothing to do" in render(summarise(), "Empty").splitlines()
-
-
 def test_what_never_ended_is_told():
     """X2."""
     summary = summarise(task("x"), ops=[{"at_ms": 5, "do": "pause", "id": "x"}])
@@ -180,9 +154,3 @@ def test_runs_stand_side_by_side_one_line_each():
     assert blocks[3][0] == "Where the waiting went"
     assert all(len(block) == 8 for block in blocks[2:])
     assert max(map(width, text.splitlines())) <= WIDTH
-
-
-def test_columns_are_aligned():
-    summary = summarise(task("a", priority=100), task("b", priority=0), slots=1)
-    table = render(summary, "Aligned").split("\n\n")[3].splitlines()
-    assert {len(line) for line in table} == {len(table[0])}

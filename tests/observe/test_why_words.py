@@ -8,11 +8,10 @@ import pytest
 
 from kernel_driver import SECOND, Driver, kernel, policy
 from whywait.kernel.events import Event, Kind
-from whywait.kernel.kernel import Kernel
-from whywait.kernel.limits import Budget, Limits, Retry
+from whywait.kernel.limits import Retry
 from whywait.kernel.order import Strict
 from whywait.kernel.reasons import ConditionKind, ReasonKind
-from whywait.kernel.state import CAUSES_OF, STATE_WORDS, Cause, ScopeState, TaskState, Wait
+from whywait.kernel.state import CAUSES_OF, STATE_WORDS, ScopeState, TaskState, Wait
 from whywait.observe import explain
 from whywait.observe.event_words import event_in_words
 from whywait.observe.explain import in_words
@@ -47,7 +46,7 @@ def test_every_condition_has_words(kind):
 @pytest.mark.parametrize("cause", values(Wait))
 def test_every_wait_cause_has_words(cause):
     """V7: as a part of a wait and as a label; a budget gate is called by its name."""
-    assert cause in explain.CAUSES
+    assert explain.cause_in_words(cause) != f"waiting for {cause}"
     assert cause in explain.CAUSE_LABELS
     assert explain.cause_in_words("licence") == "waiting for licence"
 
@@ -397,12 +396,6 @@ def test_finished_after_retries():
     ]
 
 
-def test_causes_that_are_no_ending_of_a_living_task_are_left_out():
-    """T2: what refuses a submission is told by the error that it raises."""
-    refusals = {Cause.QUEUE_FULL, Cause.BUSY, Cause.SPAWN_LIMIT, Cause.INFEASIBLE, Cause.DUPLICATE}
-    assert not refusals & explain._ENDINGS.keys()
-
-
 def test_holders_that_use_more_than_they_asked_for_are_told_so():
     """U2, V1: in the reason of what waits, and in the answer for the holder; one that keeps its promise is not."""
     driver = Driver(kernel(4, ram=10 * GB))
@@ -439,7 +432,7 @@ HOLDERS = {"honest": 2 * GB, "greedy": 1 * GB, "free": 0}
 
 def test_a_job_that_has_only_a_number_is_not_taken_for_a_unit():
     """V1, N4: it is called a job wherever a sentence names it."""
-    driver = Driver(Kernel(Limits(slots=4), Budget({}, {}, {"gpu": {"0": 24 * GB, "1": 12 * GB}})))
+    driver = Driver(kernel(slots=4, devices={"gpu": {"0": 24 * GB, "1": 12 * GB}}))
     four = driver.submit("4", gpu=1, lasts=None)
     driver.submit("3", gpu=1, lasts=None)
     waits = driver.submit("5", gpu=1)

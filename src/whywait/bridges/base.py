@@ -6,49 +6,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from threading import RLock
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
-from whywait.kernel.events import Event, RawEvent
-from whywait.kernel.limits import Budget, Limits
-from whywait.support.logger import Log
-
-
-class RawEvents(Protocol):
-    """The events of a core, as they come."""
-
-    @property
-    def log(self) -> Log:
-        """The log of the authority."""
-
-    def tap(self, fn: Callable[[RawEvent], object], /) -> Callable[[], None]:
-        """Call ``fn`` with every raw event at once, in the thread that caused it; return a function that ends it."""
-
-
-class Settings(Protocol):
-    """What a bridge may want to know of the settings of an authority."""
-
-    @property
-    def limits(self) -> Limits:
-        """Slots, and what else is limited."""
-
-    @property
-    def budget(self) -> Budget:
-        """What may be in use at once."""
+from whywait.kernel.events import Event
 
 
 class EventSource(Protocol):
     """What a bridge needs of an authority: its events, those to come and those it remembers."""
 
+    @property
+    def settings(self) -> Any:  # noqa: ANN401 - of a room above
+        """What the authority runs under: limits, budget."""
+
+    @property
+    def _core(self) -> Any:  # noqa: ANN401 - of a room above
+        """Has the log, and `tap`, which calls a function with every raw event in the thread that caused it."""
+
     def subscribe(self, fn: Callable[[Event], object]) -> Callable[[], None]:
         """Call ``fn`` with every event from now on, in order; return a function that ends it."""
-
-    @property
-    def settings(self) -> Settings:
-        """What the authority runs under."""
-
-    @property
-    def _core(self) -> RawEvents:
-        """Where raw events come from."""
 
     def events(self, since: int = 0) -> Sequence[Event]:
         """Return the remembered events after ``since``, oldest first."""

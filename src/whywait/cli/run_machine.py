@@ -14,7 +14,7 @@ from whywait.machine.client import Machine, quoted
 from whywait.observe.explain import listed
 from whywait.options import RETRY, in_seconds, table
 from whywait.support.units import format_ms, printable
-from whywait.workflow.called import command_of
+from whywait.workflow.callables import command_of
 from whywait.workflow.specs import Body, ScopeSpec, TaskSpec, WorkflowSpec
 
 INTERRUPTED: Final = 130

@@ -2,8 +2,8 @@
 
 The runtime calls ``start`` with an execution that holds its slot already. The engine carries out its body and reports
 the real end of the body once, by ``self.runtime.report``. Until then the runtime may call ``abort`` (let the body
-know), ``kill`` (end it by force, where that is possible), ``pause`` and ``resume``. Engines know nothing of priorities, budgets,
-retries or dependencies. Every method returns quickly and is called without the lock of the authority.
+know), ``kill`` (end it by force, where that is possible), ``pause`` and ``resume``. Engines know nothing of priorities,
+budgets, retries or dependencies. Every method returns quickly and is called without the lock of the authority.
 
 An engine needs nothing of the runtime but what the two protocols here say: :class:`EngineTask` is what an engine is
 given, :class:`Runtime` what it reports to.

@@ -2,7 +2,8 @@
 
 Because a task's ready_since never decreases with its entry number, the oldest entry of a level is also its best
 under any order in which waiting longer never hurts. So each level offers one lane, and the levels stand in a
-:class:`LevelHeap` by the effective priority and the entry of that lane's head. Three facts keep it exact at little cost:
+:class:`LevelHeap` by the effective priority and the entry of that lane's head. Three facts keep it exact at little
+cost:
 
 1. A place in the heap may be too good, never too bad: a level whose head has left is looked at when it comes to the
    top, and moved down then. Whatever may make a level better (it was empty, a gate opens) gives it a new place.

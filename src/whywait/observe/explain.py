@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from whywait.kernel import reasons as kernel_reasons
 from whywait.kernel.devices import Assigned
@@ -34,37 +34,41 @@ STOPPED: Final = "paused (its terminal stopped it)"
 _NAMED: Final = 3  # holders, dependencies and tasks ahead that a line names
 _STEPS: Final = 4  # of a chain of dependencies that a line tells
 
-# What a task that waited can say of each part of its wait.
-CAUSES: Final[dict[str, str]] = {
-    Wait.DEPENDENCY: "waiting for dependencies",
-    Wait.BACKOFF: "backing off before a retry",
-    Wait.OVERLAP: "waiting for the previous iteration",
-    Wait.PAUSED: "paused",
-    Wait.SLOT: "waiting for a slot",
-    Wait.SLOT_HIGHER: "waiting for a slot that a higher priority held",
-    Wait.SCOPE_STATE: "waiting for its scope to be resumed",
-    Wait.SCOPE_SLOTS: "waiting for a slot of its scope",
-    Wait.HELD_BACK: "held back by a task that does not fit yet",
+
+class _WaitWords(NamedTuple):
+    """A cause of waiting in words."""
+
+    was: str  # what a task that waited was doing
+    label: str  # in a table
+    head: str  # of a column
+    stands: str  # what a task that waits is doing, as others see it
+
+
+_WAITS: Final[dict[str, _WaitWords]] = {
+    Wait.DEPENDENCY: _WaitWords("waiting for dependencies", "dependencies", "deps", "waits for dependencies"),
+    Wait.BACKOFF: _WaitWords(
+        "backing off before a retry", "backing off to retry", "backoff", "is backing off before a retry"
+    ),
+    Wait.OVERLAP: _WaitWords(
+        "waiting for the previous iteration", "earlier iterations", "overlap", "waits for the previous iteration"
+    ),
+    Wait.PAUSED: _WaitWords("paused", "paused", "paused", "is paused"),
+    Wait.SLOT: _WaitWords("waiting for a slot", "a free slot", "slot", "waits for a slot"),
+    Wait.SLOT_HIGHER: _WaitWords(
+        "waiting for a slot that a higher priority held", "slot, behind higher", "higher", "waits for a slot"
+    ),
+    Wait.SCOPE_STATE: _WaitWords(
+        "waiting for its scope to be resumed", "the scope's state", "state", "waits for its scope to be resumed"
+    ),
+    Wait.SCOPE_SLOTS: _WaitWords(
+        "waiting for a slot of its scope", "the scope's slots", "scope", "waits for a slot of its scope"
+    ),
+    Wait.HELD_BACK: _WaitWords(
+        "held back by a task that does not fit yet", "held back", "held", "is held back by a task that does not fit yet"
+    ),
 }
-# The same as labels of a table, and as heads of its columns.
-CAUSE_LABELS: Final[dict[str, str]] = {
-    Wait.DEPENDENCY: "dependencies",
-    Wait.BACKOFF: "backing off to retry",
-    Wait.OVERLAP: "earlier iterations",
-    Wait.PAUSED: "paused",
-    Wait.SLOT: "a free slot",
-    Wait.SLOT_HIGHER: "slot, behind higher",
-    Wait.SCOPE_STATE: "the scope's state",
-    Wait.SCOPE_SLOTS: "the scope's slots",
-    Wait.HELD_BACK: "held back",
-}
-CAUSE_HEADS: Final[dict[str, str]] = {
-    Wait.DEPENDENCY: "deps",
-    Wait.SLOT_HIGHER: "higher",
-    Wait.SCOPE_STATE: "state",
-    Wait.SCOPE_SLOTS: "scope",
-    Wait.HELD_BACK: "held",
-}
+CAUSE_LABELS: Final = {cause: words.label for cause, words in _WAITS.items()}
+CAUSE_HEADS: Final = {cause: words.head for cause, words in _WAITS.items()}
 # Why a task ended as it did, beside its outcome.
 _ENDINGS: Final[dict[str, str]] = {
     Cause.AUTHORITY_BROKEN: "failed: its authority is broken",
@@ -330,7 +334,7 @@ def reason_in_words(reason: Reason, why: kernel_reasons.Why) -> str:
     return printable(_REASONS[reason.kind](reason, why))
 
 
-def _slot_words(reason: Reason, why: kernel_reasons.Why) -> str:  # noqa: ARG001 - one form for all reasons
+def _slot_words(reason: Reason) -> str:
     whose = f" of scope {reason.scope}" if reason.kind == ReasonKind.SCOPE_SLOTS else ""
     if not reason.limit:
         return f"slots{whose}: there are none now, nothing more starts"
@@ -338,7 +342,7 @@ def _slot_words(reason: Reason, why: kernel_reasons.Why) -> str:  # noqa: ARG001
     return f"slots{whose}: {taken}, by {_holders(reason)}"
 
 
-def _resource_words(reason: Reason, why: kernel_reasons.Why) -> str:  # noqa: ARG001 - one form for all reasons
+def _resource_words(reason: Reason) -> str:
     name, limit_is = reason.name, reason.limit or 0
     free_is = max(0, reason.free or 0)  # more may be held than there is: what was not asked for, or a smaller limit
     need, free, limit = (amount_in_words(name, value or 0, limit_is) for value in (reason.need, free_is, limit_is))
@@ -353,7 +357,7 @@ def _resource_words(reason: Reason, why: kernel_reasons.Why) -> str:  # noqa: AR
     return f"{whose}: needs {need}, {free} of {limit} free{held}"
 
 
-def _device_words(reason: Reason, why: kernel_reasons.Why) -> str:  # noqa: ARG001 - one form for all reasons
+def _device_words(reason: Reason) -> str:
     kind, need, fits, share = reason.name, reason.need or 0, reason.free or 0, reason.share
     wanted = f"{'has' if fits < 2 else 'have'} {format_size(share)} free" if share else _are("free", fits)  # noqa: PLR2004 - plural
     which = f"only {fits} {kind} of the {need} that it needs" if fits else f"no {kind}"
@@ -384,7 +388,7 @@ def _unit_words(kind: str, unit: UnitStanding) -> str:
     return f"{name} has {free} of {size} free{also_held}"
 
 
-def _dependency_words(reason: Reason, why: kernel_reasons.Why) -> str:  # noqa: ARG001 - one form for all reasons
+def _dependency_words(reason: Reason) -> str:
     told = "; ".join(f"{called(task.label)} {_standing(task)}" for task in reason.tasks[:_NAMED])
     left = (reason.need or 0) - _NAMED
     more = f"; and {left} more" if left > 0 else ""
@@ -421,21 +425,12 @@ def _own_standing(task: Blocking, waits_for: str | None) -> str:
         return verb.get(task.state, f"has been running for {ran}")
     held = f" held by {_some(task.held_by, len(task.held_by))}" if task.held_by else ""
     cause = task.waits_for or ""
-    what: dict[str, str] = {
-        Wait.SLOT: f"waits for a slot{held}",
-        Wait.SLOT_HIGHER: f"waits for a slot{held}",
-        Wait.SCOPE_SLOTS: f"waits for a slot of its scope{held}",
-        Wait.SCOPE_STATE: "waits for its scope to be resumed",
-        Wait.HELD_BACK: "is held back by a task that does not fit yet",
-        Wait.PAUSED: "is paused",
-        Wait.BACKOFF: "is backing off before a retry",
-        Wait.OVERLAP: "waits for the previous iteration",
-        Wait.DEPENDENCY: "waits for dependencies",
-    }
-    return what.get(cause, f"waits for {cause}{held}")
+    if cause not in _WAITS:
+        return f"waits for {cause}{held}"
+    return _WAITS[cause].stands + held * (cause in (Wait.SLOT, Wait.SLOT_HIGHER, Wait.SCOPE_SLOTS))
 
 
-def _held_back_words(reason: Reason, why: kernel_reasons.Why) -> str:  # noqa: ARG001 - one form for all reasons
+def _held_back_words(reason: Reason) -> str:
     first = reason.tasks[0]
     return f"held back: {called(first.label)} comes first and {_own_standing(first, None)}"
 
@@ -444,7 +439,7 @@ def _backoff_words(reason: Reason, why: kernel_reasons.Why) -> str:
     return f"backing off: the next attempt may start in {time_in_words(max(0, (reason.until_ns or 0) - why.now_ns))}"
 
 
-def _overlap_words(reason: Reason, why: kernel_reasons.Why) -> str:  # noqa: ARG001 - one form for all reasons
+def _overlap_words(reason: Reason) -> str:
     told = [f"{called(task.label)} ({time_in_words(task.running_ns or 0)})" for task in reason.tasks]
     return f"overlap: the iteration before it still runs: {_some(told, reason.need or 0)}"
 
@@ -457,16 +452,16 @@ def _paused_words(reason: Reason, why: kernel_reasons.Why) -> str:
 
 
 _REASONS: Final[dict[str, Callable[[Reason, kernel_reasons.Why], str]]] = {
-    ReasonKind.SLOT: _slot_words,
-    ReasonKind.SCOPE_SLOTS: _slot_words,
-    ReasonKind.RESOURCE: _resource_words,
-    ReasonKind.DEVICE: _device_words,
+    ReasonKind.SLOT: lambda reason, _: _slot_words(reason),
+    ReasonKind.SCOPE_SLOTS: lambda reason, _: _slot_words(reason),
+    ReasonKind.RESOURCE: lambda reason, _: _resource_words(reason),
+    ReasonKind.DEVICE: lambda reason, _: _device_words(reason),
     ReasonKind.SCOPE_STATE: lambda reason, _: f"scope {reason.scope} is suspended",
-    ReasonKind.HELD_BACK: _held_back_words,
+    ReasonKind.HELD_BACK: lambda reason, _: _held_back_words(reason),
     ReasonKind.DISPATCH: lambda *_: "nothing stops it",
-    ReasonKind.DEPENDENCY: _dependency_words,
+    ReasonKind.DEPENDENCY: lambda reason, _: _dependency_words(reason),
     ReasonKind.BACKOFF: _backoff_words,
-    ReasonKind.OVERLAP: _overlap_words,
+    ReasonKind.OVERLAP: lambda reason, _: _overlap_words(reason),
     ReasonKind.PAUSED: _paused_words,
 }
 
@@ -484,7 +479,7 @@ def _free_words(condition: Condition, why: Why) -> str:
     return f"{amount_in_words(name, condition.amount or 0, limit or 0)} more {name} is free"
 
 
-def _units_words(condition: Condition, why: Why) -> str:  # noqa: ARG001 - one form for all conditions
+def _units_words(condition: Condition) -> str:
     kind, count, share = condition.name, condition.amount or 1, condition.share
     if count == 1:
         return f"a {kind} has {format_size(share)} free" if share else f"a {kind} is free"
@@ -498,7 +493,7 @@ def _resumed_words(why: Why) -> str:
 
 _CONDITIONS: Final[dict[str, Callable[[Condition, Why], str]]] = {
     ConditionKind.FREE: _free_words,
-    ConditionKind.UNITS: _units_words,
+    ConditionKind.UNITS: lambda condition, _: _units_words(condition),
     ConditionKind.ALONE: lambda *_: "nothing else runs",
     ConditionKind.RAISE: lambda condition, _: f"somebody raises the limit of {condition.name}",
     ConditionKind.RESUME_SCOPE: lambda condition, _: f"scope {condition.scope} is resumed",
@@ -519,7 +514,7 @@ _CONDITIONS: Final[dict[str, Callable[[Condition, Why], str]]] = {
 
 def cause_in_words(cause: str) -> str:
     """Return what a wait with this cause was spent on: "waiting for a slot"."""
-    return CAUSES.get(cause, f"waiting for {cause}")
+    return _WAITS[cause].was if cause in _WAITS else f"waiting for {cause}"
 
 
 def _holders(reason: Reason) -> str:

@@ -15,7 +15,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import sqlite3
 import time
@@ -234,17 +233,12 @@ class History:
         path = self.path
         if path.suffix.lower() not in _SUFFIXES:
             raise ConfigError(f"{path} is no history ({error}): name another file, such as history.db")
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)  # another program may do the same
-            if _is_sound(path):
-                return
-            aside = path.with_name(f"{path.name}.broken-{time.time_ns()}")
-            path.rename(aside)
-            for more in ("-wal", "-shm"):
-                Path(f"{path}{more}").unlink(missing_ok=True)
-        finally:
-            os.close(folder)
+        if _is_sound(path):
+            return  # another program has done the same
+        aside = path.with_name(f"{path.name}.broken-{time.time_ns()}")
+        path.rename(aside)
+        for more in ("-wal", "-shm"):
+            Path(f"{path}{more}").unlink(missing_ok=True)
         self._log.warning("history %s was broken (%s); it is now %s, and a new one begins", path, error, aside.name)
 
     def _say(self, error: Exception) -> None:

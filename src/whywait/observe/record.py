@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -37,6 +37,7 @@ VERSION: Final = 2
 _JITTER: Final = "jitter"
 _PAIR: Final = 2
 _AT_ONCE: Final = ("ended", "dispose")  # commands after which the file is written at once
+_PLAIN_SETTINGS: Final = ("backfill", "overdraft", "pause_timeout_ns", "starvation_timeout_ns")
 _RETRY_FIELDS: Final = ("times", "backoff", "factor", "max_backoff", "jitter", "grow")  # which errors: `ended` is told
 
 
@@ -177,9 +178,9 @@ class Record:
         return {
             "limits": Limits(**header["limits"]),
             "budget": Budget(**header["budget"]),
-            "order": _decode_order(header["order"]),
+            "order": (Aging if "every" in header["order"] else Strict)(**header["order"]),
             "policy": _decode_policy(header["policy"]),
-            **{key: header[key] for key in ("backfill", "overdraft", "pause_timeout_ns", "starvation_timeout_ns")},
+            **{key: header[key] for key in _PLAIN_SETTINGS},
         }
 
     def play(self, emit: Callable[[RawEvent], object] | None = None) -> Iterator[Played]:
@@ -194,19 +195,16 @@ class Record:
         return [Event.of(event) for event in raw]
 
 
+@dataclass(slots=True, eq=False)
 class Played:
-    """One command that was carried out once more."""
+    """One command that was carried out once more, on a kernel."""
 
-    __slots__ = ("args", "kernel", "kwargs", "name", "now", "result")
-
-    def __init__(self, name: str, now: int, args: tuple[Any, ...], kwargs: Mapping[str, Any], kernel: Kernel) -> None:
-        """Keep what was called, and on which kernel."""
-        self.name = name
-        self.now = now
-        self.args = args
-        self.kwargs = kwargs
-        self.kernel = kernel
-        self.result: Any = None  # None too if it was refused
+    name: str
+    now: int
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    kernel: Kernel
+    result: Any = None  # None too if it was refused
 
 
 class _Player:
@@ -318,7 +316,7 @@ def _header(settings: Mapping[str, Any]) -> dict[str, Any]:
         "budget": _encode_budget(budget),
         "order": _order(settings["order"]),
         "policy": _policy(settings["policy"]),
-        **{key: settings[key] for key in ("backfill", "overdraft", "pause_timeout_ns", "starvation_timeout_ns")},
+        **{key: settings[key] for key in _PLAIN_SETTINGS},
     }
 
 
@@ -328,13 +326,8 @@ def _encode_budget(budget: Budget) -> dict[str, Any]:
 
 
 def _order(order: Order) -> dict[str, Any]:
-    if isinstance(order, Strict):
-        return {"ties": order.ties}
-    return {"every": order.every, "boost": order.boost, "cap": order.cap, "ties": order.ties}
-
-
-def _decode_order(data: dict[str, Any]) -> Order:
-    return Aging(**data) if "every" in data else Strict(**data)
+    fields = ("ties",) if isinstance(order, Strict) else ("every", "boost", "cap", "ties")
+    return {name: getattr(order, name) for name in fields}
 
 
 def _policy(policy: Policy) -> list[Any]:

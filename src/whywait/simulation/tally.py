@@ -125,7 +125,8 @@ class Tally:
         ready_ns = self.ready_ns
         for task in tasks:
             if task.more_waits is not None:
-                ready = sum(ns for cause, ns in task.more_waits.by_cause().items() if cause not in _BEFORE_READY)
+                before = task.more_waits.gates or {}
+                ready = task.more_waits.total() - sum([before.get(cause, 0) for cause in _BEFORE_READY])
             else:
                 ready = 0 if task.wait_cause in _BEFORE_READY else task.wait_ns
             ready_ns[task.priority].append(ready)

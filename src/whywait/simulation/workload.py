@@ -1,7 +1,8 @@
 """Workload files: read, checked, and packed into columns that a simulation can run straight from.
 
 Most tasks of a big workload look alike, so the settings that many share (priority, scope, demand, policy) are checked
-once for each combination that occurs, a :class:`TaskKind`. What differs (id, time, duration) goes into columns. Only what is wrong is looked at slowly, to say where and why.
+once for each combination that occurs, a :class:`TaskKind`. What differs (id, time, duration) goes into columns, and
+only what is wrong is looked at slowly, to say where and why.
 """
 
 from __future__ import annotations
@@ -253,7 +254,7 @@ class Workload:
         memo: dict[str, int] = {}
         for index, task in enumerate(tasks):
             try:
-                fields = dict(task)
+                fields = {**task}
                 ident, at, duration = fields.pop("id"), fields.pop("at_ms"), fields.pop("duration_ms")
                 after, after_ended = fields.pop("after", []), fields.pop("after_ended", [])
                 like = repr(fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from queue import Empty, Full
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,7 @@ from whywait.kernel.model import Ref
 from whywait.kernel.state import STATE_WORDS, TaskState
 from whywait.support.waiters import refuse_on_loop
 from whywait.task.parts import Part, parts_of
-from whywait.task.queues import EMPTY, QueueElsewhere, queue_of_another
+from whywait.task.queues import QueueElsewhere, queue_of_another
 from whywait.task.signals import AbortSignal
 from whywait.task.streams import DEFAULT, LIMIT, check_limit, check_name
 from whywait.task.surroundings import RunningTask, has_open_stream, signal_of, task_here
@@ -198,32 +199,24 @@ class TaskQueue:
 
     def put(self, item: Any, timeout: Seconds | None = None) -> None:
         """Put an item in; wait while the queue is full, ``queue.Full`` after the timeout."""
-        mailbox = self._mailbox
-        if not self._wait(lambda: mailbox.offer(item), "put", patience_s(timeout)):
-            raise Full(f"queue {mailbox.name!r} is full after {patience_s(timeout)} s")
-        mailbox.waiters.ring()
+        if not self._wait(partial(self._mailbox.offer, item), "put", patience_s(timeout)):
+            raise Full(f"queue {self._mailbox.name!r} is full after {patience_s(timeout)} s")
 
     def get(self, timeout: Seconds | None = None) -> Any:
         """Take the oldest item out; wait for one, ``queue.Empty`` after the timeout."""
-        mailbox = self._mailbox
         found: list[Any] = []
-        if not self._wait(lambda: _take(mailbox, found), "get", patience_s(timeout)):
-            raise Empty(f"queue {mailbox.name!r} is empty after {patience_s(timeout)} s")
-        mailbox.waiters.ring()
+        if not self._wait(partial(self._mailbox.take, found), "get", patience_s(timeout)):
+            raise Empty(f"queue {self._mailbox.name!r} is empty after {patience_s(timeout)} s")
         return found[0]
 
     async def put_async(self, item: Any) -> None:
         """Put an item in, without blocking the event loop."""
-        mailbox = self._mailbox
-        await self._wait_async(lambda: mailbox.offer(item))
-        mailbox.waiters.ring()
+        await self._wait_async(partial(self._mailbox.offer, item))
 
     async def get_async(self) -> Any:
         """Take the oldest item out, without blocking the event loop."""
-        mailbox = self._mailbox
         found: list[Any] = []
-        await self._wait_async(lambda: _take(mailbox, found))
-        mailbox.waiters.ring()
+        await self._wait_async(partial(self._mailbox.take, found))
         return found[0]
 
     def __len__(self) -> int:
@@ -239,11 +232,12 @@ class TaskQueue:
         self._refuse_others()
         context, waiters = self._context, self._mailbox.waiters
         with waiters.lock:
-            if look():
-                return True
-        refuse_on_loop(f"{what}() of a queue", f"await queue.{what}_async()")
-        with context.signal.heard_by(waiters.ring):
-            done: bool = waiters.wait(look, timeout, context.checkpoint)
+            done: bool = look()
+        if not done:
+            refuse_on_loop(f"{what}() of a queue", f"await queue.{what}_async()")
+            with context.signal.heard_by(waiters.ring):
+                done = waiters.wait(look, timeout, context.checkpoint)
+        waiters.ring()
         return done
 
     async def _wait_async(self, look: Callable[[], bool]) -> None:
@@ -251,20 +245,13 @@ class TaskQueue:
         context, waiters = self._context, self._mailbox.waiters
         with context.signal.heard_by(waiters.ring):
             await waiters.wait_async(look, context.checkpoint_async)
+        waiters.ring()
 
     def _refuse_others(self) -> None:
         """Raise if the caller runs in another task."""
         task = task_here()
         if task is not None and task is not self._task:
             raise queue_of_another(self._task.label, self._mailbox.name)
-
-
-def _take(mailbox: Any, into: list[Any]) -> bool:
-    item = mailbox.take()
-    if item is EMPTY:
-        return False
-    into.append(item)
-    return True
 
 
 def pickled_queue(task: RunningTask, name: str, limit: int) -> tuple[Any, ...]:

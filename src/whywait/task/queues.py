@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from whywait.errors import ConfigError, InvalidTransition
 from whywait.support.waiters import Waiters
-
-EMPTY: Final = object()
 
 
 class Mailbox:
@@ -37,11 +35,13 @@ class Mailbox:
         self._items.append(item)
         return True
 
-    def take(self) -> Any:
-        """Return the oldest item, or EMPTY. Under the lock."""
+    def take(self, into: list[Any]) -> bool:
+        """Move the oldest item ``into`` a list; return whether there was one. Under the lock."""
         if self._is_over:
             raise queue_has_ended(self._label, self.name)
-        return self._items.popleft() if self._items else EMPTY
+        if self._items:
+            into.append(self._items.popleft())
+        return bool(into)
 
     def close(self) -> None:
         """Take and give nothing more; all that wait for the queue wake, and raise."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 from whywait.engines.command.engine import Command
 from whywait.workflow.callables import call_here, find_function
 from whywait.workflow.format import AWAY
-from whywait.workflow.outputs import Sink, note_loss
+from whywait.workflow.outputs import Sink
 from whywait.workflow.specs import Body
 
 _PIPE: Final = 65_536  # bytes
@@ -101,7 +101,6 @@ def _pump(readable: int, path: Path) -> None:
                 while data := pipe.read(_PIPE):
                     while data:
                         data = data[log.write(data) :]
-        except OSError as error:
-            note_loss(path, error)
+        except OSError:
             while pipe.read(_PIPE):
                 pass

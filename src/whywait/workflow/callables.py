@@ -1,9 +1,14 @@
-"""Python functions named in a file as ``module:function``: looked for without running them, and found when they run."""
+"""Python functions named in a file as ``module:function``: looked for without running them, and found when they run.
+
+``python -m whywait.workflow.callables MODULE:FUNCTION FOLDER ARGS KWARGS``, the latter two as JSON, calls one: so the
+machine carries out functions.
+"""
 
 from __future__ import annotations
 
 import ast
 import importlib
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.machinery import ModuleSpec, PathFinder
@@ -94,3 +99,12 @@ def find_function(call: str, folder: Path) -> Callable[..., Any]:
     if not callable(found):
         raise ConfigError(f"call = {shown(call)} is {shown(found)}, which cannot be called")
     return found  # type: ignore[no-any-return]
+
+
+def command_of(call: str, folder: Path, args: tuple[object, ...], kwargs: dict[str, object]) -> list[str]:
+    """Return the command that calls a function."""
+    return [sys.executable, "-m", "whywait.workflow.callables", call, str(folder), json.dumps(args), json.dumps(kwargs)]
+
+
+if __name__ == "__main__":
+    call_here(sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3]), json.loads(sys.argv[4]))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html import escape
 from typing import Final
 
 from whywait.errors import ConfigError
 from whywait.kernel.limits import Priority
 from whywait.support.units import format_ms
-from whywait.workflow.specs import TaskSpec, WorkflowSpec
+from whywait.workflow.specs import PeriodicSpec, TaskSpec, WorkflowSpec
 
 _DOT_S: Final = 60  # how long graphviz may take
 
@@ -22,42 +22,29 @@ def mermaid(workflow: WorkflowSpec) -> str:
     number = {task.id: f"t{index}" for index, task in enumerate(workflow.tasks)}
     lines = ["flowchart LR"]
     for index, (scope, tasks) in enumerate(_by_scope(workflow).items()):
-        indent = "  "
-        if scope is not None:
-            lines.append(f'  subgraph s{index}["{_mermaid_text(scope)}"]')
-            indent = "    "
-        lines += [f'{indent}{number[task.id]}["{_mermaid_text(_label(task))}"]' for task in tasks]
-        if scope is not None:
-            lines.append("  end")
+        nodes = [f'  {number[task.id]}["{_mermaid_text(_label(task))}"]' for task in tasks]
+        if scope:
+            nodes = [f'  subgraph s{index}["{_mermaid_text(scope)}"]', *(f"  {node}" for node in nodes), "  end"]
+        lines += nodes
     for task in workflow.tasks:
         lines += [f"  {number[each]} --> {number[task.id]}" for each in task.after]
         lines += [f"  {number[each]} -.-> {number[task.id]}" for each in task.after_ended]
-    lines += [
-        f'  p{index}(["{_mermaid_text(each.id)} every {format_ms(each.every_ns / 1e6)}"])'
-        for index, each in enumerate(workflow.periodics)
-    ]
+    lines += [f'  p{index}(["{_mermaid_text(_ticks(each))}"])' for index, each in enumerate(workflow.periodics)]
     return "\n".join(lines) + "\n"
 
 
 def dot(workflow: WorkflowSpec) -> str:
     """Return a graph in the language of graphviz; dashed arrows stand for ``after_ended``."""
-    lines = [
-        f"digraph {_quoted(workflow.name)} {{",
-        "  rankdir=LR;",
-        '  node [shape=box, style=rounded, fontname="sans-serif"];',
-    ]
+    head = ["  rankdir=LR;", '  node [shape=box, style=rounded, fontname="sans-serif"];']
+    lines = [f"digraph {_quoted(workflow.name)} {{", *head]
     for index, (scope, tasks) in enumerate(_by_scope(workflow).items()):
-        if scope is not None:
-            lines.append(f"  subgraph cluster_{index} {{ label={_quoted(scope)};")
-        lines += [f"  {_quoted(task.id)} [label={_quoted(_label(task))}];" for task in tasks]
-        if scope is not None:
-            lines.append("  }")
+        nodes = [f"  {_quoted(task.id)} [label={_quoted(_label(task))}];" for task in tasks]
+        lines += [f"  subgraph cluster_{index} {{ label={_quoted(scope)};", *nodes, "  }"] if scope else nodes
     for task in workflow.tasks:
         lines += [f"  {_quoted(each)} -> {_quoted(task.id)};" for each in task.after]
         lines += [f"  {_quoted(each)} -> {_quoted(task.id)} [style=dashed];" for each in task.after_ended]
     for each in workflow.periodics:
-        label = f"{each.id} every {format_ms(each.every_ns / 1e6)}"
-        lines.append(f"  {_quoted(each.id)} [label={_quoted(label)}, shape=ellipse, style=dotted];")
+        lines.append(f"  {_quoted(each.id)} [label={_quoted(_ticks(each))}, shape=ellipse, style=dotted];")
     return "\n".join([*lines, "}"]) + "\n"
 
 
@@ -112,14 +99,13 @@ def _also(task: TaskSpec) -> str:
 
 
 def _label(task: TaskSpec) -> str:
-    return " · ".join((task.id, *_notes(task)))
+    priority = [f"priority {task.priority}"] if task.priority != Priority.NORMAL else []
+    duration = [format_ms(task.duration_ms)] if task.duration_ms is not None else []
+    return " · ".join((task.id, *priority, *duration))
 
 
-def _notes(task: TaskSpec) -> Iterator[str]:
-    if task.priority != Priority.NORMAL:
-        yield f"priority {task.priority}"
-    if task.duration_ms is not None:
-        yield format_ms(task.duration_ms)
+def _ticks(periodic: PeriodicSpec) -> str:
+    return f"{periodic.id} every {format_ms(periodic.every_ns / 1e6)}"
 
 
 def _by_scope(workflow: WorkflowSpec) -> dict[str | None, list[TaskSpec]]:

@@ -9,11 +9,9 @@ A log that cannot be written (a full disk) costs that log and no task; the first
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import io
 import logging
-import os
 import re
 import sys
 import tempfile
@@ -31,7 +29,6 @@ from whywait.support.units import printable
 log = logging.getLogger("whywait.files")
 
 _KEPT: Final = 8192  # bytes of the tail
-_LOST: Final = ".lost-"  # and an errno: the note of a worker process
 _NAME: Final = 180  # bytes of a file name; file systems allow 255
 _UNSAFE: Final = re.compile(r"[^\w.,:+-]")
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -100,9 +97,6 @@ class Sink:
         with self._lock:
             if self.is_external:
                 self._tail, self.is_external = bytearray(self._read()), False
-                error = self.path and reason_of_loss(self.path)
-                if error:
-                    self._lost(error)
             if self._file is not None:
                 self._file.close()
                 self._file = None
@@ -171,22 +165,6 @@ class Outputs:
             sink.close()
         if self._temporary is not None:
             self._temporary.cleanup()
-
-
-def note_loss(path: Path, error: OSError) -> None:
-    """Leave a note, in a worker process, that the log could not be written; it costs no space on the disk."""
-    with suppress(OSError):
-        Path(f"{path}{_LOST}{error.errno or 0}").touch()
-
-
-def reason_of_loss(path: Path) -> OSError | None:
-    """Return why a worker process could not write the log, if it left a note, and take the note away."""
-    for note in path.parent.glob(f"{glob.escape(path.name)}{_LOST}*"):
-        with suppress(OSError):
-            note.unlink()
-        number = int(note.name.rpartition(_LOST)[2])
-        return OSError(number, os.strerror(number))
-    return None
 
 
 def file_name(ident: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 from operator import attrgetter
 from pathlib import Path as FilePath
@@ -24,7 +24,6 @@ from whywait.support.nesting import NestingError, parents_first, show_circle
 from whywait.support.problems import Problems, unknown_name
 from whywait.support.units import NS_PER_MS, shown
 from whywait.workflow.callables import find_problem
-from whywait.workflow.cycles import find_cycles
 from whywait.workflow.documents import Document, read_document
 from whywait.workflow.expand import MOST, as_word, combinations, override, parse_override, substitute, text_in
 from whywait.workflow.format import AWAY, TABLES, Plain, task_name
@@ -92,9 +91,10 @@ class _Reader:
         self._chain(top.get("sequence", ()))
         self._resolve()
         self._check_demands(budget)
-        for cycle in find_cycles({task.id: task.needs for task in self._tasks.values()}):
-            path = ("task", self._tasks[cycle[0]].name, "after")
-            self._add(path, f"the tasks wait for each other in a cycle: {show_circle(cycle)}")
+        try:
+            in_order = tuple(_in_order(self._tasks))
+        except CycleError as error:
+            self._add_cycle(list(reversed(error.args[1]))[:-1])
         name = top.get("name") or _stem(self._document)
         if name in self._scopes:
             self._add(("scope", name), "the name is taken by the workflow itself: call the scope otherwise")
@@ -104,7 +104,7 @@ class _Reader:
             name=name,
             source=self._document.source,
             folder=self._document.folder,
-            tasks=tuple(_in_order(self._tasks)),
+            tasks=in_order,
             periodics=tuple(self._periodics.values()),
             scopes=tuple(self._scopes.values()),
             on_error=top.get("on_error", "continue"),
@@ -302,6 +302,14 @@ class _Reader:
             self._add(where, f"the file stands for more than {_MOST_DEPENDENCIES:,} dependencies: {instead}")
             self._problems.raise_if_any()
         return tuple(ids)
+
+    def _add_cycle(self, around: list[str]) -> None:
+        """Note a cycle, from its first task in file order."""
+        rank = list(self._tasks).index
+        first = around.index(min(around, key=rank))
+        cycle = [*around[first:], *around[:first], around[first]]
+        path = ("task", self._tasks[cycle[0]].name, "after")
+        self._add(path, f"the tasks wait for each other in a cycle: {show_circle(cycle)}")
 
     def _unknown(self, reference: str) -> str:
         if reference in self._periodics:

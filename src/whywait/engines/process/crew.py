@@ -2,24 +2,18 @@
 
 A thread that takes a process out of the idle ones is its one user until it lets the process idle again.
 ``Crew._lock`` guards which processes there are and which are idle.
-
-An initializer may be handed what processes share by inheriting it: locks, queues, pipes and shared values of
-``multiprocessing``. They can be pickled only while ``multiprocessing`` starts a process, so it is made to believe that
-it does. It asks for a number for each file descriptor that they need: the number which that one has in the new process.
 """
 
 from __future__ import annotations
 
-import io
 import sys
-from collections import ChainMap
+import threading
 from collections.abc import Callable
-from operator import attrgetter
 from threading import RLock
-from typing import Any, ClassVar, Final, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from whywait.engines.process.messages import forget_streams
-from whywait.engines.process.pickling import PROTOCOL, cloudpickle, dumps
+from whywait.engines.process.pickling import dumps, dumps_for_spawn
 from whywait.engines.process.process import FIRST_GIVEN_FD, GOODBYE_S, ChildProcess
 from whywait.errors import ConfigError
 from whywait.kernel.devices import Assigned
@@ -69,7 +63,7 @@ class Upkeep(NamedTuple):
         call = self.initializer, self.initargs
         if "multiprocessing.context" not in sys.modules:  # then there is nothing of it among the arguments
             return dumps(call), []
-        return _dumps_for_spawn(call, first_fd)
+        return dumps_for_spawn(call, first_fd)
 
 
 class Crew:
@@ -81,6 +75,7 @@ class Crew:
         self._lock = RLock()
         self.processes: set[ChildProcess] = set()
         self._idle: list[ChildProcess] = []  # the one that has been idle longest comes first
+        self._seeing_off: list[threading.Thread] = []
         self.grace_s = 0.0  # how long one that has something to do at its end may take
 
     def idle(self, devices: Assigned) -> ChildProcess | None:
@@ -128,6 +123,18 @@ class Crew:
         process.wait_end(self.grace_s)
         self.lose(process)
 
+    def see_off_later(self, process: ChildProcess) -> None:
+        """Do the same on a thread of its own: no task waits for it."""
+        process.is_leaving = True
+        thread = threading.Thread(target=self.see_off, args=(process,), name="whywait-process-end", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system gives no thread
+            self.see_off(process)
+            return
+        with self._lock:
+            self._seeing_off = [*filter(threading.Thread.is_alive, self._seeing_off), thread]
+
     def lose(self, process: ChildProcess) -> str:
         """Bury a process; return how it ended."""
         process.end()
@@ -139,6 +146,8 @@ class Crew:
     def lose_all(self) -> None:
         """Bury all processes; those that were dismissed have the time to end by themselves."""
         self.retire_idle(0)
+        for thread in self._seeing_off:
+            thread.join()
         for process in list(self.processes):
             if process.is_leaving:
                 process.wait_end(self.grace_s)
@@ -175,38 +184,3 @@ def _is_stale(process: ChildProcess) -> bool:
 
 def _units(devices: Assigned) -> set[tuple[str, str]]:
     return {(kind, name) for kind, names in devices for name in names}
-
-
-_reducers: Final = attrgetter("_extra_reducers")  # where ``multiprocessing`` keeps how connections are pickled
-
-
-class _Spawning:
-    """What ``multiprocessing`` takes for the process that it starts."""
-
-    def __init__(self, first_fd: int) -> None:
-        from multiprocessing.popen_spawn_posix import Popen
-
-        self.DupFd = Popen.DupFd
-        self._first_fd = first_fd
-        self.fds: list[int] = []
-
-    def duplicate_for_child(self, fd: int) -> int:
-        """Return the number under which the process will have a file descriptor."""
-        self.fds.append(fd)
-        return self._first_fd + len(self.fds) - 1
-
-
-def _dumps_for_spawn(value: Any, first_fd: int) -> tuple[bytes, list[int]]:
-    from multiprocessing.context import set_spawning_popen
-    from multiprocessing.reduction import ForkingPickler
-
-    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-        dispatch_table: ClassVar = ChainMap(_reducers(ForkingPickler), cloudpickle.Pickler.dispatch_table)
-
-    file, spawning = io.BytesIO(), _Spawning(first_fd)
-    set_spawning_popen(spawning)  # type: ignore[arg-type] # no more of it is used
-    try:
-        Pickler(file, PROTOCOL).dump(value)
-    finally:
-        set_spawning_popen(None)
-    return file.getvalue(), spawning.fds

@@ -16,7 +16,6 @@ from __future__ import annotations
 import itertools
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -252,11 +251,7 @@ class ProcessEngine(ThreadEngine):
             self._crew.let_idle(process)
             self._shortage.make_room()
             return
-        process.is_leaving = True
-        try:
-            threading.Thread(target=self._crew.see_off, args=(process,), name="whywait-process-end").start()
-        except RuntimeError:  # the system gives no thread
-            self._crew.see_off(process)
+        self._crew.see_off_later(process)
 
     def _lost(self, execution: EngineTask, process: ChildProcess) -> Failure:
         """Bury a process that has died over a task; return the failure of the task."""

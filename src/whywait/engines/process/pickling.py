@@ -3,17 +3,24 @@
 Importable functions travel by name; others (closures, lambdas, all that stands in ``__main__``) by value, with the
 globals they use as they are at that moment. A child may keep a function, so that only its number travels next time,
 where sending it anew would make no difference: it travels by name, or by value and everything it reads is constant.
+
+An initializer may be handed what processes share by inheriting it: locks, queues, pipes and shared values of
+``multiprocessing``. They can be pickled only while ``multiprocessing`` starts a process, so it is made to believe that
+it does. It asks for a number for each file descriptor that they need: the number which that one has in the new process.
 """
 
 from __future__ import annotations
 
 import dis
+import io
 import itertools
 import pickle
 import sys
+from collections import ChainMap
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from whywait.errors import ConfigError
 
@@ -161,3 +168,39 @@ def _globals_used(code: CodeType) -> Iterator[tuple[str, bool]]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _globals_used(constant)
+
+
+_reducers: Final = attrgetter("_extra_reducers")  # where ``multiprocessing`` keeps how connections are pickled
+
+
+class _Spawning:
+    """What ``multiprocessing`` takes for the process that it starts."""
+
+    def __init__(self, first_fd: int) -> None:
+        from multiprocessing.popen_spawn_posix import Popen
+
+        self.DupFd = Popen.DupFd
+        self._first_fd = first_fd
+        self.fds: list[int] = []
+
+    def duplicate_for_child(self, fd: int) -> int:
+        """Return the number under which the process will have a file descriptor."""
+        self.fds.append(fd)
+        return self._first_fd + len(self.fds) - 1
+
+
+def dumps_for_spawn(value: Any, first_fd: int) -> tuple[bytes, list[int]]:
+    """Pickle for a new process; return our file descriptors that it needs, from the number ``first_fd`` on there."""
+    from multiprocessing.context import set_spawning_popen
+    from multiprocessing.reduction import ForkingPickler
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        dispatch_table: ClassVar = ChainMap(_reducers(ForkingPickler), cloudpickle.Pickler.dispatch_table)
+
+    file, spawning = io.BytesIO(), _Spawning(first_fd)
+    set_spawning_popen(spawning)  # type: ignore[arg-type] # no more of it is used
+    try:
+        Pickler(file, PROTOCOL).dump(value)
+    finally:
+        set_spawning_popen(None)
+    return file.getvalue(), spawning.fds

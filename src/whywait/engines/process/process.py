@@ -277,8 +277,10 @@ class ChildProcess:
     def wait_end(self, limit_s: float) -> None:
         """Give a process that was dismissed so long to end by itself."""
         poll = select.poll()
-        poll.register(self._results, 0)  # it hangs up when it ends
-        poll.poll(limit_s * 1000)
+        with self._lock:
+            if self._results >= 0:  # else it has ended
+                poll.register(self._results, 0)  # it hangs up when it ends
+        poll.poll(limit_s * 1000 if self._results >= 0 else 0)
 
     @property
     def is_out_of_memory(self) -> bool:

@@ -56,26 +56,21 @@ class InStore(Elsewhere):
                 self._is_here = True
             return self._value
 
-    def let_go(self, size: int) -> None:
-        """Leave the result where it is: the cluster is about to end, and it is too large to be brought here unasked."""
+    def leave_cluster(self, size: int, *, may_come: bool) -> None:
+        """Bring the result here if it may come: the cluster is about to end."""
         with self._lock:
-            if not self._is_here:
+            if may_come or self._is_here:
+                try:
+                    self._value = copy.deepcopy(self.fetch())  # what Ray gives may lie in its memory
+                except Exception as error:  # a later fetch() raises it
+                    log.debug("the result of task %s did not survive the cluster: %r", self._label, error)
+            else:
                 self._lost_with = (
                     f"the cluster, which this program had started: only {format_size(_BROUGHT_HOME)} of results are "
                     f"brought here unasked, and with its {format_size(size)} it was beyond that. Call result() before "
                     "the authority ends, or use a cluster that stays"
                 )
-                self.ref = None
-                return
-        self.detach()
-
-    def detach(self) -> None:
-        """Bring the result here: the cluster is about to end."""
-        try:
-            self._value = copy.deepcopy(self.fetch())  # what Ray gives may lie in its memory
-        except Exception as error:
-            log.debug("the result of task %s did not survive the cluster: %r", self._label, error)
-        self.ref = None
+            self.ref = None
 
 
 class Results:
@@ -106,10 +101,8 @@ class Results:
         left, lost = _BROUGHT_HOME, []
         for result in sorted(held, key=sizes.__getitem__):
             left -= sizes[result]
-            if left >= 0:
-                result.detach()
-            else:
-                result.let_go(sizes[result])
+            result.leave_cluster(sizes[result], may_come=left >= 0)
+            if left < 0:
                 lost.append(sizes[result])
         if lost:
             log.warning(
