@@ -35,10 +35,10 @@ ROOMS: Final = {
     "task": ("errors", "support", "kernel"),
     "trees": ("errors", "support"),
     "engines": ("errors", "support", "kernel", "task", "trees"),
-    "runtime": ("errors", "support", "kernel", "observe", "bridges", "task", "engines"),
+    "runtime": ("errors", "support", "kernel", "options", "observe", "bridges", "task", "engines"),
     "devtools": ("errors", "support", "kernel", "observe", "task", "runtime"),
     "workflow": ("errors", "support", "kernel", "options", "observe", "simulation", "engines", "runtime"),
-    "machine": ("errors", "support", "kernel", "observe", "trees", "engines", "devtools", "runtime"),
+    "machine": ("errors", "support", "kernel", "options", "observe", "trees", "engines", "devtools", "runtime"),
     "cli": (
         "errors", "support", "kernel", "options", "observe", "simulation", "bridges", "task", "devtools", "runtime",
         "workflow", "machine",

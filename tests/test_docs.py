@@ -15,9 +15,8 @@ import whywait
 from machines import machine_in
 from whywait.kernel.events import Kind
 from whywait.kernel.state import SCOPE_TRANSITIONS, TASK_TRANSITIONS
-from whywait.runtime.scope import ScopeOptions
+from whywait.runtime.option_types import ScopeOptions, TaskOptions
 from whywait.runtime.settings import Settings
-from whywait.runtime.submission import TaskOptions
 from whywait.simulation import workload
 
 TOP = Path(__file__).resolve().parent.parent

@@ -1,5 +1,8 @@
 """The table of options: what a row promises, and that one row is enough for workflow files and workloads."""
 
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -75,3 +78,56 @@ def test_no_place_has_two_rows_of_a_name():
     for place in {place for option in OPTIONS for place in option.places}:
         names = [option.name for option in OPTIONS if place in option.places]
         assert len(names) == len(set(names)) == len(options.table(place)), place
+
+
+NEW_OPTION = """
+    import inspect, json, sys
+    import whywait.options as options
+    from whywait.support.forms import Option, whole
+
+    places = {place for row in options.OPTIONS for place in row.places} - {options.RETRY, options.RESIZE}
+    options.OPTIONS += (Option("hurry", whole(0), "how much it hurries", tuple(places), 7, "WHYWAIT_HURRY"),)
+    options.table.cache_clear()
+
+    from page_options import option_types, settings_page
+    from whywait import Authority, ConfigError, Settings, Simulation
+    from whywait.machine import asked
+    from whywait.simulation.workload import Workload
+    from whywait.workflow.documents import Document
+    from whywait.workflow.format import make_schema
+    from whywait.workflow.read import read_workflow
+
+    assert Settings.from_env({}).hurry == 7
+    assert Settings.from_env({"WHYWAIT_HURRY": "4"}).hurry == 4
+    assert Settings.from_env({"WHYWAIT_HURRY": "4"}, hurry=3).hurry == 3
+    assert "hurry=3" in repr(Settings(hurry=3))
+    assert inspect.signature(Authority).parameters["hurry"].annotation == "int"
+    with Authority(hurry=2) as authority, authority.scope("s", hurry=1) as scope:
+        assert scope.submit(int, hurry=1).result() == 0
+        scope.periodic(int, every=9, hurry=1)
+        for refused in (Authority, Settings, lambda hurry: authority.scope("t", hurry=hurry)):
+            try:
+                refused(hurry=-1)
+            except ConfigError as error:
+                assert "hurry: -1 is not allowed" in str(error)
+    types = option_types()
+    assert types.count("    hurry: int  # how much it hurries") == 3, types  # of authorities, scopes, and bodies
+    assert "| `hurry` | `WHYWAIT_HURRY` | `7` | how much it hurries |" in settings_page()
+    table = {"hurry": 5}
+    document = {"task": {"t": {"run": "true", **table}}, "scope": {"s": table}, "scheduler": table, "defaults": table}
+    flow = read_workflow(Document(document, "flow", Path("."), lambda _: None))
+    assert flow.tasks[0].options["hurry"] == 5
+    shown = json.dumps(make_schema())
+    assert shown.count('"hurry": {"description": "how much it hurries"') == 7
+    workload = {"config": table, "tasks": [{"id": "t", "at_ms": 0, "duration_ms": 1, **table}]}
+    assert Simulation(workload, hurry=9)._config["hurry"] == 9
+    assert "hurry" in asked.OF_JOBS and "hurry" in asked.OF_LEASES
+"""
+
+
+def test_a_new_option_is_one_row():
+    """E1, E2: it is in every table, signature, type, page, schema and variable; the effect is all that is missing."""
+    tools = str(Path(__file__).parent.parent / "tools")
+    program = "import sys\nfrom pathlib import Path\nsys.path.insert(0, sys.argv[1])\n" + textwrap.dedent(NEW_OPTION)
+    done = subprocess.run([sys.executable, "-c", program, tools], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

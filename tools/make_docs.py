@@ -13,6 +13,7 @@ from pathlib import Path
 from page_api import api_page
 from page_command_line import command_line_page
 from page_metrics import metrics_page
+from page_options import TYPES, option_types, settings_page
 from page_rows import rows_page
 from reliability import reliability_page
 
@@ -46,6 +47,8 @@ def main() -> int:
 
     exit_code = 0
     pages = {
+        TYPES: option_types(),
+        DOCS / "settings.md": settings_page(),
         DOCS / "api.md": api_page(),
         DOCS / "workflow-keys.md": keys_page(),
         DOCS / "metrics.md": metrics_page(),
@@ -55,7 +58,7 @@ def main() -> int:
         DOCS / "workflow.schema.json": json.dumps(make_schema(), indent=2, ensure_ascii=False) + "\n",
     }
     for path, text in pages.items():
-        shown = f"docs/{path.name}"
+        shown = f"{path.parent.name}/{path.name}"
         if path.exists() and path.read_text(encoding="utf-8") == text:
             print(f"{shown} is up to date")
         elif check:

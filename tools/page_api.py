@@ -26,8 +26,10 @@ its module, which is named in small print. The package is typed;
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "Running tasks": (
         "whywait.runtime.authority.Authority", "whywait.runtime.scope.Scope", "whywait.runtime.scope.Submitter",
-        "whywait.runtime.lazy.Lazy", "whywait.runtime.settings.Settings", "whywait.runtime.settings.AuthorityOptions",
-        "whywait.runtime.submission.TaskOptions", "whywait.runtime.scope.ScopeOptions",
+        "whywait.runtime.lazy.Lazy", "whywait.runtime.settings.Settings",
+        "whywait.runtime.option_types.AuthorityOptions", "whywait.runtime.option_types.LimitOptions",
+        "whywait.runtime.option_types.TaskOptions",
+        "whywait.runtime.option_types.ScopeOptions",
         "whywait.runtime.submission.Call", "whywait.runtime.handle.Handle", "whywait.runtime.together.wait",
         "whywait.runtime.together.wait_async", "whywait.runtime.together.gather",
         "whywait.runtime.together.gather_async", "whywait.runtime.together.as_completed",
@@ -40,7 +42,7 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "Periodic tasks": (
         "whywait.runtime.periodic.Periodic", "whywait.runtime.periodic.PeriodicStatus",
-        "whywait.runtime.periodic.PeriodicOptions",
+        "whywait.runtime.option_types.PeriodicOptions",
     ),
     "Inside a task": (
         "whywait.task.context.current", "whywait.task.context.TaskContext", "whywait.task.context.TaskQueue",

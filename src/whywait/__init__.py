@@ -6,6 +6,8 @@ from whywait.support.core import compiled
 
 TYPE_CHECKING = False  # as `typing` has it, which takes longer to load than all else that `whywait add` needs
 
+# isort: off
+# fmt: off
 if TYPE_CHECKING:
     from typing import Any
 
@@ -13,29 +15,9 @@ if TYPE_CHECKING:
     from whywait.engines.command.engine import Command, CommandResult
     from whywait.engines.process.engine import ProcessEngine
     from whywait.errors import (
-        AuthorityBroken,
-        CommandFailed,
-        ConfigError,
-        DisposeIncomplete,
-        DuplicateTask,
-        ForeignRef,
-        Infeasible,
-        InvalidTransition,
-        MachineError,
-        PauseTimeout,
-        QueueFull,
-        Rejected,
-        ScopeClosed,
-        ScopeExists,
-        StaleRef,
-        TaskAborted,
-        TaskDropped,
-        TaskFailed,
-        TaskTimeout,
-        UnknownDependency,
-        UnknownScope,
-        UnknownTask,
-        WhywaitError,
+        AuthorityBroken, CommandFailed, ConfigError, DisposeIncomplete, DuplicateTask, ForeignRef, Infeasible,
+        InvalidTransition, MachineError, PauseTimeout, QueueFull, Rejected, ScopeClosed, ScopeExists, StaleRef,
+        TaskAborted, TaskDropped, TaskFailed, TaskTimeout, UnknownDependency, UnknownScope, UnknownTask, WhywaitError,
     )
     from whywait.kernel.limits import Priority, Retry
     from whywait.kernel.model import Ref
@@ -62,68 +44,55 @@ if TYPE_CHECKING:
     from whywait.workflow.result import WorkflowResult
     from whywait.workflow.workflow import Workflow
 
-# Each public name and its module, which is loaded when the name is first asked for: no program needs all of them.
-_PLACES = {
-    "Aging": "whywait.kernel.order",
-    "Authority": "whywait.runtime.authority",
-    "AuthorityBroken": "whywait.errors",
-    "Call": "whywait.runtime.submission",
-    "Command": "whywait.engines.command.engine",
-    "CommandFailed": "whywait.errors",
-    "CommandResult": "whywait.engines.command.engine",
-    "ConfigError": "whywait.errors",
-    "DisposeIncomplete": "whywait.errors",
-    "DuplicateTask": "whywait.errors",
-    "Engine": "whywait.engines.base",
-    "Executor": "whywait.runtime.executor",
-    "ForeignRef": "whywait.errors",
-    "Handle": "whywait.runtime.handle",
-    "History": "whywait.observe.history",
-    "Infeasible": "whywait.errors",
-    "InvalidTransition": "whywait.errors",
-    "Lazy": "whywait.runtime.lazy",
-    "MachineError": "whywait.errors",
-    "Outcome": "whywait.kernel.state",
-    "PauseTimeout": "whywait.errors",
-    "Periodic": "whywait.runtime.periodic",
-    "Priority": "whywait.kernel.limits",
-    "ProcessEngine": "whywait.engines.process.engine",
-    "QueueFull": "whywait.errors",
-    "Record": "whywait.observe.record",
-    "Ref": "whywait.kernel.model",
-    "Rejected": "whywait.errors",
-    "Report": "whywait.observe.report",
-    "Retry": "whywait.kernel.limits",
-    "Scope": "whywait.runtime.scope",
-    "ScopeClosed": "whywait.errors",
-    "ScopeExists": "whywait.errors",
-    "Settings": "whywait.runtime.settings",
-    "Simulation": "whywait.simulation.simulation",
-    "SimulationResult": "whywait.simulation.simulation",
-    "StaleRef": "whywait.errors",
-    "Strict": "whywait.kernel.order",
-    "TaskAborted": "whywait.errors",
-    "TaskDropped": "whywait.errors",
-    "TaskFailed": "whywait.errors",
-    "TaskTimeout": "whywait.errors",
-    "UnknownDependency": "whywait.errors",
-    "UnknownScope": "whywait.errors",
-    "UnknownTask": "whywait.errors",
-    "Waited": "whywait.runtime.together",
-    "Usage": "whywait.support.usage",
-    "Why": "whywait.observe.explain",
-    "WhywaitError": "whywait.errors",
-    "as_completed": "whywait.runtime.together",
-    "current": "whywait.task.context",
-    "gather": "whywait.runtime.together",
-    "gather_async": "whywait.runtime.together",
-    "progress": "whywait.runtime.progress",
-    "wait": "whywait.runtime.together",
-    "wait_async": "whywait.runtime.together",
-    "Workflow": "whywait.workflow.workflow",
-    "WorkflowError": "whywait.support.problems",
-    "WorkflowResult": "whywait.workflow.result",
+__all__ = [
+    "Aging", "Authority", "AuthorityBroken", "Call", "Command", "CommandFailed", "CommandResult", "ConfigError",
+    "DisposeIncomplete", "DuplicateTask", "Engine", "Executor", "ForeignRef", "Handle", "History", "Infeasible",
+    "InvalidTransition", "Lazy", "MachineError", "Outcome", "PauseTimeout", "Periodic", "Priority", "ProcessEngine",
+    "QueueFull", "Record", "Ref", "Rejected", "Report", "Retry", "Scope", "ScopeClosed", "ScopeExists", "Settings",
+    "Simulation", "SimulationResult", "StaleRef", "Strict", "TaskAborted", "TaskDropped", "TaskFailed", "TaskTimeout",
+    "UnknownDependency", "UnknownScope", "UnknownTask", "Usage", "Waited", "Why", "WhywaitError", "Workflow",
+    "WorkflowError", "WorkflowResult", "as_completed", "compiled", "current", "gather", "gather_async", "progress",
+    "wait", "wait_async",
+]
+
+# Each module and its public names; it is loaded when one of them is first asked for: no program needs all of them.
+_NAMES = {
+    "whywait.engines.base": "Engine",
+    "whywait.engines.command.engine": "Command CommandResult",
+    "whywait.engines.process.engine": "ProcessEngine",
+    "whywait.errors": (
+        "AuthorityBroken CommandFailed ConfigError DisposeIncomplete DuplicateTask ForeignRef Infeasible "
+        "InvalidTransition MachineError PauseTimeout QueueFull Rejected ScopeClosed ScopeExists StaleRef "
+        "TaskAborted TaskDropped TaskFailed TaskTimeout UnknownDependency UnknownScope UnknownTask "
+        "WhywaitError"
+    ),
+    "whywait.kernel.limits": "Priority Retry",
+    "whywait.kernel.model": "Ref",
+    "whywait.kernel.order": "Aging Strict",
+    "whywait.kernel.state": "Outcome",
+    "whywait.observe.explain": "Why",
+    "whywait.observe.history": "History",
+    "whywait.observe.record": "Record",
+    "whywait.observe.report": "Report",
+    "whywait.runtime.authority": "Authority",
+    "whywait.runtime.executor": "Executor",
+    "whywait.runtime.handle": "Handle",
+    "whywait.runtime.lazy": "Lazy",
+    "whywait.runtime.periodic": "Periodic",
+    "whywait.runtime.progress": "progress",
+    "whywait.runtime.scope": "Scope",
+    "whywait.runtime.settings": "Settings",
+    "whywait.runtime.submission": "Call",
+    "whywait.runtime.together": "Waited as_completed gather gather_async wait wait_async",
+    "whywait.simulation.simulation": "Simulation SimulationResult",
+    "whywait.support.problems": "WorkflowError",
+    "whywait.support.usage": "Usage",
+    "whywait.task.context": "current",
+    "whywait.workflow.result": "WorkflowResult",
+    "whywait.workflow.workflow": "Workflow",
 }
+# fmt: on
+_PLACES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> "Any":  # noqa: ANN401 - what the module has under the name
@@ -135,67 +104,3 @@ def __getattr__(name: str) -> "Any":  # noqa: ANN401 - what the module has under
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_PLACES})
-
-
-__all__ = [
-    "Aging",
-    "Authority",
-    "AuthorityBroken",
-    "Call",
-    "Command",
-    "CommandFailed",
-    "CommandResult",
-    "ConfigError",
-    "DisposeIncomplete",
-    "DuplicateTask",
-    "Engine",
-    "Executor",
-    "ForeignRef",
-    "Handle",
-    "History",
-    "Infeasible",
-    "InvalidTransition",
-    "Lazy",
-    "MachineError",
-    "Outcome",
-    "PauseTimeout",
-    "Periodic",
-    "Priority",
-    "ProcessEngine",
-    "QueueFull",
-    "Record",
-    "Ref",
-    "Rejected",
-    "Report",
-    "Retry",
-    "Scope",
-    "ScopeClosed",
-    "ScopeExists",
-    "Settings",
-    "Simulation",
-    "SimulationResult",
-    "StaleRef",
-    "Strict",
-    "TaskAborted",
-    "TaskDropped",
-    "TaskFailed",
-    "TaskTimeout",
-    "UnknownDependency",
-    "UnknownScope",
-    "UnknownTask",
-    "Usage",
-    "Waited",
-    "Why",
-    "WhywaitError",
-    "Workflow",
-    "WorkflowError",
-    "WorkflowResult",
-    "as_completed",
-    "compiled",
-    "current",
-    "gather",
-    "gather_async",
-    "progress",
-    "wait",
-    "wait_async",
-]

@@ -1,12 +1,11 @@
 """V1: a task whose body waits for another one says so, and so does that other."""
 
 import threading
-from concurrent.futures import CancelledError
 
 import pytest
 
 from patience import PATIENCE_S, until
-from whywait import Authority, Call, Executor
+from whywait import Authority, Call
 
 
 def told(handle, words):
@@ -75,33 +74,3 @@ def test_a_wait_that_ends_is_told_no_more():
         stage.set()
         gate.set()
         handle.result(PATIENCE_S)
-
-
-def test_a_coroutine_that_awaits_is_told_too():
-    """V1: a coroutine holds its slot while it awaits another task."""
-    with Authority(slots=1) as authority:
-
-        async def outer():
-            return await authority.submit(int, "7", id="inner")
-
-        handle = authority.submit(outer, id="outer")
-        told(handle, "waits for the end of inner")
-        assert "outer holds the only slot and waits for the end of inner" in str(authority.why("inner"))
-        authority.resize(slots=2)
-        assert handle.result(PATIENCE_S) == 7
-
-
-def test_futures_of_an_executor_are_told_too():
-    """V1: the deadlock that thread pools are known for can be seen."""
-    with Executor(max_workers=1) as executor:
-        made = []
-
-        def outer():
-            made.append(executor.submit(int, "7"))
-            return made[0].result(PATIENCE_S)
-
-        future = executor.submit(outer)
-        until(lambda: made and "neither can go on" in str(executor.why(made[0])))
-        made[0].cancel()
-        with pytest.raises(CancelledError):
-            future.result(PATIENCE_S)

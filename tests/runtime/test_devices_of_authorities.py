@@ -98,13 +98,13 @@ def test_limits_of_every_kind_are_resized_at_once():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"slots": 0}, "slots 0 is not allowed"),
-        ({"cpu": -1}, "budget cpu -1 is not allowed"),
+        ({"slots": 0}, "slots: 0 is not allowed"),
+        ({"cpu": -1}, "cpu: -1 is not allowed"),
         ({"ram": "much"}, 'ram: "much" is not a size'),
         ({"vram": "8GB"}, "vram is the memory of each gpu: say it with the units"),
         ({"resources": {"gpu": 2}}, "gpu has units: say which there are, not how many"),
         ({"resources": {"dependency": 2}}, "a resource cannot be named 'dependency'"),
-        ({"gpus": "all"}, "gpus 'all' is not allowed"),
+        ({"gpus": "all"}, 'gpus: "all" is not allowed'),
         ({"devices": {"fpga": 1}}, "there are no devices of the kind 'fpga': the budget has gpu, rig"),
         ({"gpus": {"a,b": 1}}, "a unit of gpu cannot be named 'a,b'"),
     ],

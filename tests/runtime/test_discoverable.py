@@ -10,10 +10,7 @@ import pytest
 
 import whywait
 import whywait.machine
-from whywait.runtime.periodic import PeriodicOptions
-from whywait.runtime.scope import ScopeOptions
-from whywait.runtime.settings import AuthorityOptions
-from whywait.runtime.submission import TaskOptions
+from whywait.runtime.option_types import AuthorityOptions, PeriodicOptions, ScopeOptions, TaskOptions
 
 FACTS = ("id", "state", "outcome", "cause", "priority", "ref", "paused_from")
 HELD = (whywait.Authority, whywait.Scope, whywait.Handle)

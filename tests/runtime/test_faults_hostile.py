@@ -1,6 +1,5 @@
 """What users hand over may answer any question by raising: errors, results, callbacks, subscribers, finalisers."""
 
-import asyncio
 import gc
 import logging
 import threading
@@ -126,14 +125,6 @@ def test_a_class_that_cannot_tell_its_errors_retries_none(authority, caplog):
     assert isinstance(handle.exception(PATIENCE_S), ValueError)
     assert len(handle.attempts) == 1
     assert "cannot be told" in caplog.text
-
-
-def test_an_error_without_a_text_that_nobody_looks_at(authority, caplog):
-    """O6: it is logged by its type."""
-    handle = authority.submit(throw, NoTextError)
-    until(handle.done)
-    del handle
-    until(lambda: gc.collect() and "NoTextError whose repr raised" in caplog.text)
 
 
 def test_a_periodic_with_errors_that_answer_nothing(authority, caplog):
@@ -262,25 +253,6 @@ def test_a_logger_that_raises(authority):
         assert authority.submit(echo, 1).result(PATIENCE_S) == 1
     finally:
         log.removeHandler(broken)
-
-
-def test_submitting_while_the_loop_for_coroutines_is_made(monkeypatch):
-    """T3: a finaliser may strike there, too; both tasks run, on one loop."""
-    make, inner = asyncio.new_event_loop, []
-
-    async def where():
-        return id(asyncio.get_running_loop())
-
-    with Authority(slots=2) as authority:
-
-        def make_and_submit():
-            inner.append(authority.submit(where))
-            return make()
-
-        monkeypatch.setattr(asyncio, "new_event_loop", make_and_submit)
-        outer = authority.submit(where)
-        assert outer.result(PATIENCE_S) == inner[0].result(PATIENCE_S)
-    assert len(inner) == 1
 
 
 def test_a_loop_for_coroutines_that_gets_no_thread_costs_its_task_only(monkeypatch):

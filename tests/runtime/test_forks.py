@@ -1,15 +1,12 @@
 """A program that forks: the copy is told that the authority is not there, and the original does not notice."""
 
 import os
-import signal
 import threading
-import time
 
 import pytest
 
 from patience import PATIENCE_S
-from whywait import Authority, Executor, WhywaitError
-from whywait.runtime import future as futures
+from whywait import Authority, WhywaitError
 
 
 @pytest.mark.parametrize("engine", ["thread", "process"])
@@ -47,27 +44,3 @@ def test_an_authority_refuses_to_work_in_a_fork(engine):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert authority.submit(abs, -1).result(PATIENCE_S) == 1
         holder.join()
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_futures_are_waited_for_in_a_fork_that_comes_while_a_thread_leaves_a_note():
-    """O1: the lock that all futures share is free there, whichever thread held it."""
-    held, go = threading.Event(), threading.Event()
-
-    def hold():
-        with futures._attaching:
-            held.set()
-            go.wait(PATIENCE_S)
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    held.wait(PATIENCE_S)
-    child = os.fork()
-    if child == 0:
-        signal.alarm(int(PATIENCE_S))
-        with Executor(1) as executor:
-            works = executor.submit(time.sleep, 0.05).result() is None
-        os._exit(0 if works else 1)
-    go.set()
-    holder.join()
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

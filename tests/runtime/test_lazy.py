@@ -130,14 +130,6 @@ def test_a_failing_make_fails_the_task_that_asked_and_the_next_tries_again():
     assert maker.closed == ["resource 3"]
 
 
-def test_what_was_never_made_is_never_closed():
-    """O9: no task was handed it."""
-    maker = Maker()
-    with Authority() as authority, authority.scope("s") as scope:
-        scope.lazy(maker, maker.close)
-    assert (maker.made, maker.closed) == ([], [])
-
-
 def test_it_is_closed_after_the_last_body_the_last_one_made_first():
     """O9: dispose waits for bodies, then closes; a scope inside closes what it owns before."""
     order, started = [], threading.Event()
@@ -174,19 +166,6 @@ def test_a_body_that_does_not_end_keeps_it_open():
         assert closed == []
         go.set()
         until(lambda: closed == ["r"], "the end of the resource")
-
-
-def test_an_error_that_aborts_the_scope_closes_it_too():
-    """O9, O10: the kernel has disposed of the scope; leaving the block closes what it owned."""
-    maker = Maker()
-
-    def fail(_):
-        raise ValueError("no")
-
-    with Authority(slots=1) as authority:
-        with pytest.raises(ExceptionGroup), authority.scope("s", on_error="abort") as scope:
-            scope.submit(fail, scope.lazy(maker, maker.close))
-        assert maker.closed == ["resource 1"]
 
 
 def test_an_error_while_closing_is_logged_and_the_others_are_closed(caplog):

@@ -1,12 +1,9 @@
 """The fixture that looks for what tests leave behind finds each kind of it."""
 
-import asyncio
 import os
 import subprocess
 import sys
-import tempfile
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -40,28 +37,4 @@ def test_a_child_is_found_until_it_was_waited_for():
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert left_since(before) == [f"children: {child.pid}"]
     child.wait()
-    assert left_since(before) == []
-
-
-def test_an_open_file_and_a_loop_are_found():
-    """O5: with what they lead to."""
-    before = Held.now()
-    reading, writing = os.pipe()
-    assert len(left_since(before)) == 2
-    os.close(reading)
-    os.close(writing)
-    loop = asyncio.new_event_loop()
-    assert any(found.startswith("loops: ") for found in left_since(before))
-    loop.close()
-    assert left_since(before) == []
-
-
-def test_a_temporary_file_is_found():
-    """O5: in the folder that the tests have for themselves."""
-    before = Held.now()
-    number, path = tempfile.mkstemp(prefix="forgotten-")
-    os.close(number)
-    (found,) = left_since(before)
-    assert "forgotten-" in found
-    Path(path).unlink()
     assert left_since(before) == []

@@ -106,25 +106,11 @@ def test_a_hung_body_past_timeout_and_grace_does_not_hold_up_leaving(hung, caplo
     authority.dispose()
 
 
-def test_leaving_an_async_block_gives_up_as_well(hung):
-    """O5, O6: the async forms do the same."""
-
-    async def main():
-        authority = Authority(slots=1, grace=GRACE_S)
-        with pytest.raises(DisposeIncomplete, match="hung"):
-            async with authority:
-                authority.submit(hung, id="hung", timeout=1.0)
-        hung.end()
-        await authority.dispose_async()
-
-    asyncio.run(main())
-
-
 def test_a_task_that_is_not_asked_to_end_is_waited_for_without_limit(hung, caplog, clock):
     """O6: the log says so after a minute, and again every minute."""
     with Authority(slots=1, grace=GRACE_S) as authority:
         begin(authority, hung, id="long")
-        leaving = authority._root._leaving()
+        leaving = authority._whole._leaving()
         told = []
         for seconds in (0, 59, 2, 30, 31, 59, 2):
             clock(seconds)
@@ -133,28 +119,6 @@ def test_a_task_that_is_not_asked_to_end_is_waited_for_without_limit(hung, caplo
         hung.end()
     assert told == [0, 0, 1, 1, 2, 2, 3]
     assert re.fullmatch(r"leaving the authority waits for 1 task: long \(running for 1m 01s\)", lines(caplog)[0])
-
-
-def test_a_block_whose_tasks_come_and_go_is_left_in_silence(hung, caplog, clock):
-    """O6: each start and each end puts the line off by a minute."""
-    with Authority(slots=2) as authority:
-        begin(authority, hung)
-        leaving = authority._root._leaving()
-        for _ in range(3):
-            go = threading.Event()
-            brief = authority.submit(go.wait)
-            until(lambda brief=brief: brief.state == "RUNNING")
-            clock(50)
-            next(leaving)
-            go.set()
-            brief.result(PATIENCE_S)
-            clock(50)
-            next(leaving)
-        assert lines(caplog) == []
-        clock(61)
-        next(leaving)
-        assert len(lines(caplog)) == 1
-        hung.end()
 
 
 def test_a_paused_task_is_told_at_once(hung, caplog):
@@ -202,7 +166,7 @@ def test_a_task_that_parks_while_a_block_is_left_is_told_once(caplog):
 
     with Authority(slots=2, pause_timeout=PATIENCE_S) as authority:
         handle, _ = authority.submit(checks, id="parks"), authority.submit(checks, id="runs")
-        leaving = authority._root._leaving()
+        leaving = authority._whole._leaving()
         next(leaving)
         assert lines(caplog) == []
         handle.pause()
@@ -214,22 +178,6 @@ def test_a_task_that_parks_while_a_block_is_left_is_told_once(caplog):
         over.set()
 
 
-def test_only_the_first_tasks_are_named(hung, caplog, clock):
-    """O6: one line, however many they are."""
-    with Authority(slots=1) as authority:
-        begin(authority, hung, id="runs")
-        waiting = [authority.submit(int, id=f"w{number}") for number in range(20)]
-        leaving = authority._root._leaving()
-        next(leaving)
-        clock(61)
-        next(leaving)
-        hung.end()
-    (line,) = lines(caplog)
-    assert "waits for 21 tasks: runs (running for 1m 01s), w0 (waiting for 1m 01s), " in line
-    assert line.endswith("), and 11 more")
-    assert all(handle.result() == 0 for handle in waiting)
-
-
 def test_a_task_that_may_still_start_is_waited_for_beside_an_overdue_one(hung, clock):
     """O6, T7: in its backoff, or paused; leaving does not give up for the others."""
     with Authority(slots=2, grace=GRACE_S) as authority:
@@ -237,7 +185,7 @@ def test_a_task_that_may_still_start_is_waited_for_beside_an_overdue_one(hung, c
         cancelled.cancel()
         tried = authority.submit(int, "x", retry=Retry(1, backoff=PATIENCE_S))
         until(lambda: len(tried.attempts) == 2)
-        leaving = authority._root._leaving()
+        leaving = authority._whole._leaving()
         next(leaving)
         clock(2 * GRACE_S)
         next(leaving)
@@ -252,7 +200,7 @@ def test_waiting_for_a_scope_says_so_and_does_not_give_up(hung, caplog, clock):
     with Authority(slots=1, grace=GRACE_S) as authority:
         handle = begin(authority, hung, id="hung")
         handle.cancel()
-        waiting = authority._root._waiting()
+        waiting = authority._whole._waiting()
         next(waiting)
         clock(2 * GRACE_S)
         next(waiting)
@@ -283,7 +231,7 @@ def test_what_can_be_killed_has_the_time_that_a_kill_takes(clock):
             handle = authority.submit(stubborn)
             await begun.wait()
             handle.cancel()
-            leaving = authority._root._leaving()
+            leaving = authority._whole._leaving()
             next(leaving)
             clock(31)
             next(leaving)

@@ -9,7 +9,7 @@ import pytest
 
 import whywait
 from patience import PATIENCE_S, until
-from whywait import Authority, Executor, Outcome, TaskTimeout
+from whywait import Authority, Executor, Outcome
 from whywait.observe.record import Record
 
 DEEP = 50
@@ -76,32 +76,6 @@ def test_every_way_to_await_lends():
         assert authority.submit(in_every_way_async, authority).result(PATIENCE_S) == [6] * 5
 
 
-@pytest.mark.parametrize(
-    "wait",
-    [
-        lambda handle, _: whywait.wait([handle]),
-        lambda handle, _: whywait.gather(handle),
-        lambda handle, _: list(whywait.as_completed([handle])),
-        lambda _, scope: scope.wait(),
-    ],
-)
-def test_every_way_to_wait_is_told(wait):
-    """V1: a task that holds its slot while it waits says for which task."""
-    with Authority(slots=1) as authority, authority.scope("inside") as scope:
-        made = []
-
-        def outer():
-            made.append(scope.submit(int, "7", id="inner"))
-            wait(made[0], scope)
-
-        handle = authority.submit(outer, id="outer")
-        until(lambda: handle.why().blocked_on is not None)
-        assert "its body waits for the end of inner, which waits for a slot held by outer" in str(handle.why())
-        assert "outer holds the only slot and waits for the end of inner: neither can go on" in str(made[0].why())
-        made[0].cancel()
-        until(handle.done)
-
-
 def test_a_futures_wait_lends():
     """S7: the deadlock that thread pools are known for does not come."""
     with Executor(max_workers=1, when_blocked="lend") as executor:
@@ -117,13 +91,6 @@ def test_a_scope_says_for_itself_whether_its_tasks_lend():
         handle = holds.submit(lambda: authority.submit(int, "7", id="inner").exception("50ms"))
         with pytest.raises(TimeoutError):
             handle.result(PATIENCE_S)
-
-
-def test_slots_of_scopes_are_lent_too():
-    """S7, S2: a scope with one slot runs what its own task waits for."""
-    with Authority(slots=4, when_blocked="lend") as authority:
-        narrow = authority.scope("narrow", slots=1)
-        assert narrow.submit(nest, narrow, 5).result(PATIENCE_S) == 5
 
 
 class Crowd:
@@ -202,47 +169,6 @@ def test_a_task_waits_for_its_slot_before_any_other_starts(stage):
     assert urgent.result(PATIENCE_S) == 0
     order = [(event.kind, event.name) for event in authority.events()]
     assert order.index(("TASK_REGAINED", "outer")) < order.index(("TASK_STARTED", "urgent"))
-
-
-def test_a_task_that_is_to_end_needs_no_slot_to_go_on(stage):
-    """S7, X3: cancelled while it waits for its slot, it ends without one."""
-    _, handle, _, went_on = stage
-    handle.cancel()
-    assert went_on.wait(PATIENCE_S)
-    until(handle.done)
-    assert handle.outcome is Outcome.ABORTED
-
-
-def test_a_pause_is_of_no_concern_to_lending(stage):
-    """S7, X1: a pause that was asked for and taken back leaves it waiting for its slot."""
-    authority, handle, go, _ = stage
-    asked = threading.Thread(target=handle.pause)
-    asked.start()
-    until(lambda: any(event.kind == "TASK_PAUSE_ASKED" for event in authority.events()))
-    handle.resume()
-    asked.join(PATIENCE_S)
-    assert handle.why().wants_slot
-    go.set()
-    assert handle.result(PATIENCE_S) == 7
-
-
-def test_a_timeout_ends_a_task_that_lends():
-    """S7, T6: its time goes on while it waits; it ends without a slot, and none is given back twice."""
-    with Authority(slots=1, when_blocked="lend") as authority:
-        go = threading.Event()
-
-        def outer():
-            inner = authority.submit(go.wait, PATIENCE_S)
-            inner.exception(PATIENCE_S)
-
-        handle = authority.submit(outer, timeout="1s")
-        until(lambda: handle.why().lends)
-        until(lambda: handle.state == "DISPOSING")
-        assert authority.snapshot().slots.free == 0  # the inner task has it
-        go.set()
-        with pytest.raises(TaskTimeout):
-            handle.result(PATIENCE_S)
-        until(lambda: authority.snapshot().slots.free == 1)
 
 
 def test_a_cancelled_await_goes_on_with_its_slot():

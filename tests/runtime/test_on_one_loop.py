@@ -67,29 +67,6 @@ def test_no_other_thread_is_started_or_woken(monkeypatch, use):
     asyncio.run(main())
 
 
-def test_each_coroutine_is_a_task_of_its_own():
-    """A coroutine belongs to its loop as any task of it, also one that ends without waiting."""
-
-    async def mine():
-        return asyncio.current_task()
-
-    async def waits():
-        before = asyncio.current_task()
-        await asyncio.sleep(0)
-        return before, asyncio.current_task()
-
-    async def run():
-        async with Authority(slots=1) as authority:
-            here = asyncio.current_task()
-            tasks = [await each for each in [authority.submit(mine) for _ in range(5)]]
-            assert len({here, *tasks}) == 6
-            first, last = await authority.submit(waits)
-            assert first is last
-            assert asyncio.current_task() is here
-
-    asyncio.run(run())
-
-
 def test_coroutines_that_never_wait_leave_the_loop_its_turns():
     """Thousands of them end one after the other, and another task of the loop goes on meanwhile."""
     turns, ended = [], []

@@ -84,15 +84,6 @@ def test_files_of_an_authority_tell_its_logger(own, caplog):
     assert [record for record in caplog.records if record.name.startswith("whywait")] == []
 
 
-def test_engines_tell_the_logger_of_their_authority(own):
-    """D5: the process engine, and a part of a task."""
-    logger, _ = own
-    with Authority(slots=1, log=logger, engine="process") as authority:
-        engine = authority._core.engines.default
-        assert engine.runtime.log.logger is logger
-        assert authority.submit(int, "7").result(PATIENCE_S) == 7
-
-
 def test_a_logger_is_a_logger():
     """E1: anything else is refused."""
     with pytest.raises(ConfigError, match=r"logging\.Logger"):

@@ -1,11 +1,8 @@
 """What happens at the same moment in several threads, with an interpreter that switches between them all the time."""
 
 import asyncio
-import gc
 import sys
 import threading
-import weakref
-from contextvars import ContextVar, copy_context
 from functools import partial
 
 import pytest
@@ -98,24 +95,3 @@ def test_a_subscription_ends_while_another_begins():
             kinds = [event.kind for event in heard if event.number == handle.ref.number]
             assert kinds == ["TASK_SUBMITTED", "TASK_STARTED", "TASK_FINISHED"]
             ends[0]()
-
-
-def test_threads_that_idle_keep_nothing_of_the_first_submitter():
-    """T9: its context goes with its task, also where threads inherit contexts."""
-
-    class Thing:
-        pass
-
-    variable = ContextVar("variable")
-    with Authority(slots=1) as authority:
-
-        def submit():
-            thing = Thing()
-            variable.set(thing)
-            authority.submit(int, timeout=PATIENCE_S).result(PATIENCE_S)
-            return weakref.ref(thing)
-
-        gone = copy_context().run(submit)
-        authority.submit(int).result(PATIENCE_S)
-        gc.collect()
-        assert gone() is None

@@ -5,6 +5,8 @@ import subprocess
 import sys
 import textwrap
 import threading
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -19,54 +21,41 @@ from whywait.runtime.settings import MOST, SCHEDULERS, Settings
 CORES = os.cpu_count() or 1
 
 
-class Setting:
+class Setting(NamedTuple):
     """One variable: what it sets, from where it is read, and what it is without and with the variable."""
 
-    def __init__(self, variable, read, default, text, value, argument, given, settled):
-        self.variable = variable
-        self.read = read
-        self.default = default
-        self.text = text
-        self.value = value
-        self.argument = argument  # its name and a value, both different from the rest
-        self.given = given
-        self.settled = settled
-
-    def __repr__(self):
-        return self.variable
+    variable: str
+    read: Any
+    default: Any
+    text: str
+    value: Any
+    argument: str  # its name and a value, both different from the rest
+    given: Any
+    settled: Any
 
 
+MS = 10**6  # in nanoseconds
 SETTINGS = [
-    Setting("WHYWAIT_SLOTS", lambda s: s.limits.slots, CORES, "70", 70, "slots", 3, 3),
-    Setting("WHYWAIT_CPU_SLOTS", lambda s: s.budget.hard.get("cpu"), None, "6", 6, "cpu", 2, 2),
-    Setting(
-        "WHYWAIT_RAM_MB_SOFT", lambda s: s.budget.soft.get("ram"), None, "512", 512 * 10**6, "ram", "1GiB", 1 << 30
-    ),
-    Setting("WHYWAIT_VRAM_MB_SOFT", lambda s: s.budget.soft.get("vram"), None, "8", 8 * 10**6, "vram", 99, 99),
-    Setting("WHYWAIT_AGING_INTERVAL_MS", lambda s: s.order, Aging(), "250", Aging(0.25), "order", Strict(), Strict()),
-    Setting("WHYWAIT_AGING_BOOST", lambda s: s.order, Aging(), "7", Aging(boost=7), "order", Aging(1), Aging(1)),
-    Setting("WHYWAIT_PAUSE_TIMEOUT_MS", lambda s: s.pause_timeout, 1.5, "20", 0.02, "pause_timeout", "3s", 3.0),
-    Setting(
-        "WHYWAIT_STARVATION_TIMEOUT_MS",
-        lambda s: s.starvation_timeout,
-        30.0,
-        "500",
-        0.5,
-        "starvation_timeout",
-        9,
-        9.0,
-    ),
-    Setting("WHYWAIT_QUEUE_LIMIT", lambda s: s.limits.queue_limit, None, "0", 0, "queue_limit", 5, 5),
-    Setting(
-        "WHYWAIT_MAX_WAIT_MS", lambda s: s.policy.max_wait_ns, None, "40", 40 * 10**6, "max_wait", "1m", 60 * 10**9
-    ),
+    Setting(*row)
+    for row in (
+        ("WHYWAIT_SLOTS", lambda s: s.limits.slots, CORES, "70", 70, "slots", 3, 3),
+        ("WHYWAIT_CPU_SLOTS", lambda s: s.budget.hard.get("cpu"), None, "6", 6, "cpu", 2, 2),
+        ("WHYWAIT_RAM_MB_SOFT", lambda s: s.budget.soft.get("ram"), None, "512", 512 * 10**6, "ram", "1GiB", 1 << 30),
+        ("WHYWAIT_VRAM_MB_SOFT", lambda s: s.budget.soft.get("vram"), None, "8", 8 * 10**6, "vram", 99, 99),
+        ("WHYWAIT_AGING_INTERVAL_MS", lambda s: s.order, Aging(), "250", Aging(0.25), "order", Strict(), Strict()),
+        ("WHYWAIT_AGING_BOOST", lambda s: s.order, Aging(), "7", Aging(boost=7), "order", Aging(1), Aging(1)),
+        ("WHYWAIT_PAUSE_TIMEOUT_MS", lambda s: s.pause_timeout, 1.5, "20", 0.02, "pause_timeout", "3s", 3.0),
+        ("WHYWAIT_STARVATION_TIMEOUT_MS", lambda s: s.starvation_timeout, 30, "500", 0.5, "starvation_timeout", 9, 9),
+        ("WHYWAIT_QUEUE_LIMIT", lambda s: s.limits.queue_limit, None, "0", 0, "queue_limit", 5, 5),
+        ("WHYWAIT_MAX_WAIT_MS", lambda s: s.policy.max_wait_ns, None, "40", 40 * MS, "max_wait", "1m", 60_000 * MS),
+    )
 ]
-NUMBERS = pytest.mark.parametrize("setting", SETTINGS, ids=repr)
+NUMBERS = pytest.mark.parametrize("setting", SETTINGS, ids=itemgetter(0))
 SETTINGS = [
     *SETTINGS,
     Setting("WHYWAIT_HISTORY", lambda s: s.history, None, "/h.db", "/h.db", "history", "/a/../b.db", "/b.db"),
 ]
-EACH = pytest.mark.parametrize("setting", SETTINGS, ids=repr)
+EACH = pytest.mark.parametrize("setting", SETTINGS, ids=itemgetter(0))
 LEAST = {"WHYWAIT_SLOTS": 1, "WHYWAIT_AGING_INTERVAL_MS": 1}  # of the others: 0
 
 
@@ -168,7 +157,7 @@ class TestMalformed:
         ("arguments", "parts"),
         [
             ({"slots": 0}, ["slots", "0"]),
-            ({"slots": "4"}, ["slots", "'4'"]),
+            ({"slots": "4"}, ["slots", '"4"']),
             ({"queue_limit": -1}, ["queue_limit", "-1"]),
             ({"pause_timeout": "soon"}, ["pause_timeout", "soon"]),
             ({"starvation_timeout": -2}, ["starvation_timeout", "-2"]),

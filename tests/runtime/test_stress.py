@@ -1,14 +1,13 @@
 """Many threads at one authority, with the interpreter switching as often as it can; see stress.py."""
 
 import logging
-import sys
 import threading
 import time
 
 import pytest
 
 from stress import Storm, coroutine, hasty_switches
-from whywait import Authority, ConfigError, WhywaitError
+from whywait import Authority, WhywaitError
 from whywait.engines.registry import MAKERS
 
 
@@ -55,23 +54,6 @@ def test_scopes_come_and_go_while_others_look():
         looker.join()
         assert list(authority._core.scopes) == ["default"]
     assert problems == []
-
-
-def test_a_scope_that_is_refused_leaves_nothing_behind():
-    """T3, O3: with an option that is not allowed there is no scope, and its key is free."""
-    with Authority(slots=1) as authority:
-        for options in ({"engine": "nonsense"}, {"grace": -1}, {"on_error": "nonsense"}):
-            with pytest.raises(ConfigError):
-                authority.scope("work", **options)
-        assert authority.scope("work").state == "ATTACHED"
-
-
-def test_switching_is_as_it_was():
-    """O1: the interpreter's own setting is given back."""
-    before = sys.getswitchinterval()
-    with hasty_switches():
-        assert sys.getswitchinterval() < before
-    assert sys.getswitchinterval() == before
 
 
 def test_an_engine_is_made_once_whoever_asks(monkeypatch):

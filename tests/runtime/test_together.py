@@ -69,13 +69,6 @@ def test_a_timeout_ends_the_waiting_only(authority, gate):
     assert slow.result(PATIENCE_S) is True
 
 
-def test_no_callback_stays_behind(authority, gate):
-    slow = authority.submit(gate.wait)
-    whywait.wait([slow], timeout=0)
-    next(iter(whywait.as_completed([slow, authority.submit(int)])))
-    assert slow.callbacks is None
-
-
 def test_futures_of_an_executor_are_waited_for_like_handles():
     """A timeout leaves no callback behind, and takes none from the threads that wait for the future itself."""
     gate, called, waiting = threading.Event(), [], []
@@ -172,16 +165,6 @@ def test_a_task_may_be_cancelled_with_what_awaits_it(authority, gate, cancelled)
 
     expected = ("aborted", "aborted") if cancelled else ("success", "success")
     assert asyncio.run(asyncio.wait_for(main(), PATIENCE_S)) == expected
-
-
-def test_a_task_group_refuses_a_handle_at_once(authority):
-    async def main():
-        async with asyncio.TaskGroup() as group:
-            group.create_task(authority.submit(int))
-
-    with pytest.raises(ExceptionGroup) as caught:
-        asyncio.run(main())
-    assert caught.group_contains(TypeError, match="a coroutine was expected")
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from whywait.errors import ConfigError, shown
 from whywait.kernel.limits import Retry
-from whywait.machine.from_python import JobDemands, LeaseDemands
+from whywait.options import JOB, LEASE, table
 from whywait.trees.system import program_file
 
-OF_LEASES: Final = LeaseDemands.__annotations__.keys() - {"scope"} | {"timeout", "slot"}
-OF_JOBS: Final = JobDemands.__annotations__.keys() - {"id", "scope"} | {"after_ended", "slot"}
+OF_LEASES: Final = table(LEASE).keys() - {"scope"} | {"timeout", "slot"}
+OF_JOBS: Final = table(JOB).keys() - {"id", "scope"}
 # What only a shell understands: characters in the name of a program, words of their own, and commands that are no file.
 _CHARACTERS: Final = frozenset(" \t\n|&;<>()$`*?'\"~=")
 _WORDS: Final = frozenset(("|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1", "&>"))

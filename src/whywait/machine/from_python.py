@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Token
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from whywait.errors import MachineError, TaskDropped
 from whywait.kernel.durations import Seconds, patience_s
@@ -20,35 +20,15 @@ from whywait.support.lent import environment, lent
 from whywait.support.logger import log
 from whywait.support.polling import has_input
 
-
-class LeaseDemands(TypedDict, total=False):
-    """What a lease or a job may ask for, spelled as in ``submit``."""
-
-    cpu: int
-    ram: int | str
-    vram: int | str
-    resources: dict[str, int | str]
-    gpu: int
-    devices: dict[str, int]
-    priority: int | str
-    scope: str
-    after: str | list[str]
-    max_wait: float | str
-
-
-class JobDemands(LeaseDemands, total=False):
-    """What a job may ask for beside a lease."""
-
-    id: str
-    retry: int
-    timeout: float | str
+if TYPE_CHECKING:
+    from whywait.runtime.option_types import JobOptions, LeaseOptions
 
 
 class Lease:
     """A permission of the machine for a block of Python, for ``with`` and ``async with``; made by :func:`lease`."""
 
     def __init__(
-        self, name: str, timeout: float | None, on_wait: Callable[[str], object] | None, asked: LeaseDemands
+        self, name: str, timeout: float | None, on_wait: Callable[[str], object] | None, asked: LeaseOptions
     ) -> None:
         """Ask for nothing yet: entering the block does."""
         self._name = name
@@ -186,7 +166,7 @@ def lease(
     name: str | None = None,
     timeout: Seconds | None = None,
     on_wait: Callable[[str], object] | None = None,
-    **asked: Unpack[LeaseDemands],
+    **asked: Unpack[LeaseOptions],
 ) -> Lease:
     """Return a block, for ``with`` or ``async with``, that runs when the machine permits it.
 
@@ -239,7 +219,7 @@ def add(
     *,
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
-    **asked: Unpack[JobDemands],
+    **asked: Unpack[JobOptions],
 ) -> Job:
     """Leave a command to the machine, to be run when it has what the command needs; return when that is on the disk.
 

@@ -368,7 +368,7 @@ class Jobs:
         body: Any = job  # the engine takes no function
         job.handle = new_handle(self._core, body, (), Context(), self.engine)
         job.handle.add_done_callback(Handle.exception)  # seen: the store has it, and nothing is to be logged
-        record = open_of(self.scope(job.scope)).record
+        record = open_of(self.scope(job.scope))
         return request_for(self._core, record, job.handle, self._task_options(job))
 
     # From the kernel to the store

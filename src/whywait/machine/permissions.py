@@ -23,7 +23,7 @@ from whywait.kernel.model import Task
 from whywait.machine.home import LEASE_VARIABLE, Home
 from whywait.machine.home import VARIABLE as HOME_VARIABLE
 from whywait.observe.explain import amount_in_words
-from whywait.runtime.scope import Scope, open_of, open_scope
+from whywait.runtime.scope import Scope, open_of
 from whywait.runtime.services import CoreServices
 from whywait.support.devices import environment_of
 from whywait.support.logger import log
@@ -64,8 +64,7 @@ class Permission:
             if self._has_ended:
                 raise MachineError(f"{self.id} has ended: nothing can be asked for out of it")
             if kind not in self._scopes:
-                around = open_of(self._around).record
-                self._scopes[kind] = open_scope(self._core, around, f"{kind} {self.id}", {}, budget)
+                self._scopes[kind] = open_of(self._around).open(f"{kind} {self.id}", {}, budget)
             return self._scopes[kind]
 
     def refusal(self, error: Infeasible) -> MachineError:
@@ -117,13 +116,13 @@ class Permission:
     def _budget(self) -> Budget:
         """Return what requests from inside may have in use at once: what the permission holds, and nothing else."""
         held = dict(self._demand)
-        kinds = self._core.root.kernel_scope.pool.devices
+        kinds = self._core.kernel.root.pool.devices
         devices = {}
         for kind, names in self._devices:
             share = held.get(MEMORY.get(kind, ""), 0)
             devices[kind] = {name: share or kinds[kind].by_name[name].size for name in names}
         of_devices = {name for kind in kinds for name in (kind, MEMORY.get(kind))}
-        names = (*_WELL_KNOWN, *self._core.root.kernel_scope.pool.resources)
+        names = (*_WELL_KNOWN, *self._core.kernel.root.pool.resources)
         hard = {name: held.get(name, 0) for name in names if name not in of_devices}
         return Budget({**hard, PLACES: max(1, held.get("cpu", 0))}, {}, devices)
 

@@ -115,7 +115,7 @@ class Service:
 
     def waiting_for_cpu(self, scope: Scope) -> int:
         """Return how many tasks wait for cpu of the budget that a scope has."""
-        gate = open_of(scope).record.kernel_scope.pool.resources.get("cpu")
+        gate = open_of(scope).kernel_scope.pool.resources.get("cpu")
         with self.core.lock:
             benches = () if gate is None else gate.benches.values()
             return sum(len(lane) for bench in benches for lane in bench.lanes_in_order())

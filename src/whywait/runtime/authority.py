@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
+from inspect import Parameter, signature
 from operator import attrgetter
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
-from whywait.engines.base import Engine
-from whywait.engines.registry import EngineName
-from whywait.errors import InvalidTransition
+from whywait.errors import ConfigError, InvalidTransition
 from whywait.kernel.durations import Seconds
 from whywait.kernel.events import Event
-from whywait.kernel.limits import Backfill, Limits, Overdraft, Overflow, Retry, WhenBlocked, WhenBusy
 from whywait.kernel.model import Ref
-from whywait.kernel.order import Order
 from whywait.kernel.state import ScopeState, Wait
+from whywait.options import AUTHORITY, table
 from whywait.runtime.handle import Handle
 from whywait.runtime.journal import Events
-from whywait.runtime.scope import OpenScope, Scope, ScopeOptions, Submitter, open_scope
+from whywait.runtime.option_types import AuthorityOptions, LimitOptions, ScopeOptions
+from whywait.runtime.scope import OpenScope, Scope, Submitter, open_of
 from whywait.runtime.services import CoreServices
-from whywait.runtime.settings import (
-    UNSET,
-    AuthorityOptions,
-    Gpus,
-    OrderName,
-    Settings,
-    Size,
-    Unset,
-    explicit_budget,
-    settled,
-)
+from whywait.runtime.settings import Settings, resized
 from whywait.support.lazy import asyncio
 from whywait.support.logger import log_of
 
@@ -62,86 +50,34 @@ class Authority(Submitter):
     def __init__(
         self,
         *,
-        slots: int | Unset | None = UNSET,
-        cpu: int | Unset | None = UNSET,
-        ram: Size | Unset | None = UNSET,
-        hard_ram: bool = False,
-        vram: Size | Unset | None = UNSET,
-        resources: Mapping[str, Size] | None = None,
-        soft: Mapping[str, Size] | None = None,
-        gpus: Gpus | None = None,
-        devices: Mapping[str, int | Sequence[str]] | None = None,
-        order: Order | OrderName | Unset = UNSET,
-        backfill: Backfill = "greedy",
-        overdraft: Overdraft = "count",
-        queue_limit: int | Unset | None = UNSET,
-        overflow: Overflow = "reject",
-        when_busy: WhenBusy = "queue",
-        when_blocked: WhenBlocked = "hold",
-        max_wait: Seconds | Unset | None = UNSET,
-        retry: int | Retry = 0,
-        timeout: Seconds | None = None,
-        pause_timeout: Seconds | Unset = UNSET,
-        starvation_timeout: Seconds | Unset = UNSET,
-        grace: Seconds = 2.0,
-        engine: EngineName | Engine | None = None,
-        inject: bool = False,
-        thread_cpu: bool = False,
-        events: int = 10_000,
-        history: str | Path | Unset | None = UNSET,
+        settings: Settings | None = None,
         record: str | Path | None = None,
         events_file: str | Path | None = None,
-        settings: Settings | None = None,
         log: logging.Logger | None = None,
+        **options: Unpack[AuthorityOptions],
     ) -> None:
         """Resolve the settings; no thread starts before it is needed.
 
-        ``hard_ram``: a task that asks for more ``ram`` than there is is refused, instead of running while nothing else
-        does.
-        ``history`` is a file that keeps durations, peaks of memory and outcomes by the names of tasks, over many runs
-        and for many programs; ``ram="learned"`` asks it. ``record`` is a file for all commands, to run the same again,
-        and ``events_file`` one for all events, as JSON Lines. All are written as the run goes on, end with the
-        authority, and cost nothing but themselves if they cannot be written any more. ``settings`` is the whole
-        configuration as one object, instead of its keywords. ``log`` takes what would go to the logger ``whywait``.
+        The keywords are those of :class:`AuthorityOptions`, or ``settings``: the whole configuration as one object.
+        ``record`` is a file for all commands, to run the same again, and ``events_file`` one for all events, as JSON
+        Lines. Both, and the ``history``, are written as the run goes on, end with the authority, and cost nothing but
+        themselves if they cannot be written any more. ``log`` takes what would go to the logger ``whywait``.
         """
-        given: AuthorityOptions = {
-            "slots": slots,
-            "cpu": cpu,
-            "ram": ram,
-            "hard_ram": hard_ram,
-            "vram": vram,
-            "resources": resources,
-            "soft": soft,
-            "gpus": gpus,
-            "devices": devices,
-            "order": order,
-            "backfill": backfill,
-            "overdraft": overdraft,
-            "queue_limit": queue_limit,
-            "overflow": overflow,
-            "when_busy": when_busy,
-            "when_blocked": when_blocked,
-            "max_wait": max_wait,
-            "retry": retry,
-            "timeout": timeout,
-            "pause_timeout": pause_timeout,
-            "starvation_timeout": starvation_timeout,
-            "grace": grace,
-            "engine": engine,
-            "inject": inject,
-            "thread_cpu": thread_cpu,
-            "events": events,
-            "history": history,
-        }
         to_log = log_of(log)
-        self._core = core = CoreServices(settled(settings, given, to_log), record, to_log)
+        if settings is None:
+            settings = Settings.from_env(log=to_log, **options)
+        elif not isinstance(settings, Settings):
+            raise ConfigError(f"settings {settings!r} are not allowed: use Settings(...)")
+        elif options:
+            raise ConfigError(f"{', '.join(options)} beside settings: put all of it into Settings(...)")
+        self._core = core = CoreServices(settings, record, to_log)
         self._on_close: list[Callable[[], None]] = []  # what ends with the authority, the last one first
         self._devtools_url: str | None = None
         if events_file is not None:
             self._write_events(events_file)
-        self._root = OpenScope(core, core.root)
-        open_scope(core, core.root, DEFAULT_SCOPE, {})
-        self._open = OpenScope(core, core.scopes[DEFAULT_SCOPE])
+        self._whole = root = OpenScope(core, core.engines.default, settings.grace)
+        root.kernel_scope = core.kernel.root
+        self._open = open_of(root.open(DEFAULT_SCOPE, {}))
 
     @classmethod
     def from_env(cls) -> Self:
@@ -162,7 +98,7 @@ class Authority(Submitter):
 
     def scope(self, key: str, **options: Unpack[ScopeOptions]) -> Scope:
         """Open a scope: a namespace with limits of its own that ends everything it started."""
-        return open_scope(self._core, self._core.root, key, options)
+        return self._whole.open(key, options)
 
     def get_scope(self, key: str) -> Scope:
         """Return the living scope of a key."""
@@ -200,35 +136,14 @@ class Authority(Submitter):
         """Switch a periodic on (from its next tick, or now if ``immediately``) or off, by ``id`` or ``scope/id``."""
         self._core.set_periodic_enabled(id, enabled, immediately=immediately)
 
-    def resize(
-        self,
-        *,
-        slots: int | None = None,
-        cpu: int | None = None,
-        ram: Size | None = None,
-        vram: Size | None = None,
-        resources: Mapping[str, Size] | None = None,
-        soft: Mapping[str, Size] | None = None,
-        gpus: Gpus | None = None,
-        devices: Mapping[str, int | Sequence[str]] | None = None,
-    ) -> None:
+    def resize(self, **limits: Unpack[LimitOptions]) -> None:
         """Change limits while tasks run: what is given here is what there is from now on; what runs goes on.
 
         As long as more is held than there is, nothing starts that needs any. A GPU or another unit that is left out
         of its kind is gone: the tasks on it keep it, and no other task gets it until it is named again.
         """
-        budget = explicit_budget(
-            cpu=cpu,
-            ram=ram,
-            hard_ram=self.settings.hard_ram,
-            vram=vram,
-            resources=resources,
-            soft=soft,
-            gpus=gpus,
-            devices=devices,
-        )
-        number = Limits(slots=slots).slots
-        slot: dict[str, int] = {} if number is None else {Wait.SLOT: number}
+        slots, budget = resized(self.settings.hard_ram, limits)
+        slot: dict[str, int] = {} if slots is None else {Wait.SLOT: slots}
         self._core.resize({**slot, **budget.hard}, budget.soft, budget.devices)
 
     # What happens and what has happened
@@ -301,51 +216,22 @@ class Authority(Submitter):
 
     def dispose(self, grace: Seconds | None = None) -> None:
         """End everything at once: abort what runs, drop what waits, wait for the bodies, release the engines."""
-        self._root.dispose(grace)
+        super().dispose(grace)
         self._close()
 
     async def dispose_async(self, grace: Seconds | None = None) -> None:
         """Do the same without blocking the event loop."""
-        await self._root.dispose_async(grace)
+        await super().dispose_async(grace)
         await asyncio.to_thread(self._close)
 
     def _repr_html_(self) -> str:
         """Return a picture for a notebook: what runs, what waits, how full slots and budget are, a link to DevTools."""
-        return self._root.html("authority", self._devtools_url)
-
-    def __enter__(self) -> Self:
-        """Use as a block that ends everything it started."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Leave normally: wait for all tasks, then dispose. Leave by an exception: dispose."""
-        if self._root.is_given_up(error):  # it is not waited for again
-            return
-        try:
-            if kind is None:
-                self._root.leave()
-        finally:  # the wait may be broken off, by Ctrl-C for one
-            self._root.dispose(None, leaving=True)
-            self._close()
+        return self._whole.html("authority", self._devtools_url)
 
     async def __aenter__(self) -> Self:
         """Use as an async block; coroutine functions run on this event loop."""
         self._core.engines.use_loop(asyncio.get_running_loop())
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Leave like a plain block, without blocking the event loop."""
-        if self._root.is_given_up(error):
-            return
-        try:
-            if kind is None:
-                await self._root.leave_async()
-        finally:  # the wait may be cancelled
-            await self.dispose_async()
 
     def _write_events(self, path: str | Path) -> None:
         from whywait.bridges.jsonl import JsonLines
@@ -367,4 +253,23 @@ class Authority(Submitter):
 
 
 core_of: Final[Callable[[Authority], CoreServices]] = attrgetter("_core")  # for what stands around the runtime
-root_of: Final[Callable[[Authority], OpenScope]] = attrgetter("_root")  # the same
+root_of: Final[Callable[[Authority], OpenScope]] = attrgetter("_whole")  # the same
+
+
+def _show_options() -> None:
+    """Have ``help(Authority)`` name each option, with its type and default; the environment's are shown as ``...``."""
+    shown = signature(Authority.__init__)
+    beside = [each for each in shown.parameters.values() if each.kind != Parameter.VAR_KEYWORD]
+    options = [
+        Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=... if option.variable else option.default,
+            annotation=option.form.hint,
+        )
+        for name, (_, _, option) in table(AUTHORITY).items()
+    ]
+    Authority.__init__.__signature__ = shown.replace(parameters=[*beside, *options])  # type: ignore[attr-defined]
+
+
+_show_options()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable
 from threading import Lock
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from whywait.support.lazy import asyncio
 from whywait.support.waiters import Awaited
@@ -18,26 +18,7 @@ from whywait.task.surroundings import task_here
 T = TypeVar("T")
 
 
-class Core(Protocol):
-    """What tells the kernel."""
-
-    def blocks(self, execution: Any, wait: Blocking, /) -> None:  # noqa: ANN401 - of its own kind
-        """Record that the body of a task waits for the ends of others."""
-
-    def unblocks(self, execution: Any, wait: Blocking, waiter: Any, /) -> bool:  # noqa: ANN401 - as above
-        """Record that it does no more; if it has to wait for its slot, return True and release ``waiter`` then."""
-
-
-class Ending(Protocol):
-    """A task that waits for others, or that is waited for."""
-
-    @property
-    def core(self) -> Core:
-        """What it belongs to."""
-
-    @property
-    def is_done(self) -> bool:
-        """Whether it has ended."""
+Ending = Any  # a task that waits for others, or that is waited for: an Execution, which stands after this
 
 
 class Blocking:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from _thread import start_new_thread
 from collections.abc import Callable, Iterable
 from time import monotonic_ns, sleep
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from whywait.errors import AuthorityBroken
 from whywait.kernel.base import Decision, tell
@@ -37,22 +37,14 @@ Execution = Any  # of execution.py, the same
 _HINT: Final = "; a compiled core is not interrupted there: see whywait --version"
 
 
-class Breakable(Protocol):
-    """An authority's core, as far as it may be broken."""
-
-    @property
-    def broken(self) -> BaseException | None:
-        """What has broken a command off."""
-
-
-def broken_error(core: Breakable) -> AuthorityBroken:
+def broken_error(core: Core) -> AuthorityBroken:
     """Return the error that every call to a broken authority raises."""
     return AuthorityBroken(f"the authority is broken: {reason(core)}")
 
 
-def reason(core: Breakable) -> str:
+def reason(core: Core) -> str:
     """Return why an authority is broken."""
-    error = core.broken
+    error: BaseException | None = core.broken
     if error is None:
         return "a command was broken off"
     is_interrupt = not compiled and not isinstance(error, MemoryError)

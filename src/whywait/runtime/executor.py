@@ -21,19 +21,19 @@ from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, NamedTuple, ParamSpec, TypeVar, Unpack
+from typing import Any, Final, ParamSpec, TypeVar, Unpack
 
 from whywait.engines.base import Engine
 from whywait.engines.executor_threads import InitializedPoolEngine, PoolEngine
 from whywait.errors import AuthorityBroken, ConfigError, ScopeClosed
-from whywait.kernel.limits import Priority
 from whywait.observe.explain import Why
+from whywait.options import Size
 from whywait.runtime.authority import DEFAULT_SCOPE, Authority, core_of
 from whywait.runtime.chunks import cut, hand_out, in_order
 from whywait.runtime.execution import set_up
 from whywait.runtime.future import TaskFuture
 from whywait.runtime.leaving import LOOK_S, Leaving
-from whywait.runtime.settings import UNSET, AuthorityOptions, Size, Unset
+from whywait.runtime.option_types import AuthorityOptions
 from whywait.runtime.terms import Terms
 from whywait.task.chunk import Chunk
 from whywait.task.surroundings import in_thread
@@ -43,7 +43,6 @@ T = TypeVar("T")
 
 SHUT_DOWN: Final = "cannot schedule new futures after shutdown"
 EXITING: Final = "cannot schedule new futures after interpreter shutdown"
-NORMAL: Final = int(Priority.NORMAL)
 
 
 class ExecutorOptions(AuthorityOptions, total=False):
@@ -91,15 +90,11 @@ class Executor(ThreadPoolExecutor):
         if "slots" in options:
             raise TypeError("the slots of an executor are its max_workers: give those")
         prefix = thread_name_prefix or f"whywait-ThreadPoolExecutor-{next(self._names)}"
-        self._begin(_Plan(max_workers, prefix, initializer, initargs, options))
-
-    def _begin(self, plan: _Plan) -> None:
-        self._pool = pool = _Pool(plan)
+        self._pool = pool = _Pool(max_workers, prefix, initializer, initargs, dict(options))
         self._core, self._engine, self._scope = pool.core, pool.engine, pool.scope
         self._terms = Terms()
         self._has_own_context = isinstance(pool.engine, PoolEngine) or not pool.engine.shares_memory
-        pool.finalizer = weakref.finalize(self, pool.abandon)
-        pool.finalizer.atexit = False
+        weakref.finalize(self, pool.abandon).atexit = False
         _living.add(pool)
 
     @property
@@ -188,79 +183,62 @@ class Executor(ThreadPoolExecutor):
         return self._pool.refusal in {SHUT_DOWN, EXITING}
 
 
-class _Plan(NamedTuple):
-    """The arguments of an executor."""
-
-    max_workers: int | None
-    thread_name_prefix: str
-    initializer: Callable[..., object] | None
-    initargs: tuple[Any, ...]
-    options: ExecutorOptions
-
-    @property
-    def has_processes(self) -> bool:
-        """Whether the tasks run in processes that the executor keeps."""
-        return self.options.get("engine") == "process"
-
-    def authority_options(self, on_broken: Callable[[BrokenExecutor], None]) -> dict[str, Any]:
-        """Return what an authority is given; its engine calls ``on_broken`` when an initializer fails."""
-        options: dict[str, Any] = dict(self.options)
-        of_processes: dict[str, Any] = {name: options.pop(name) for name in OF_PROCESSES if name in options}
-        if self.has_processes:
-            _check_context(of_processes.pop("mp_context", None))
-            options["engine"] = self._process_engine(of_processes, on_broken)
-        elif any(value is not None for value in of_processes.values()):
-            raise ConfigError(f'{", ".join(of_processes)} of an executor needs processes: give engine="process"')
-        elif options.get("engine") is None:
-            if options.get("inject"):
-                raise ValueError("inject needs another engine: an executor's own threads are never interrupted")
-            options["engine"] = self._pool_engine(on_broken)
-        elif self.initializer is not None:
-            raise ValueError(
-                'an initializer needs the executor\'s own threads or processes: give engine="process", or none'
-            )
-        return options
-
-    def _pool_engine(self, on_broken: Callable[[BrokenExecutor], None]) -> PoolEngine:
-        if self.initializer is None:
-            return PoolEngine(self.thread_name_prefix)
-        return InitializedPoolEngine(self.thread_name_prefix, self.initializer, self.initargs, on_broken)
-
-    def _process_engine(self, settings: dict[str, Any], on_broken: Callable[[BrokenExecutor], None]) -> Engine:
-        from whywait.engines.process.engine import ProcessEngine
-
-        engine = ProcessEngine(self.initializer, self.initargs, **settings)
-        engine.on_broken = on_broken
-        return engine
-
-    def slots(self) -> int | Unset | None:
-        """Return the number of slots: as given, else by the environment, else as many as such pools have."""
-        scheduler = os.environ.get("WHYWAIT_SCHEDULER", "").strip().lower()
-        if scheduler == "simple" and self.options.get("engine") is None:
-            return 1
-        if self.max_workers is not None:
-            return self.max_workers
-        if scheduler == "unbounded" or os.environ.get("WHYWAIT_SLOTS", "").strip():
-            return UNSET
-        cpus = getattr(os, "process_cpu_count", os.cpu_count)() or 1
-        return cpus if self.has_processes else min(32, cpus + 4)
-
-
 class _Pool:
     """An authority and its threads or processes, from the first submission to the end of the last of them."""
 
     refusal: str | None = None  # why nothing more is accepted; on the class: for all, the interpreter exits
-    finalizer: weakref.finalize[[], Executor]
 
-    def __init__(self, plan: _Plan) -> None:
-        self.plan = plan
+    def __init__(
+        self,
+        max_workers: int | None,
+        prefix: str,
+        initializer: Callable[..., object] | None,
+        initargs: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> None:
         self.broken: BrokenExecutor | None = None  # an initializer has failed
-        self.authority = Authority(slots=plan.slots(), **plan.authority_options(self._break))
+        of_processes = {name: options.pop(name) for name in OF_PROCESSES if name in options}
+        named = options.get("engine")
+        if named == "process":
+            options["engine"] = self._process_engine(initializer, initargs, **of_processes)
+        elif any(value is not None for value in of_processes.values()):
+            raise ConfigError(f'{", ".join(of_processes)} of an executor needs processes: give engine="process"')
+        elif named is not None and initializer is not None:
+            raise ValueError(
+                'an initializer needs the executor\'s own threads or processes: give engine="process", or none'
+            )
+        elif named is None and options.get("inject"):
+            raise ValueError("inject needs another engine: an executor's own threads are never interrupted")
+        elif named is None and initializer is not None:
+            options["engine"] = InitializedPoolEngine(prefix, initializer, initargs, self._break)
+        elif named is None:
+            options["engine"] = PoolEngine(prefix)
+        self.authority = Authority(**(_slots(max_workers, named) | options))
         self.core = core = core_of(self.authority)
         self.engine: Engine = core.engines.default
         self.scope = core.scopes[DEFAULT_SCOPE].kernel_scope
         self._cancelling = False
         self._finishing = False
+
+    def _process_engine(
+        self,
+        initializer: Callable[..., object] | None,
+        initargs: tuple[Any, ...],
+        *,
+        mp_context: Any = None,  # noqa: ANN401 - a context of multiprocessing, or the name of one
+        **settings: Any,  # noqa: ANN401 - those of the engine
+    ) -> Engine:
+        from whywait.engines.process.engine import ProcessEngine
+
+        method = mp_context if mp_context is None or isinstance(mp_context, str) else mp_context.get_start_method()
+        if method not in {None, "spawn"}:
+            raise ConfigError(
+                f"mp_context {method!r} is not allowed: worker processes are new interpreters, since a process with "
+                'threads must not be forked; leave it out or give "spawn", and have an initializer make what they need'
+            )
+        engine = ProcessEngine(initializer, initargs, **settings)
+        engine.on_broken = self._break
+        return engine
 
     def _break(self, error: BrokenExecutor) -> None:
         self.broken = error
@@ -345,14 +323,17 @@ class _Pool:
         return False
 
 
-def _check_context(context: Any) -> None:  # noqa: ANN401 - a context of multiprocessing, or the name of one
-    """Refuse a way to start processes that is not theirs."""
-    method = context if context is None or isinstance(context, str) else context.get_start_method()
-    if method not in {None, "spawn"}:
-        raise ConfigError(
-            f"mp_context {method!r} is not allowed: worker processes are new interpreters, since a process with "
-            'threads must not be forked; leave it out or give "spawn", and have an initializer make what they need'
-        )
+def _slots(max_workers: int | None, engine: object) -> dict[str, Any]:
+    """Return the slots as given, or as many as such pools have; nothing if the environment says how many."""
+    scheduler = os.environ.get("WHYWAIT_SCHEDULER", "").strip().lower()
+    if scheduler == "simple" and engine is None:
+        return {"slots": 1}
+    if max_workers is not None:
+        return {"slots": max_workers}
+    if scheduler == "unbounded" or os.environ.get("WHYWAIT_SLOTS", "").strip():
+        return {}
+    cpus = getattr(os, "process_cpu_count", os.cpu_count)() or 1
+    return {"slots": cpus if engine == "process" else min(32, cpus + 4)}
 
 
 _Begun = tuple[Chunk[T] | None, Future[Any]]  # the chunk that is its task; None: one call is
@@ -400,17 +381,7 @@ def _finish_all() -> None:
             pool.finish()
 
 
-def _begin_anew() -> None:
-    """Give each executor a new pool in a forked process: the old one's threads are not there, its locks may be held."""
-    pools = list(_living)
-    _living.clear()
-    for pool in pools:
-        found = pool.finalizer.detach()
-        if found is not None and pool.refusal is None and "engine" not in pool.plan.options:
-            found[0]._begin(pool.plan)  # noqa: SLF001 - of this module, and not for users
-
-
 # The standard library's thread pools use the same hook: it comes before threads are joined and `atexit` functions run.
 threading._register_atexit(_finish_all)  # type: ignore[attr-defined] # noqa: SLF001 - the only hook that early
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_living.clear)  # of a forked process: no thread of a pool is there

@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from whywait.engines.base import Ended
 from whywait.errors import ConfigError, printable
-from whywait.kernel.durations import Seconds
+from whywait.kernel.durations import NS, Seconds, in_seconds
 from whywait.kernel.model import Ref
 from whywait.kernel.periodic import Overlap
 from whywait.kernel.periodic import Periodic as KernelPeriodic
+from whywait.options import REPEAT, SUBMIT, table
 from whywait.runtime.execution import Execution, set_up
 from whywait.runtime.handle import Handle
+from whywait.runtime.option_types import PeriodicOptions
 from whywait.runtime.services import CoreServices
-from whywait.runtime.settings import duration_ns
-from whywait.runtime.submission import BodyOptions, prepare
+from whywait.runtime.submission import prepare
 from whywait.runtime.terms import ScopeRecord
 from whywait.support.raised import with_message
 
 if TYPE_CHECKING:
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
 
 class Iteration(Handle[Any]):
@@ -50,24 +51,7 @@ class Iteration(Handle[Any]):
             self.periodic.last_error = self.told or type(self.error).__name__
 
 
-class PeriodicOptions(BodyOptions, total=False):
-    """What a periodic may set; what is left out of the options of its tasks is inherited from its scope.
-
-    ``overlap`` says what happens to a tick while the last iteration is still there: ``"skip"`` it (default),
-    ``"queue"`` one, or run up to ``max_parallel`` in ``"parallel"``. ``jitter`` (0 to 0.3 of the interval) moves
-    single ticks, never the grid. After ``disable_after`` failures in a row the periodic switches itself off. Its tasks
-    take no slot, so that they run beside all others, unless ``slot`` is True.
-    """
-
-    overlap: Overlap
-    max_parallel: int
-    jitter: float
-    enabled: bool
-    immediately: bool
-    disable_after: int | None
-
-
-_OWN: Final = tuple(key for key in PeriodicOptions.__annotations__ if key not in BodyOptions.__annotations__)
+_OWN: Final = tuple(key for key in table(REPEAT) if key not in table(SUBMIT))
 
 
 def add_periodic(
@@ -88,7 +72,7 @@ def add_periodic(
         raise ConfigError(
             "a periodic has no dependencies and takes no handle as argument: its tasks start by the clock"
         )
-    interval_ns = duration_ns("every", every)
+    interval_ns = round(in_seconds("every", every) * NS)
     periodic = core.command(
         lambda now: core.kernel.add_periodic(
             now,
@@ -139,18 +123,6 @@ class PeriodicStatus(NamedTuple):
     slot: bool
 
 
-def _now() -> datetime:
-    from datetime import datetime
-
-    return datetime.now().astimezone()
-
-
-def _microseconds(count: float) -> timedelta:
-    from datetime import timedelta
-
-    return timedelta(microseconds=count)
-
-
 class Periodic:
     """A periodic task of a scope, for the life of that scope."""
 
@@ -184,14 +156,16 @@ class Periodic:
 
     def status(self) -> PeriodicStatus:
         """Return where it stands now."""
+        from datetime import datetime, timedelta
+
         from whywait.kernel.snapshot import periodic_view
 
         with self._core.lock:
             told = periodic_view(self._periodic)._asdict()
-            now_ns, now = monotonic_ns(), _now()
+            now_ns, now = monotonic_ns(), datetime.now().astimezone()
         for name in ("last_run_at", "running_since", "next_run_at"):
             at_ns = told[name]
-            told[name] = None if at_ns is None else now + _microseconds((at_ns - now_ns) / 1000)
+            told[name] = None if at_ns is None else now + timedelta(microseconds=(at_ns - now_ns) / 1000)
         return PeriodicStatus(**{**told, "runtime_id": self.runtime_id, "task_ref": self.ref})
 
     def set_enabled(self, enabled: bool, *, immediately: bool = False) -> None:  # noqa: FBT001 - the setting itself

@@ -23,7 +23,7 @@ from whywait.observe.explain import CAUSE_LABELS
 from whywait.observe.fold import ENDS, Attempt, Fold
 from whywait.runtime.authority import Authority, root_of
 from whywait.runtime.handle import Handle
-from whywait.runtime.scope import OpenScope, Scope, inside_of
+from whywait.runtime.scope import OpenScope, Scope, open_of
 from whywait.support.html import bar
 from whywait.support.notebooks import Cell, in_notebook
 from whywait.support.units import format_ms, printable
@@ -94,7 +94,7 @@ def _followed(what: object) -> _Followed:
     if isinstance(what, Authority):
         return _Tasks(root_of(what))
     if isinstance(what, Scope):
-        return _Tasks(inside_of(what))
+        return _Tasks(open_of(what))
     handles: list[Any] = list(what) if isinstance(what, Iterable) else [what]
     for each in handles:
         if not isinstance(each, Handle):

@@ -6,16 +6,15 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextvars import copy_context
 from operator import attrgetter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
 from whywait.engines.base import Engine
-from whywait.engines.registry import EngineName
 from whywait.errors import ConfigError, DisposeIncomplete, UnknownScope
-from whywait.kernel.durations import Seconds, in_seconds
-from whywait.kernel.limits import Budget, Limits, OnError, Overflow, Retry, WhenBlocked, WhenBusy
-from whywait.kernel.model import Scope as KernelScope
+from whywait.kernel.durations import NS, Seconds, in_seconds
+from whywait.kernel.limits import Budget
 from whywait.kernel.model import Task
 from whywait.kernel.state import ScopeState
+from whywait.options import NEW_SCOPE, make_limits, read_keywords
 from whywait.runtime import acts, submission
 from whywait.runtime.blocking import Blocking
 from whywait.runtime.chunks import map_calls
@@ -23,10 +22,11 @@ from whywait.runtime.handle import Handle, new_handle
 from whywait.runtime.lazy import Lazy
 from whywait.runtime.leaving import LOOK_S, Leaving, kill_s
 from whywait.runtime.leftovers import remedy
-from whywait.runtime.periodic import Periodic, PeriodicOptions, add_periodic
+from whywait.runtime.option_types import PeriodicOptions, ScopeOptions, TaskOptions
+from whywait.runtime.periodic import Periodic, add_periodic
 from whywait.runtime.services import CoreServices
-from whywait.runtime.settings import UNSET
-from whywait.runtime.submission import CO_COROUTINE, EMPTY, Call, TaskOptions, changed, request_for
+from whywait.runtime.settings import policy_of
+from whywait.runtime.submission import CO_COROUTINE, EMPTY, Call, request_for
 from whywait.runtime.terms import ScopeRecord
 from whywait.support.lazy import asyncio
 from whywait.support.waiters import refuse_on_loop
@@ -40,39 +40,13 @@ T = TypeVar("T")
 _LEAVING: Final = ("leaving a block", "async with")  # what would block, and what to use instead
 
 
-class ScopeOptions(TypedDict, total=False):
-    """What a scope may set for itself; what is left out is inherited, None means explicitly none.
+class OpenScope(ScopeRecord):
+    """A scope as the runtime knows it: what it takes tasks by, and the ways it ends."""
 
-    There is always an engine and a grace: None leaves them as they are around the scope.
-    """
-
-    slots: int | None
-    max_spawn: int | None
-    on_error: OnError
-    queue_limit: int | None
-    overflow: Overflow
-    when_busy: WhenBusy
-    when_blocked: WhenBlocked
-    max_wait: Seconds | None
-    retry: int | Retry
-    timeout: Seconds | None
-    engine: EngineName | Engine | None
-    grace: Seconds | None
-    mount: bool
-
-
-class OpenScope:
-    """A scope as the runtime knows it: its tasks, and the ways it ends."""
-
-    def __init__(self, core: CoreServices, record: ScopeRecord) -> None:
-        """Act on a scope of a core."""
+    def __init__(self, core: CoreServices, engine: Engine, grace_s: float) -> None:
+        """Begin; the kernel gives it a scope of its own."""
+        super().__init__(engine, grace_s)
         self.core = core
-        self.record = record
-
-    @property
-    def kernel_scope(self) -> KernelScope:
-        """The scope as the kernel knows it."""
-        return self.record.kernel_scope
 
     @property
     def _called(self) -> str:
@@ -80,18 +54,37 @@ class OpenScope:
         key = self.kernel_scope.key
         return f"scope {key!r}" if key else "the authority"
 
+    def open(self, key: str, options: ScopeOptions, budget: Budget | None = None) -> Scope:
+        """Open a scope inside; with ``budget`` it has one of its own."""
+        core, above = self.core, self.kernel_scope
+        values = read_keywords(NEW_SCOPE, options, "a scope has")
+        of_kernel = {
+            "limits": make_limits(values, above.limits),
+            "policy": policy_of(above.policy, values),
+            "budget": budget,
+            "mount": values.get("mount", True),
+        }
+        engine, grace_ns = values.get("engine"), values.get("grace_ns")
+        inside = OpenScope(
+            core,
+            self.engine if engine is None else core.engines.get(engine),
+            self.grace_s if grace_ns is None else grace_ns / NS,
+        )
+        scope = Scope(inside)
+        core.command(acts.open_scope, core, inside, key, above, of_kernel)
+        return scope
+
     def engine_for(self, fn: Callable[..., Any], options: Mapping[str, Any]) -> Engine:
         """Return the engine for a function; options that name another one come after this."""
         code = getattr(fn, "__code__", None)
-        record = self.record
         if code is None:
-            return self.core.engines.choose(record.engine, fn, named=options.get("engine") is not None)
+            return self.core.engines.choose(self.engine, fn, named=options.get("engine") is not None)
         if not code.co_flags & CO_COROUTINE:
-            return record.engine.here()
-        if record.coroutine_engine is None:
-            default = record.engine
-            record.coroutine_engine = default if default.runs_coroutines else self.core.engines.get("asyncio")
-        return record.coroutine_engine.here()
+            return self.engine.here()
+        if self.coroutine_engine is None:
+            default = self.engine
+            self.coroutine_engine = default if default.runs_coroutines else self.core.engines.get("asyncio")
+        return self.coroutine_engine.here()
 
     # Its end
 
@@ -155,11 +148,10 @@ class OpenScope:
         return isinstance(error, DisposeIncomplete) and self.kernel_scope.state == ScopeState.DISPOSING
 
     def raise_errors(self, error: BaseException | None, incomplete: DisposeIncomplete | None = None) -> None:
-        """Raise what the tasks of the scope have failed with, if a failure ends it; and that bodies still run."""
-        errors = self.record.errors
-        if errors:
-            cause = None if error in errors else error
-            told = errors if incomplete is None else [*errors, incomplete]
+        """Raise the tasks' errors as a group, if a failure ends the scope; include ``incomplete``."""
+        if self.errors:
+            cause = None if error in self.errors else error
+            told = self.errors if incomplete is None else [*self.errors, incomplete]
             raise BaseExceptionGroup(f"tasks of {self._called} failed", told) from cause
         if incomplete is not None:
             raise incomplete
@@ -176,18 +168,18 @@ class OpenScope:
 
     def _begin_disposal(self, grace: Seconds | None) -> float:
         """Ask everything inside to end; return how many seconds it has."""
-        core, record = self.core, self.record
+        core = self.core
         if grace is not None:
-            record.grace_s = in_seconds("grace", grace)
+            self.grace_s = in_seconds("grace", grace)
             with core.lock:
                 below = [core.scopes.get(each.key) for each in self.kernel_scope.subtree()]
             for each in below:
                 if each is not None:
-                    each.grace_s = record.grace_s
+                    each.grace_s = self.grace_s
         if core.broken is None:
             core.command(core.kernel.dispose, self.kernel_scope)
         with core.lock:
-            return record.grace_s + max((kill_s(core, job) for job in self._bodies()), default=0.0)
+            return self.grace_s + max((kill_s(core, job) for job in self._bodies()), default=0.0)
 
     def _bodies(self) -> list[Any]:
         """Return the executions whose bodies run, here and below; under the lock."""
@@ -204,8 +196,8 @@ class OpenScope:
         """Yield what to wait for next, :data:`LOOK_S` at most; between tasks and iterations, stop the periodics."""
         leaving = Leaving(self.core, self.kernel_scope, f"leaving {self._called}")
         yield from leaving.until(self._is_done)
-        self._stop_periodics()
-        yield from leaving.for_iterations(self.record.grace_s).until(self.is_empty)
+        self.core.command(acts.stop_periodics, self.core, self.kernel_scope)
+        yield from leaving.for_iterations(self.grace_s).until(self.is_empty)
 
     def _disposed(self, *, in_time: bool) -> None:
         if not in_time:
@@ -216,7 +208,7 @@ class OpenScope:
                 self.core.close_lazies_later(self._is_gone)
                 raise DisposeIncomplete(
                     f"{self._called} has not ended: {', '.join(names[:10])} still running "
-                    f"{self.record.grace_s:g} s after the abort signal{remedy(stuck)}",
+                    f"{self.grace_s:g} s after the abort signal{remedy(stuck)}",
                     names,
                 )
         self.core.forget_scopes()
@@ -231,9 +223,6 @@ class OpenScope:
         with self.core.lock:
             return bool(self._bodies())
 
-    def _stop_periodics(self) -> None:
-        self.core.command(acts.stop_periodics, self.core, self.kernel_scope)
-
     def _is_done(self) -> bool:
         scopes = self.kernel_scope.subtree()
         return self.core.broken is not None or not any(len(scope.tasks) > scope.triggers for scope in scopes)
@@ -245,9 +234,10 @@ class OpenScope:
 
 
 class Submitter:
-    """Where tasks and periodics are submitted: a scope, or an authority, which submits to its default scope."""
+    """What users hold: a scope, or an authority, which submits to its default scope and ends as a whole."""
 
-    _open: OpenScope
+    _open: OpenScope  # where tasks go
+    _whole: OpenScope  # what ends with the block
 
     if TYPE_CHECKING:
 
@@ -284,7 +274,7 @@ class Submitter:
             try:
                 scope = self._open if where is None else self._open_for(where)
                 handle = new_handle(core, fn, args, copy_context() or EMPTY, scope.engine_for(fn, options))
-                requests.append(request_for(core, scope.record, handle, {**options}))
+                requests.append(request_for(core, scope, handle, {**options}))
             except (ConfigError, TypeError, UnknownScope) as error:
                 kind = UnknownScope if isinstance(error, UnknownScope) else ConfigError
                 shown = options.get("id") or f"number {index} of the batch"
@@ -350,7 +340,59 @@ class Submitter:
         """
         scope = self._open
         prototype = new_handle(scope.core, fn, args, copy_context(), scope.engine_for(fn, options))
-        return add_periodic(scope.core, scope.record, prototype, every, id, options)
+        return add_periodic(scope.core, scope, prototype, every, id, options)
+
+    def dispose(self, grace: Seconds | None = None) -> None:
+        """End everything inside; raise DisposeIncomplete, naming them, if bodies still run after ``grace``."""
+        self._whole.dispose(grace)
+
+    async def dispose_async(self, grace: Seconds | None = None) -> None:
+        """Do the same without blocking the event loop."""
+        await self._whole.dispose_async(grace)
+
+    def _close(self) -> None:
+        """Close what ends after the last body."""
+
+    def __enter__(self) -> Self:
+        """Use as a block that ends everything it started."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Leave normally: wait for all tasks, then dispose. Leave by an exception: dispose."""
+        whole = self._whole
+        if not whole.is_given_up(error):  # else it is not waited for again
+            try:
+                if kind is None:
+                    whole.leave()
+            finally:  # the wait may be broken off, by Ctrl-C for one
+                try:
+                    whole.dispose(None, leaving=True)
+                    self._close()
+                except DisposeIncomplete as incomplete:
+                    whole.raise_errors(error, incomplete)
+        whole.raise_errors(error)
+
+    async def __aenter__(self) -> Self:
+        """Use as an async block."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Leave like a plain block, without blocking the event loop."""
+        whole = self._whole
+        if not whole.is_given_up(error):
+            try:
+                if kind is None:
+                    await whole.leave_async()
+            finally:  # the wait may be cancelled
+                try:
+                    await self.dispose_async()
+                except DisposeIncomplete as incomplete:
+                    whole.raise_errors(error, incomplete)
+        whole.raise_errors(error)
 
 
 class Scope(Submitter):
@@ -362,8 +404,8 @@ class Scope(Submitter):
 
     def __init__(self, inside: OpenScope) -> None:
         """Made by ``Authority.scope`` or ``Scope.scope`` only."""
-        self._open = inside
-        inside.record.scope = self
+        self._open = self._whole = inside
+        inside.scope = self
 
     def _repr_html_(self) -> str:
         """Return a picture for a notebook: what runs, what waits, how full the slots are."""
@@ -381,7 +423,7 @@ class Scope(Submitter):
 
     def scope(self, key: str, **options: Unpack[ScopeOptions]) -> Scope:
         """Open a scope inside this one; disposing this one disposes it first."""
-        return open_scope(self._open.core, self._open.record, key, options)
+        return self._open.open(key, options)
 
     def mount(self) -> None:
         """Let a scope that was opened with ``mount=False`` accept tasks."""
@@ -422,95 +464,9 @@ class Scope(Submitter):
         """Do the same without blocking the event loop."""
         await self._open.wait_async()
 
-    def dispose(self, grace: Seconds | None = None) -> None:
-        """End everything inside; raise DisposeIncomplete, naming them, if bodies still run after ``grace``."""
-        self._open.dispose(grace)
-
-    async def dispose_async(self, grace: Seconds | None = None) -> None:
-        """Do the same without blocking the event loop."""
-        await self._open.dispose_async(grace)
-
-    def __enter__(self) -> Self:
-        """Use as a block."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Leave normally: wait for all tasks, then dispose. Leave by an exception: dispose."""
-        if self._open.is_given_up(error):  # it is not waited for again
-            self._open.raise_errors(error)
-            return
-        try:
-            if kind is None:
-                self._open.leave()
-        finally:  # the wait may be broken off, by Ctrl-C for one
-            try:
-                self._open.dispose(None, leaving=True)
-            except DisposeIncomplete as incomplete:
-                self._open.raise_errors(error, incomplete)
-        self._open.raise_errors(error)
-
-    async def __aenter__(self) -> Self:
-        """Use as an async block."""
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Leave like a plain block, without blocking the event loop."""
-        if self._open.is_given_up(error):
-            self._open.raise_errors(error)
-            return
-        try:
-            if kind is None:
-                await self._open.leave_async()
-        finally:  # the wait may be cancelled
-            try:
-                await self.dispose_async()
-            except DisposeIncomplete as incomplete:
-                self._open.raise_errors(error, incomplete)
-        self._open.raise_errors(error)
-
     def __repr__(self) -> str:
         """Show key and state."""
         return f"<Scope {self.key!r} {self.state}>"
 
 
 open_of: Final[Callable[[Scope], OpenScope]] = attrgetter("_open")  # for what stands around the runtime
-
-
-def open_scope(
-    core: CoreServices, around: ScopeRecord, key: str, options: ScopeOptions, budget: Budget | None = None
-) -> Scope:
-    """Open a scope inside another one, or inside the root of the authority; with ``budget`` it has one of its own."""
-    unknown = options.keys() - ScopeOptions.__annotations__.keys()
-    if unknown:
-        raise ConfigError(f"unknown scope options {sorted(unknown)}: use {', '.join(ScopeOptions.__annotations__)}")
-    above = around.kernel_scope
-    limits = Limits(
-        slots=options.get("slots"),
-        queue_limit=options.get("queue_limit"),
-        overflow=options.get("overflow", above.limits.overflow),
-        when_busy=options.get("when_busy", above.limits.when_busy),
-        when_blocked=options.get("when_blocked", above.limits.when_blocked),
-        max_spawn=options.get("max_spawn"),
-        on_error=options.get("on_error", "continue"),
-    )
-    policy = changed(
-        above.policy, options.get("timeout", UNSET), options.get("retry", UNSET), options.get("max_wait", UNSET)
-    )
-    wanted, grace, mount = options.get("engine"), options.get("grace"), options.get("mount", True)
-    if not isinstance(mount, bool):
-        raise ConfigError(f"mount {mount!r} is not allowed: use True or False")
-    engine = core.engines.get(wanted) if wanted is not None else around.engine
-    grace_s = in_seconds("grace", grace) if grace is not None else around.grace_s
-
-    record = ScopeRecord(engine, grace_s)
-    scope = Scope(OpenScope(core, record))
-    of_kernel = {"limits": limits, "policy": policy, "budget": budget, "mount": mount}
-    core.command(acts.open_scope, core, record, key, above, of_kernel)
-    return scope
-
-
-inside_of: Final[Callable[[Scope], OpenScope]] = attrgetter("_open")  # for the runtime only

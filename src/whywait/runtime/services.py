@@ -61,8 +61,6 @@ class CoreServices(Core):
         self.lazies: list[Lazy[Any]] = []  # those that are made, in that order
         self.token = next(_tokens)  # tells the refs of this authority from those of others
         self.engines = Engines(self, settings.engine)
-        self.root = ScopeRecord(self.engines.default, settings.grace)
-        self.root.kernel_scope = self.kernel.root
 
     # For running tasks and their engines
 

@@ -3,148 +3,41 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from enum import Enum
-from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, Final, Unpack
 
-from whywait.engines.base import Engine
-from whywait.engines.registry import EngineName
 from whywait.errors import ConfigError
-from whywait.kernel.durations import LONGEST_S, NS, Seconds, in_seconds, parse_duration_ns
-from whywait.kernel.limits import Backfill, Budget, Limits, Overdraft, Overflow, Policy, Retry, WhenBlocked, WhenBusy
+from whywait.kernel.durations import LONGEST_S, NS
+from whywait.kernel.limits import Budget, Limits, Policy, Retry
 from whywait.kernel.order import Aging, Order, Strict
-from whywait.support.devices import AUTO, GPU, parse_devices, parse_gpus
+from whywait.options import AUTHORITY, OPTIONS, RESIZE, SUBMIT, Size, make_budget, make_limits, read_keywords, table
+from whywait.runtime.option_types import AuthorityOptions, LimitOptions, Resolved
+from whywait.support.devices import AUTO, GPU
+from whywait.support.forms import Option
 from whywait.support.lent import environment as environment_here
 from whywait.support.logger import Log, log
-from whywait.support.memory import automatic_ram
-from whywait.support.units import parse_size, shown
+from whywait.support.units import NS_PER_MS, parse_size, shown
 
 MB: Final = 1_000_000
 MOST: Final = 10**12  # of what a variable may say: beyond is a slip of the keyboard, not a wish
 SCHEDULERS: Final = ("threadpool", "simple", "unbounded")
+_OF_POLICY: Final = frozenset(each.name for each in fields(Policy) if each.init)
+OF_POLICY: Final = frozenset(name for name, field in table(SUBMIT).items() if field.kept in _OF_POLICY)
+_OPEN: Final = ("slots", "cpu", "ram")  # limits that an engine may set if no argument and no variable has
 
 
-class Unset(Enum):
-    """The type of UNSET."""
-
-    UNSET = "unset"
-
-    def __repr__(self) -> str:
-        """Show as it is written."""
-        return "UNSET"
-
-
-UNSET: Final = Unset.UNSET  # an argument that was left out; None means "explicitly none" in many places
-Size = int | str
-OrderName = Literal["aging", "strict"]
-Gpus = int | str | Sequence[Size] | Mapping[str, Size | None]
-
-T = TypeVar("T")
-
-
-class AuthorityOptions(TypedDict, total=False):
-    """The configuration of an authority as it is written; what is left out comes from the environment or a default."""
-
-    slots: int | Unset | None
-    cpu: int | Unset | None
-    ram: Size | Unset | None
-    hard_ram: bool
-    vram: Size | Unset | None
-    resources: Mapping[str, Size] | None
-    soft: Mapping[str, Size] | None
-    gpus: Gpus | None
-    devices: Mapping[str, int | Sequence[str]] | None
-    order: Order | OrderName | Unset
-    backfill: Backfill
-    overdraft: Overdraft
-    queue_limit: int | Unset | None
-    overflow: Overflow
-    when_busy: WhenBusy
-    when_blocked: WhenBlocked
-    max_wait: Seconds | Unset | None
-    retry: int | Retry
-    timeout: Seconds | None
-    pause_timeout: Seconds | Unset
-    starvation_timeout: Seconds | Unset
-    grace: Seconds
-    engine: EngineName | Engine | None
-    inject: bool
-    thread_cpu: bool
-    events: int
-    history: str | os.PathLike[str] | Unset | None
-
-
-_DEFAULTS: Final[AuthorityOptions] = {
-    "slots": UNSET,
-    "cpu": UNSET,
-    "ram": UNSET,
-    "hard_ram": False,
-    "vram": UNSET,
-    "resources": None,
-    "soft": None,
-    "gpus": None,
-    "devices": None,
-    "order": UNSET,
-    "backfill": "greedy",
-    "overdraft": "count",
-    "queue_limit": UNSET,
-    "overflow": "reject",
-    "when_busy": "queue",
-    "when_blocked": "hold",
-    "max_wait": UNSET,
-    "retry": 0,
-    "timeout": None,
-    "pause_timeout": UNSET,
-    "starvation_timeout": UNSET,
-    "grace": 2.0,
-    "engine": None,
-    "inject": False,
-    "thread_cpu": False,
-    "events": 10_000,
-    "history": UNSET,
-}
-
-
-@dataclass(frozen=True, slots=True, init=False, repr=False)
-class Settings:
+class Settings(Resolved):
     """The configuration of an authority as one object: made of the same keywords, all of them resolved.
 
     An argument wins over the environment (``WHYWAIT_*``), the environment over the default. Settings can be compared,
     and what they print as can be typed again. Durations are seconds, sizes are bytes.
     """
 
-    slots: int | None
-    cpu: int | None
-    ram: int | None
-    hard_ram: bool
-    vram: int | None
-    resources: dict[str, int]
-    soft: dict[str, int]
-    gpus: dict[str, int] | None
-    devices: dict[str, list[str]]
-    order: Order
-    backfill: Backfill
-    overdraft: Overdraft
-    queue_limit: int | None
-    overflow: Overflow
-    when_busy: WhenBusy
-    when_blocked: WhenBlocked
-    max_wait: float | None
-    retry: Retry | None
-    timeout: float | None
-    pause_timeout: float
-    starvation_timeout: float
-    grace: float
-    engine: EngineName | Engine
-    inject: bool
-    thread_cpu: bool
-    events: int
-    history: str | None  # the path of its file
     unset: frozenset[str]  # of slots, cpu and ram those that neither an argument nor a variable has set
-    limits: Limits = field(compare=False)  # the same for the kernel, and so on
-    budget: Budget = field(compare=False)
-    policy: Policy = field(compare=False)
+    limits: Limits  # the same for the kernel, and so on
+    budget: Budget
+    policy: Policy
 
     def __init__(self, **options: Unpack[AuthorityOptions]) -> None:
         """Resolve what was given; a value that is not allowed raises ConfigError."""
@@ -162,130 +55,100 @@ class Settings:
     def __repr__(self) -> str:
         """Show what is not the default, as it can be typed again."""
         default = Settings.from_env({})
-        told = {name: getattr(self, name) for name in _DEFAULTS if name not in self.unset}
+        told = {name: getattr(self, name) for name in table(AUTHORITY) if name not in self.unset}
         shown_ = {name: told[name] for name in told if name in _OPEN or told[name] != getattr(default, name)}
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown_.items())})"
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether both mean the same."""
+        return isinstance(other, Settings) and self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment] # it has dicts
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse: what an authority was made with stays."""
+        raise AttributeError(f"settings cannot be changed: make others with {name}={value!r}")
+
     def _settle(self, options: AuthorityOptions, environment: Mapping[str, str], log: Log) -> None:
         """Fill what was left out from the environment, then from the defaults."""
-        if unknown := options.keys() - _DEFAULTS.keys():
-            raise TypeError(f"settings have no {', '.join(sorted(unknown))}: use {', '.join(_DEFAULTS)}")
+        rows = table(AUTHORITY)
         env = _Environment(environment)
-        given: dict[str, Any] = {**_DEFAULTS, **options}
+        given = read_keywords(AUTHORITY, options, "settings have")
+        found = env.values()
+        values: dict[str, Any] = {}
+        for kept, parse, option in rows.values():
+            values[kept] = None if option.default is None else parse(option.default)
+        values |= found | given
+
         scheduler = env.choice("WHYWAIT_SCHEDULER", SCHEDULERS, "threadpool")
-        engine = given["engine"] or ("simple" if scheduler == "simple" else "thread")
-        env_slots = env.integer("WHYWAIT_SLOTS", 1, os.cpu_count() or 1)
-        slots = _or(given["slots"], None if scheduler == "unbounded" else env_slots)
-        max_wait_ms = env.integer("WHYWAIT_MAX_WAIT_MS", 0, None)
-        max_wait = _or(given["max_wait"], None if max_wait_ms is None else max_wait_ms / 1000)
-        pause_s = env.integer("WHYWAIT_PAUSE_TIMEOUT_MS", 0, 1500) / 1000
-        starvation_s = env.integer("WHYWAIT_STARVATION_TIMEOUT_MS", 0, 30_000) / 1000
-        budget = _budget(given, env, log)
-        limits = Limits(
-            slots=1 if engine == "simple" else slots,
-            queue_limit=_or(given["queue_limit"], env.integer("WHYWAIT_QUEUE_LIMIT", 0, None)),
-            overflow=given["overflow"],
-            when_busy=given["when_busy"],
-            when_blocked="hold" if engine == "simple" else given["when_blocked"],  # its one thread is not free
-        )
-        policy = Policy(
-            timeout_ns=optional_ns("timeout", given["timeout"]),
-            retry=as_retry(given["retry"]),
-            max_wait_ns=optional_ns("max_wait", max_wait),
-        )
-        self._set(
-            given,
-            limits=limits,
-            budget=budget,
-            policy=policy,
-            slots=limits.slots,
-            queue_limit=limits.queue_limit,
-            when_blocked=limits.when_blocked,
-            cpu=budget.hard.get("cpu"),
-            ram=budget.hard.get("ram", budget.soft.get("ram")),
-            vram=budget.soft.get("vram"),
-            resources={name: amount for name, amount in budget.hard.items() if name not in ("cpu", "ram")},
-            soft={name: amount for name, amount in budget.soft.items() if name not in ("ram", "vram")},
-            gpus=None if given["gpus"] is None else dict(budget.devices[GPU]),
-            devices={kind: list(units) for kind, units in budget.devices.items() if kind != GPU},
-            order=_order(given["order"], env),
-            retry=policy.retry,
-            timeout=_in_seconds(policy.timeout_ns),
-            max_wait=_in_seconds(policy.max_wait_ns),
-            pause_timeout=in_seconds("pause_timeout", _or(given["pause_timeout"], pause_s)),
-            starvation_timeout=in_seconds("starvation_timeout", _or(given["starvation_timeout"], starvation_s)),
-            grace=in_seconds("grace", given["grace"]),
-            engine=engine,
-            events=_count("events", given["events"]),
-            history=_path("history", _or(given["history"], env.text("WHYWAIT_HISTORY"))),
-            unset=_left_out(given, env, scheduler),
-        )
+        if scheduler == "unbounded":
+            values["slots"] = found["slots"] = given.get("slots")
+        unset = frozenset(name for name in _OPEN if name not in given and name not in found)
+        if "slots" in unset:
+            values["slots"] = os.cpu_count() or 1
+        engine = values["engine"] = values["engine"] or ("simple" if scheduler == "simple" else "thread")
+        if engine == "simple":
+            values |= {"slots": 1, "when_blocked": "hold"}  # its one thread is not free
+        values["order"] = _order(values)
+        _find_gpus(values, log)
+        if values["gpus"] is not None and "vram" not in given:
+            values["vram"] = None  # the memory is that of the cards
 
-    def _set(self, given: Mapping[str, Any], **settled: Any) -> None:  # noqa: ANN401 - a value of any setting
-        for each in fields(self):
-            object.__setattr__(self, each.name, settled[each.name] if each.name in settled else given[each.name])
+        limits, policy, budget = make_limits(values), policy_of(Policy(), values), make_budget(values)
+        values |= {"retry": policy.retry, "resources": values["resources"] or {}, "soft": values["soft"] or {}}
+        values["devices"] = {kind: list(units) for kind, units in (values["devices"] or {}).items()}
+        resolved = {name: _told(values[field.kept], field.option) for name, field in rows.items()}
+        self.__dict__.update(resolved, unset=unset, limits=limits, budget=budget, policy=policy)
 
 
-_OPEN: Final = ("slots", "cpu", "ram")  # limits that an engine may set if no argument and no variable has
+def policy_of(base: Policy, values: Mapping[str, Any]) -> Policy:
+    """Return a policy with the kept values that belong to one; the rest comes from ``base``."""
+    changes = {name: values[name] for name in values.keys() & _OF_POLICY}
+    if "retry" in changes:
+        retry = changes["retry"]
+        retry = retry if isinstance(retry, Retry) else Retry(retry or 0)
+        changes["retry"] = retry if retry.times else None
+    return replace(base, **changes) if changes else base
 
 
-def settled(settings: Settings | None, given: AuthorityOptions, log: Log) -> Settings:
-    """Return the settings of an authority: those that it was handed, or what its arguments come to."""
-    if settings is None:
-        return Settings.from_env(log=log, **given)
-    if not isinstance(settings, Settings):
-        raise ConfigError(f"settings {settings!r} are not allowed: use Settings(...)")
-    beside = [name for name, value in given.items() if value != _DEFAULTS[name]]  # type: ignore[literal-required]
-    if beside:
-        raise ConfigError(f"{', '.join(beside)} beside settings: put all of it into Settings(...)")
-    return settings
+def resized(hard_ram: bool, limits: LimitOptions) -> tuple[int | None, Budget]:  # noqa: FBT001 - a setting
+    """Return the number of slots and the budget that ``resize`` is given."""
+    values = {**read_keywords(RESIZE, limits, "resize has"), "hard_ram": hard_ram}
+    _find_gpus(values, log)
+    return Limits(slots=values.get("slots")).slots, make_budget(values)
 
 
-def explicit_budget(**options: Unpack[AuthorityOptions]) -> Budget:
-    """Return the budget that arguments alone make up."""
-    return _budget({**_DEFAULTS, **options}, _Environment({}), log)
+def size(name: str, value: Size) -> int:
+    """Return a size in bytes, or an amount of anything else; refuse what is none, naming the setting."""
+    try:
+        return parse_size(value)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
 
 
-def _left_out(given: Mapping[str, Any], env: _Environment, scheduler: str) -> frozenset[str]:
-    """Return the limits that an engine may set, since no argument and no variable has."""
-    is_set = {
-        "slots": scheduler == "unbounded" or env.has("WHYWAIT_SLOTS"),
-        "cpu": env.has("WHYWAIT_CPU_SLOTS"),
-        "ram": env.has("WHYWAIT_RAM_MB_SOFT"),
-    }
-    return frozenset(name for name in _OPEN if given[name] is UNSET and not is_set[name])
+def _find_gpus(values: dict[str, Any], log: Log) -> None:
+    """Put the names and the memory of the GPUs of this machine in the place of "auto"; the log says if it has none."""
+    if values.get(f"{GPU}s") == AUTO:
+        from whywait.support.gpus import find_gpus
+
+        values["gpus"], problem = find_gpus()
+        if not values["gpus"]:
+            log.warning("gpus='auto' has found no GPU: %s", problem)
 
 
-def _budget(given: Mapping[str, Any], env: _Environment, log: Log) -> Budget:
-    megabytes = {name: env.integer(f"WHYWAIT_{name.upper()}_MB_SOFT", 0, None) for name in ("ram", "vram")}
-    hard, soft = _named("resources", given["resources"] or {}), _named("soft", given["soft"] or {})
-    cpu = _or(given["cpu"], env.integer("WHYWAIT_CPU_SLOTS", 0, None))
-    if cpu is not None:
-        hard["cpu"] = cpu
-    devices = _written("devices", parse_devices, given["devices"] or {})
-    if given["gpus"] is not None:
-        devices[GPU] = units_of_gpus(given["gpus"], log)
-        megabytes["vram"] = None  # the memory is that of the cards
-    for name, env_mb in megabytes.items():
-        amount = _or(given[name], None if env_mb is None else env_mb * MB)
-        if amount is not None:
-            limits = hard if name == "ram" and given["hard_ram"] else soft
-            limits[name] = automatic_ram() if name == "ram" and amount == AUTO else size(name, amount)
-    if GPU in devices and "vram" in soft:
-        raise ConfigError(f'vram {given["vram"]!r} is not allowed beside gpus: write it as gpus=["24GB", ...]')
-    return Budget(hard, soft, devices)
-
-
-def _order(given: Order | str | Unset, env: _Environment) -> Order:
-    every_ms = env.integer("WHYWAIT_AGING_INTERVAL_MS", 1, 5000)
-    boost = env.integer("WHYWAIT_AGING_BOOST", 0, 10)
-    if isinstance(given, Unset) or given == "aging":
-        return Aging(every=every_ms / 1000, boost=boost)
-    if given == "strict":
+def _order(values: Mapping[str, Any]) -> Order:
+    order = values["order"]
+    if isinstance(order, Strict | Aging):
+        return order
+    if order == "strict":
         return Strict()
-    if isinstance(given, Strict | Aging):
-        return given
-    raise ConfigError(f"order {given!r} is not allowed: use Strict(), Aging(...), 'strict' or 'aging'")
+    every_ns, boost = values.get("every_ns", 5 * NS), values.get("boost", 10)
+    return Aging(every=every_ns / NS, boost=boost)
+
+
+def _told(value: Any, option: Option) -> Any:  # noqa: ANN401 - a value of any setting
+    """Return a value as users read it: a duration in seconds."""
+    return value if value is None or option.form.least_ms is None else value / NS
 
 
 class _Environment:
@@ -294,113 +157,37 @@ class _Environment:
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._variables = variables
 
-    def integer(self, name: str, least: int, default: Any) -> Any:  # noqa: ANN401 - int, or the default's type
-        most = LONGEST_S * 1000 if name.endswith("_MS") else MOST
-        text = self._variables.get(name, "").strip()
-        if not text:
-            return default
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise ConfigError(f"environment variable {name}={text!r} is not allowed: use an int of {least} or more")
-        if value > most:
-            raise ConfigError(f"environment variable {name}={shown(value)} is not allowed: use an int up to {most:,}")
-        return value
-
-    def text(self, name: str) -> str | None:
-        """Return what a variable says; None if it says nothing."""
-        return self._variables.get(name, "").strip() or None
-
-    def has(self, name: str) -> bool:
-        """Return whether a variable says anything."""
-        return self.text(name) is not None
+    def values(self) -> dict[str, Any]:
+        """Return what the variables of options say, by the names that the options are kept by."""
+        values = {}
+        for option in OPTIONS:
+            if option.variable and (text := self._variables.get(option.variable, "").strip()):
+                kept = option.name if option.form.least_ms is None else f"{option.name}_ns"
+                values[kept] = _parsed(option, text)
+        return values
 
     def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
+        """Return which word of a few a variable says."""
         text = self._variables.get(name, "").strip().lower()
         if text and text not in allowed:
             raise ConfigError(f"environment variable {name}={text!r} is not allowed: use one of {', '.join(allowed)}")
         return text or default
 
 
-def _named(argument: str, amounts: Mapping[str, Size]) -> dict[str, int]:
-    """Return the limits of named resources; the well-known ones have arguments of their own."""
-    if not isinstance(amounts, Mapping):
-        raise ConfigError(f"{argument} {amounts!r} is not allowed: use a dict of names and limits")
-    for name in ("cpu", "ram", "vram"):
-        if name in amounts:
-            raise ConfigError(
-                f"{argument} has {name!r}, which has an argument of its own: write {name}={amounts[name]!r}"
-            )
-    return {name: size(name, amount) for name, amount in amounts.items()}
-
-
-def units_of_gpus(gpus: Gpus, log: Log = log) -> dict[str, int]:
-    """Return the names and the memory of GPUs, of those of this machine for ``"auto"``; the log says if it has none."""
-    if isinstance(gpus, str):
-        if gpus != AUTO:
-            raise ConfigError(f"gpus {gpus!r} is not allowed: use 'auto', an int, a list of sizes or a dict")
-        from whywait.support.gpus import find_gpus
-
-        units, problem = find_gpus()
-        if not units:
-            log.warning("gpus='auto' has found no GPU: %s", problem)
-        return units
-    return _written("gpus", parse_gpus, gpus)
-
-
-def _path(name: str, value: str | os.PathLike[str] | None) -> str | None:
-    """Return a path in full, from the folder that this is asked in; ``~`` is the user's."""
-    if value is None:
-        return None
-    if not isinstance(value, str | os.PathLike) or not (text := os.fspath(value)) or "\0" in text:
-        raise ConfigError(f"{name} {value!r} is not allowed: use the path of a file")
-    return os.path.abspath(os.path.expanduser(text))  # noqa: PTH100, PTH111 - no symlink is followed, nothing loaded
-
-
-def as_retry(value: int | Retry | None) -> Retry | None:
-    """Return the retry policy that a number or a Retry stands for; None for no retries."""
-    if isinstance(value, Retry):
-        return value if value.times else None
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
-        return Retry(value) if value else None
-    raise ConfigError(f"retry {value!r} is not allowed: use an int of 0 or more, or Retry(...)")
-
-
-def size(name: str, value: Size) -> int:
-    """Return a size in bytes, or an amount of anything else; refuse what is none, naming the setting."""
-    return _written(name, parse_size, value)
-
-
-def duration_ns(name: str, value: Seconds) -> int:
-    """Return a duration in nanoseconds; refuse what is none, naming the setting."""
-    return _written(name, parse_duration_ns, value)
-
-
-def _written(name: str, parse: Callable[[Any], T], value: object) -> T:
-    """Return what a value stands for; a refusal names the setting."""
+def _parsed(option: Option, text: str) -> Any:  # noqa: ANN401 - a value of any setting
+    """Return what a variable says: a path, a number, or a number of milliseconds or megabytes as its name ends."""
+    variable, form = option.variable, option.form
+    if form.hint.startswith("str"):
+        return form.parse(text)
+    schema = form.schema.get("anyOf", [form.schema])[0]
+    least = schema.get("minimum", 0) if form.least_ms is None else form.least_ms
+    most = LONGEST_S * 1000 if variable.endswith("_MS") else MOST
     try:
-        return parse(value)
-    except ConfigError as error:
-        raise ConfigError(f"{name}: {error}") from None
-
-
-def optional_ns(name: str, value: Seconds | None) -> int | None:
-    """Return a duration in nanoseconds; None stays None."""
-    return None if value is None else duration_ns(name, value)
-
-
-def _or(value: Any, default: Any) -> Any:  # noqa: ANN401 - a value of any setting
-    """Return the value, or the default if it was left out."""
-    return default if value is UNSET else value
-
-
-def _count(name: str, value: Any) -> int:  # noqa: ANN401 - checked here
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ConfigError(f"{name} {value!r} is not allowed: use an int of 0 or more, how many to remember")
-    return value
-
-
-def _in_seconds(ns: int | None) -> float | None:
-    return None if ns is None else ns / NS
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise ConfigError(f"environment variable {variable}={text!r} is not allowed: use an int of {least} or more")
+    if value > most:
+        raise ConfigError(f"environment variable {variable}={shown(value)} is not allowed: use an int up to {most:,}")
+    return value * (NS_PER_MS if variable.endswith("_MS") else MB if "_MB_" in variable else 1)

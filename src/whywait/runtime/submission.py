@@ -4,51 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Context, copy_context
-from typing import Any, Final, NamedTuple, TypedDict
+from typing import Any, Final, NamedTuple
 
-from whywait.engines.base import Engine
-from whywait.engines.registry import EngineName
 from whywait.errors import ConfigError, ForeignRef, UnknownTask
-from whywait.kernel.durations import Seconds
-from whywait.kernel.limits import Demand, Policy, Priority, Retry, make_demand
+from whywait.kernel.limits import Demand, Policy, Priority, make_demand
 from whywait.kernel.model import Ref, Submission, Task
+from whywait.options import SUBMIT, read_keywords, table
 from whywait.runtime.core import admit_task
 from whywait.runtime.execution import Execution
 from whywait.runtime.handle import Handle, new_handle
 from whywait.runtime.lazy import Lazy, check_use
+from whywait.runtime.option_types import TaskOptions
 from whywait.runtime.remember import history_name, learned_ram
 from whywait.runtime.services import CoreServices
-from whywait.runtime.settings import UNSET, Size, Unset, as_retry, optional_ns, size
+from whywait.runtime.settings import OF_POLICY, policy_of, size
 from whywait.runtime.terms import ScopeRecord, Terms
 from whywait.support.learned import as_learned
 from whywait.support.nested import PLAIN, nest_of
-
-
-class BodyOptions(TypedDict, total=False):
-    """What may be said of a body, whether it runs once or again and again."""
-
-    kwargs: Mapping[str, Any] | None
-    priority: int | str
-    cpu: int
-    ram: Size
-    vram: Size
-    gpu: int
-    devices: Mapping[str, int] | None
-    resources: Mapping[str, Size] | None
-    timeout: Seconds | None
-    retry: int | Retry
-    max_wait: Seconds | None
-    engine: EngineName | Engine | None
-    slot: bool  # whether it takes a slot while it runs; True for tasks, False for periodics
-
-
-class TaskOptions(BodyOptions, total=False):
-    """What a task may set for itself; what is left out is inherited from its scope."""
-
-    id: str | None
-    after: Iterable[Any]
-    after_ended: Iterable[Any]
-    cancel_with_awaiter: bool  # a coroutine that awaits the handle and is cancelled cancels the task
 
 
 class Call(NamedTuple):
@@ -62,8 +34,7 @@ class Call(NamedTuple):
 
 CO_COROUTINE: Final = 0x80  # of the flags of a function's code, as `inspect` has it, which takes long to load
 EMPTY: Final = Context()  # for all submissions with no variable set: an object less for the collector with each task
-_OPTIONS: Final = TaskOptions.__annotations__.keys()
-_OF_POLICY: Final = frozenset(("timeout", "retry", "max_wait"))
+_OPTIONS: Final = table(SUBMIT).keys()
 _OF_ONE_TASK: Final = frozenset(("id", "kwargs", "after_ended", "cancel_with_awaiter"))  # and `after`
 _MISSING: Final = object()
 _MOST_TERMS: Final = 1_000  # combinations of options that a scope remembers
@@ -84,7 +55,7 @@ def submit(self: Any, fn: Callable[..., Any], /, *args: Any, **options: Any) -> 
 
 def submit_call(scope: Any, fn: Callable[..., Any], args: tuple[Any, ...], options: Any) -> Handle[Any]:  # noqa: ANN401 - an OpenScope, which stands after this; TaskOptions
     """Submit a call to a scope; the options are used up."""
-    core, record = scope.core, scope.record
+    core, record = scope.core, scope
     try:
         plain = not fn.__code__.co_flags & CO_COROUTINE
     except AttributeError:
@@ -209,10 +180,10 @@ def _terms(
         listed = ", ".join(sorted(unknown))
         raise TypeError(f"{what} has no option {listed} (a function's own go into kwargs): use {allowed}")
     get: Callable[..., Any] = options.get
-    policy = None
-    if not _OF_POLICY.isdisjoint(options):
-        base = record.kernel_scope.policy
-        policy = changed(base, get("timeout", UNSET), get("retry", UNSET), get("max_wait", UNSET))
+    policy: Policy | None = None
+    if not OF_POLICY.isdisjoint(options):
+        given: Any = {name: value for name, value in options.items() if name in OF_POLICY}
+        policy = policy_of(record.kernel_scope.policy, read_keywords(SUBMIT, given, what))
     engine, slot = get("engine"), get("slot", True)
     if not isinstance(slot, bool):
         raise ConfigError(f"slot {slot!r} is not allowed: use True or False")
@@ -273,17 +244,6 @@ def _kept(value: Any, found: list[Execution | Lazy[Any]], ended: Sequence[Task |
         return value
     found += nest.things
     return nest
-
-
-def changed(
-    base: Policy, timeout: Seconds | Unset | None, retry: int | Retry | Unset, max_wait: Seconds | Unset | None
-) -> Policy:
-    """Return a policy with what was given; the rest comes from ``base``."""
-    return Policy(
-        timeout_ns=base.timeout_ns if isinstance(timeout, Unset) else optional_ns("timeout", timeout),
-        retry=base.retry if isinstance(retry, Unset) else as_retry(retry),
-        max_wait_ns=base.max_wait_ns if isinstance(max_wait, Unset) else optional_ns("max_wait", max_wait),
-    )
 
 
 def _demand(options: TaskOptions) -> Demand:

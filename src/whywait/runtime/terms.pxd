@@ -10,7 +10,6 @@ cdef class Terms:
     cdef public tuple kinds
     cdef public Lane lane
 
-@cython.final
 cdef class ScopeRecord:
     cdef public KernelScope kernel_scope
     cdef public Terms plain_terms

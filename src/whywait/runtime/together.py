@@ -7,8 +7,8 @@ when it stops following. On the thread of an event loop the blocking forms refus
 from __future__ import annotations
 
 import queue
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from functools import partial
 from time import monotonic
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
@@ -49,7 +49,7 @@ def _wait(
     several, enough = _each(handles), _rule(return_when)
     if not enough(several):
         refuse_on_loop(f"{called}()", f"await whywait.{called}_async(...)")
-        following: _InThread[T] = _InThread(several, timeout)
+        following: _Following[T] = _Following(several, timeout)
         try:
             with Blocking(several) as blocking:
                 while not enough(several) and following.next() is not None:
@@ -68,11 +68,11 @@ async def wait_async(
     """Do the same as :func:`wait` without blocking the event loop."""
     several, enough = _each(handles), _rule(return_when)
     if not enough(several):
-        following: _OnLoop[T] = _OnLoop(several, timeout)
+        following: _Following[T] = _Following(several, timeout, on_loop=True)
         blocking = Blocking(several)
 
         async def follow() -> None:
-            while not enough(several) and await following.next() is not None:
+            while not enough(several) and await following.next_async() is not None:
                 blocking.look_again()
 
         try:
@@ -113,7 +113,7 @@ class as_completed(Generic[T]):  # noqa: N801 - used like the function of that n
         """Yield each handle when it has ended, those that have already first."""
         if not all(handle.done() for handle in self._handles):
             refuse_on_loop("as_completed() in a plain loop", "async for handle in whywait.as_completed(...)")
-        following: _InThread[T] = _InThread(self._handles, self._timeout)
+        following: _Following[T] = _Following(self._handles, self._timeout)
         try:
             for left in range(len(self._handles), 0, -1):
                 with Blocking(following.awaited()):
@@ -126,10 +126,10 @@ class as_completed(Generic[T]):  # noqa: N801 - used like the function of that n
 
     async def __aiter__(self) -> AsyncIterator[Handle[T]]:
         """Do the same without blocking the event loop."""
-        following: _OnLoop[T] = _OnLoop(self._handles, self._timeout)
+        following: _Following[T] = _Following(self._handles, self._timeout, on_loop=True)
         try:
             for left in range(len(self._handles), 0, -1):
-                handle = await Blocking(following.awaited()).over(following.next())
+                handle = await Blocking(following.awaited()).over(following.next_async())
                 if handle is None:
                     raise _late(left, len(self._handles), self._timeout)
                 yield handle
@@ -137,25 +137,35 @@ class as_completed(Generic[T]):  # noqa: N801 - used like the function of that n
             following.stop()
 
 
-class _Following(ABC, Generic[T]):
-    """Handles that are followed to their ends, up to a deadline."""
+class _Following(Generic[T]):
+    """Handles that are followed to their ends, up to a deadline, in a thread or on the running event loop."""
 
-    def __init__(self, handles: list[Handle[T]], timeout: Seconds | None) -> None:
+    def __init__(self, handles: list[Handle[T]], timeout: Seconds | None, *, on_loop: bool = False) -> None:
         self._handles = handles
         self._until = None if timeout is None else monotonic() + in_seconds("timeout", timeout)
+        self._queue: Any = asyncio.Queue() if on_loop else queue.SimpleQueue()
+        put = self._queue.put_nowait
+        self._ended = partial(call_on, asyncio.get_running_loop(), put) if on_loop else put
+        for handle in handles:
+            handle.add_done_callback(self._ended)
 
     def awaited(self) -> list[Execution]:
         """Return the tasks that the next one is waited for among; none if one is there already."""
-        return [] if self.has_next() else [each for each in self._handles if not each.done()]
+        return [each for each in self._handles if not each.done()] if self._queue.empty() else []
 
-    @abstractmethod
-    def has_next(self) -> bool:
-        """Return whether a handle has ended that was not taken yet."""
+    def next(self) -> Handle[T] | None:
+        """Return the next handle that has ended; None: the time is up."""
+        try:
+            return self._queue.get(timeout=self._left_s())  # type: ignore[no-any-return]
+        except queue.Empty:
+            return None
 
-    def _follow(self, ended: Callable[[Handle[T]], object]) -> None:
-        self._ended = ended
-        for handle in self._handles:
-            handle.add_done_callback(ended)
+    async def next_async(self) -> Handle[T] | None:
+        """Do the same without blocking the event loop."""
+        try:
+            return await asyncio.wait_for(self._queue.get(), self._left_s())
+        except TimeoutError:
+            return None
 
     def _left_s(self) -> float | None:
         return None if self._until is None else max(0.0, self._until - monotonic())
@@ -164,50 +174,6 @@ class _Following(ABC, Generic[T]):
         """Follow no longer."""
         for handle in self._handles:
             handle.remove_done_callback(self._ended)
-
-
-class _InThread(_Following[T]):
-    """Handles that a thread follows."""
-
-    def __init__(self, handles: list[Handle[T]], timeout: Seconds | None) -> None:
-        super().__init__(handles, timeout)
-        self._queue: queue.SimpleQueue[Handle[T]] = queue.SimpleQueue()
-        self._follow(self._queue.put)
-
-    def has_next(self) -> bool:
-        """Return whether a handle has ended that was not taken yet."""
-        return not self._queue.empty()
-
-    def next(self) -> Handle[T] | None:
-        """Return the next handle that has ended; None: the time is up."""
-        try:
-            return self._queue.get(timeout=self._left_s())
-        except queue.Empty:
-            return None
-
-
-class _OnLoop(_Following[T]):
-    """Handles that a coroutine follows."""
-
-    def __init__(self, handles: list[Handle[T]], timeout: Seconds | None) -> None:
-        super().__init__(handles, timeout)
-        self._queue: asyncio.Queue[Handle[T]] = asyncio.Queue()
-        self._loop = asyncio.get_running_loop()
-        self._follow(self._take)
-
-    def _take(self, handle: Handle[T]) -> None:
-        call_on(self._loop, self._queue.put_nowait, handle)
-
-    def has_next(self) -> bool:
-        """Return whether a handle has ended that was not taken yet."""
-        return not self._queue.empty()
-
-    async def next(self) -> Handle[T] | None:
-        """Return the next handle that has ended; None: the time is up."""
-        try:
-            return await asyncio.wait_for(self._queue.get(), self._left_s())
-        except TimeoutError:
-            return None
 
 
 def _each(handles: Iterable[Handle[T]]) -> list[Handle[T]]:

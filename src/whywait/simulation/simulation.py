@@ -9,19 +9,19 @@ from typing import Any, Final
 
 from whywait.errors import ConfigError
 from whywait.kernel.kernel import Kernel
-from whywait.kernel.limits import MEMORY, MOST, WELL_KNOWN, Budget, Limits, Policy
+from whywait.kernel.limits import MEMORY, MOST, WELL_KNOWN, Budget, Policy
 from whywait.kernel.order import Aging, Order, Strict
 from whywait.kernel.state import Wait
-from whywait.options import SIMULATION, table
+from whywait.options import SIMULATION, make_budget, make_limits, table
 from whywait.simulation.size import check_size
 from whywait.simulation.tally import SimulationResult, Tally
-from whywait.simulation.virtual import BEYOND_NS, LIMITS, Progress, VirtualEngine, make_policy
+from whywait.simulation.virtual import BEYOND_NS, Progress, VirtualEngine, make_policy
 from whywait.simulation.workload import Workload
 from whywait.support.devices import GPU
-from whywait.support.forms import Form, Option, read_table
+from whywait.support.forms import read_table
 from whywait.support.lines import Path
 from whywait.support.problems import refusal
-from whywait.support.units import NS_PER_S, in_ms, shown
+from whywait.support.units import NS_PER_S, in_ms
 
 __all__ = ["Simulation", "SimulationResult"]
 
@@ -42,13 +42,13 @@ class Simulation:
         *,
         seed: int = 0,
         progress: Progress | None = None,
-        **authority_options: Any,  # noqa: ANN401  each is checked against its own entry of _OPTIONS
+        **authority_options: Any,  # noqa: ANN401 - each is checked by its row of the table
     ) -> None:
         """Check workload and options; every problem is a ConfigError that names the place."""
         self._workload = workload if isinstance(workload, Workload) else Workload(workload)
         self._seed = seed
         self._progress = progress
-        options = read_table(_OPTIONS, authority_options, (), _refuse)
+        options = read_table(table(SIMULATION), authority_options, (), _refuse)
         if options.get("gpus") is not None and "vram" not in options:
             options["vram"] = None  # it is the memory of the cards
         self._config = {**self._workload.config, **options}
@@ -67,7 +67,7 @@ class Simulation:
         tally = Tally(workload, config.get("starvation_timeout_ns", _STARVATION_TIMEOUT_NS))
         unlimited = _unlimited(self._budget, workload)
         kernel = Kernel(
-            Limits(**{key: config[key] for key in LIMITS if key in config}),
+            make_limits(config),
             replace(self._budget, hard={**self._budget.hard, **dict.fromkeys(unlimited, MOST)}),
             order,
             make_policy(Policy(), config),
@@ -105,23 +105,6 @@ def _make_order(config: Mapping[str, Any]) -> Order:
     return Aging(config.get("every_ns", 5 * NS_PER_S) / NS_PER_S, config.get("boost", 10), config.get("cap", 99), ties)
 
 
-def make_budget(config: Mapping[str, Any]) -> Budget:
-    """Return the budget that the options of a file or a program ask for."""
-    devices = {kind: dict.fromkeys(units, 0) for kind, units in config.get("devices", {}).items()}
-    if config.get("gpus") is not None:
-        devices[GPU] = config["gpus"]
-        if config.get("vram") is not None:
-            raise ConfigError("vram is the memory of each gpu: say it with gpus")
-    hard = {"cpu": config.get("cpu"), **config.get("resources", {})}
-    soft = {"vram": config.get("vram"), **config.get("soft", {})}
-    (hard if config.get("hard_ram") else soft)["ram"] = config.get("ram")
-    return Budget(
-        {name: amount for name, amount in hard.items() if amount is not None},
-        {name: amount for name, amount in soft.items() if amount is not None},
-        devices,
-    )
-
-
 def _names_of_limits(options: Mapping[str, Any]) -> frozenset[str]:
     """Return the limits that options have set: changes of them that a record has do not count."""
     plain = {"slots": Wait.SLOT, "gpus": GPU, "cpu": "cpu", "ram": "ram", "vram": "vram"}
@@ -135,20 +118,3 @@ def _unlimited(budget: Budget, workload: Workload) -> frozenset[str]:
     of_devices = {MEMORY.get(kind) for kind in budget.devices}
     known = (*budget.hard, *budget.soft, *of_devices)
     return frozenset(name for kind in kinds for name, _ in kind.demand if name in WELL_KNOWN and name not in known)
-
-
-def _check_order(value: object) -> Order | str:
-    if isinstance(value, Strict | Aging) or value in ("strict", "aging"):
-        return value
-    raise ConfigError(f'{shown(value)} is not an order: expected Strict(...), Aging(...), "strict" or "aging"')
-
-
-_ROWS: Final = (
-    Option("order", Form(_check_order, {}), "Strict(...), Aging(...), or the name of one", (SIMULATION,)),
-    # Bodies obey at once, wait for no other task and use what they ask for, so these change nothing here.
-    *(
-        Option(name, Form(lambda value: value, {}), "accepted, and without effect", (SIMULATION,))
-        for name in ("pause_timeout", "grace", "engine", "when_blocked", "overdraft")
-    ),
-)
-_OPTIONS: Final = table(SIMULATION, _ROWS)

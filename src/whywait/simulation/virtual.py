@@ -8,7 +8,7 @@ order, dispatch. A simulated body obeys at once: it parks when it is asked to pa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from heapq import heappop, heappush
 from operator import attrgetter, itemgetter
 from typing import Any, Final
@@ -20,6 +20,7 @@ from whywait.kernel.limits import MOST_NS, Limits, Policy, Retry
 from whywait.kernel.model import Scope, Task
 from whywait.kernel.periodic import Periodic
 from whywait.kernel.state import Cause, Outcome, ScopeState, TaskState
+from whywait.options import LOAD_SCOPE, make_limits, table
 from whywait.simulation.tally import Tally
 from whywait.simulation.workload import Op, TaskKind, Workload
 from whywait.support.units import NS_PER_S, in_ms
@@ -31,7 +32,7 @@ Progress = Callable[[int, int], None]
 BEYOND_NS: Final = 2 * MOST_NS
 SCOPE_OPS: Final = ("suspend", "resume_scope")  # of recorded runs: a file knows only those on tasks
 LIMIT_OPS: Final = ("resize", "set_units")  # the same
-LIMITS: Final = ("slots", "queue_limit", "overflow", "when_busy", "max_spawn", "on_error")
+LIMITS: Final = tuple(each.name for each in fields(Limits) if each.name in table(LOAD_SCOPE))
 
 _CHUNK: Final = 4096  # submissions, and ends, between two reports of progress
 _LONGEST_BACKOFF_S: Final = 60.0
@@ -346,16 +347,13 @@ class VirtualEngine:
 def _open_scopes(kernel: Kernel, workload: Workload) -> dict[str, Scope]:
     """Open the scopes of the config, and those that tasks name besides without limits, by key."""
     scopes = {"": kernel.root}
-    for key, fields in workload.scopes.items():
-        parent = scopes[fields.get("parent") or ""]
-        inherited = {"overflow": parent.limits.overflow, "when_busy": parent.limits.when_busy}
-        limits = Limits(**inherited | {name: fields[name] for name in LIMITS if name in fields})
-        scopes[key] = kernel.open_scope(0, key, parent, limits, make_policy(parent.policy, fields))
-    root = kernel.root.limits
+    for key, options in workload.scopes.items():
+        parent = scopes[options.get("parent") or ""]
+        limits = make_limits(options, parent.limits)
+        scopes[key] = kernel.open_scope(0, key, parent, limits, make_policy(parent.policy, options))
     for kind in (*workload.kinds, *(periodic.kind for periodic in workload.periodics)):
         if kind.scope is not None and kind.scope not in scopes:
-            limits = Limits(overflow=root.overflow, when_busy=root.when_busy)
-            scopes[kind.scope] = kernel.open_scope(0, kind.scope, None, limits)
+            scopes[kind.scope] = kernel.open_scope(0, kind.scope, None, make_limits({}, kernel.root.limits))
     return scopes
 
 

@@ -18,7 +18,7 @@ from typing import IO, Any, Final, NamedTuple
 from whywait.errors import ConfigError
 from whywait.kernel.ids import GENERATED_ID_PREFIX, LONGEST_ID
 from whywait.kernel.limits import Demand, Priority, make_demand
-from whywait.options import CONFIG, DEMAND, LOAD_PERIODIC, LOAD_SCOPE, LOAD_TASK, defaults, table
+from whywait.options import CONFIG, DEMAND, LOAD_PERIODIC, LOAD_SCOPE, LOAD_TASK, defaults, table_with
 from whywait.support.files import parse_json, read_text
 from whywait.support.forms import (
     LIST,
@@ -108,7 +108,9 @@ _ROWS: Final = (
     Option("outcome", one_of("success", "error"), "how its attempts end", _BOTH, "success"),
     Option("fails", optional(whole(0)), "how many first attempts fail", (LOAD_TASK,)),
 )
-TABLES: Final = {place: table(place, _ROWS) for place in (_WORKLOAD, CONFIG, LOAD_SCOPE, LOAD_TASK, LOAD_PERIODIC, _OP)}
+TABLES: Final = {
+    place: table_with(_ROWS, place) for place in (_WORKLOAD, CONFIG, LOAD_SCOPE, LOAD_TASK, LOAD_PERIODIC, _OP)
+}
 _DEFAULTS: Final = defaults(LOAD_PERIODIC)
 # What an entry of each list cannot do without.
 _REQUIRED: Final = {

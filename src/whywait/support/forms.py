@@ -10,14 +10,17 @@ A parser raises ConfigError with the value and what was expected; :func:`read_ta
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from whywait.errors import ConfigError
-from whywait.support.lines import Path
 from whywait.support.problems import nearest
 from whywait.support.units import bounded, shown
+
+if TYPE_CHECKING:
+    from whywait.support.lines import Path
 
 Parser = Callable[[Any], Any]
 Schema = dict[str, Any]
@@ -38,6 +41,13 @@ class Form(NamedTuple):
     schema: Schema
     plain: Parser | None = None  # what a program may write, if that is something else
     least_ms: int | None = None  # of a duration, which is kept in ns; None: it is none
+    hint: str = "Any"  # the type of what a program may write
+    gives: str = ""  # the type that it is kept as; empty: the same
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether a program may write None."""
+        return self.hint.endswith("| None")
 
 
 class Option(NamedTuple):
@@ -48,6 +58,7 @@ class Option(NamedTuple):
     about: str
     places: tuple[str, ...]
     default: Any = None  # None: there is none, or what it is depends on more than the option
+    variable: str = ""  # the environment variable that is asked where an authority is given none
 
 
 class Field(NamedTuple):
@@ -123,8 +134,8 @@ def whole(low: int, high: int | None = None) -> Form:
     """Return the form of an int; ``high`` holds for people, a program may count further."""
     schema = {"type": "integer", "minimum": low}
     if high is None:
-        return Form(_whole(low, None), schema)
-    return Form(_whole(low, high), {**schema, "maximum": high}, _whole(low, None))
+        return Form(_whole(low, None), schema, hint="int")
+    return Form(_whole(low, high), {**schema, "maximum": high}, _whole(low, None), hint="int")
 
 
 def _whole(low: int, high: int | None) -> Parser:
@@ -151,7 +162,8 @@ def optional(form: Form) -> Form:
         return lambda value: None if value is None else parse(value)
 
     plain = None if form.plain is None else or_none(form.plain)
-    return Form(or_none(form.parse), {"anyOf": [form.schema, {"type": "null"}]}, plain, form.least_ms)
+    hint, gives = f"{form.hint} | None", f"{form.gives} | None" if form.gives else ""
+    return Form(or_none(form.parse), {"anyOf": [form.schema, {"type": "null"}]}, plain, form.least_ms, hint, gives)
 
 
 def one_of(*words: str) -> Form:
@@ -163,7 +175,7 @@ def one_of(*words: str) -> Form:
             return value
         raise ConfigError(f"{refused(value, expected)}{nearest(value, words)}")
 
-    return Form(parse, {"enum": list(words)})
+    return Form(parse, {"enum": list(words)}, hint=f"Literal[{', '.join(map(json.dumps, words))}]")
 
 
 def number(low: float, high: float) -> Form:
@@ -174,7 +186,7 @@ def number(low: float, high: float) -> Form:
             return float(value)
         raise refused(value, f"a number from {low:g} to {high:g}")
 
-    return Form(parse, {"type": "number", "minimum": low, "maximum": high})
+    return Form(parse, {"type": "number", "minimum": low, "maximum": high}, hint="float")
 
 
 def _flag(value: object) -> bool:
@@ -201,7 +213,7 @@ def table_of(form: Form, expected: str, taken: tuple[str, ...]) -> Form:
 
     def parser(parse_value: Parser) -> Parser:
         def parse(value: object) -> dict[str, Any]:
-            if not isinstance(value, dict):
+            if not isinstance(value, Mapping):
                 raise refused(value, f"an object of {expected}")
             values = {}
             for key, each in value.items():
@@ -232,7 +244,7 @@ def _list(value: object) -> list[Any]:
     raise refused(value, "a list of objects")
 
 
-FLAG: Final = Form(_flag, {"type": "boolean"})
-TEXT: Final = Form(_text, {"type": "string", "minLength": 1}, parse_name)
+FLAG: Final = Form(_flag, {"type": "boolean"}, hint="bool")
+TEXT: Final = Form(_text, {"type": "string", "minLength": 1}, parse_name, hint="str")
 OBJECT: Final = Form(_object, {"type": "object"})  # the reader looks at what is inside
 LIST: Final = Form(_list, {"type": "array"})

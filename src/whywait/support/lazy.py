@@ -21,10 +21,12 @@ class _Lazy:
 
 if TYPE_CHECKING:
     import asyncio
+    import difflib
     import fractions
     import pickle
 else:
     asyncio = _Lazy("asyncio")
+    difflib = _Lazy("difflib")
     fractions = _Lazy("fractions")
     pickle = _Lazy("pickle")
 
@@ -36,4 +38,4 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
     return loop
 
 
-__all__ = ["asyncio", "fractions", "pickle", "running_loop"]
+__all__ = ["asyncio", "difflib", "fractions", "pickle", "running_loop"]

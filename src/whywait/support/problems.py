@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from whywait.errors import ConfigError, shortened
-from whywait.support.lines import Locate, Path
+from whywait.support.lazy import difflib
 from whywait.support.units import printable, shown
+
+if TYPE_CHECKING:
+    from whywait.support.lines import Locate, Path
 
 MOST: Final = 50  # problems that a message lists
 _PLACE: Final = 120  # a key in a file may be of any length, a message not
@@ -94,7 +96,7 @@ def nearest(wrong: object, known: Iterable[str]) -> str:
     if not isinstance(wrong, str):
         return ""
     alike = (other for other in known if isinstance(other, str) and abs(len(other) - len(wrong)) <= _LENGTHS)
-    matches = get_close_matches(wrong, islice(alike, _CANDIDATES), n=1)
+    matches = difflib.get_close_matches(wrong, islice(alike, _CANDIDATES), n=1)
     return f"; did you mean {shown(matches[0])}?" if matches else ""
 
 

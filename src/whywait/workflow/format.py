@@ -183,7 +183,7 @@ ROWS: Final = (
 
 
 TABLES: Final[Mapping[str, Table]] = {
-    place: options.table(place, ROWS) for place in (TOP, TASK, PERIODIC, SCOPE, BUDGET, SCHEDULER, DEFAULTS, RETRY)
+    place: options.table_with(ROWS, place) for place in (TOP, TASK, PERIODIC, SCOPE, BUDGET, SCHEDULER, DEFAULTS, RETRY)
 }
 
 

@@ -192,7 +192,7 @@ class Run:
             with into(sink):
                 engine = scope.engine_for(call.fn, call.options or {})
                 execution = new_handle(core, call.fn, call.args, copy_context(), engine)
-            request = request_for(core, scope.record, execution, {**(call.options or {})})
+            request = request_for(core, scope, execution, {**(call.options or {})})
             prepared.append((spec, execution, request))
         ended: dict[str, str] = {}  # tasks that never got in -> the task that was refused first
 

@@ -13,7 +13,7 @@ from whywait.observe.history import History
 from whywait.options import CONFIG, LOAD_PERIODIC, LOAD_SCOPE, LOAD_TASK, in_milliseconds
 from whywait.options import kept as options_of
 from whywait.runtime.remember import learned_rams
-from whywait.runtime.settings import UNSET, Settings
+from whywait.runtime.settings import Settings
 from whywait.simulation.simulation import Simulation
 from whywait.support.devices import AUTO
 from whywait.support.gpus import find_gpus
@@ -122,7 +122,7 @@ def _with_own_history(workflow: WorkflowSpec) -> WorkflowSpec:
     """Do the same with the history that a run of the workflow would have."""
     if not _learned(workflow):
         return workflow
-    path = Settings(history=UNSET if workflow.history is None else workflow.history).history
+    path = (Settings() if workflow.history is None else Settings(history=workflow.history)).history
     return with_learned(workflow, None if path is None else History(path))
 
 

@@ -16,8 +16,7 @@ from whywait.errors import ConfigError, Infeasible
 from whywait.kernel.entering import check_demand
 from whywait.kernel.limits import Budget, Demand
 from whywait.kernel.pool import Pool
-from whywait.options import BUDGET, DEFAULTS, PERIODIC, SCHEDULER, SCOPE, TASK, TOP
-from whywait.simulation.simulation import make_budget
+from whywait.options import BUDGET, DEFAULTS, PERIODIC, SCHEDULER, SCOPE, TASK, TOP, make_budget
 from whywait.support.devices import AUTO, GPU
 from whywait.support.forms import read_table
 from whywait.support.lines import Path

@@ -349,7 +349,7 @@ def test_a_scope_that_is_not_mounted_takes_no_tasks(authority, body):
     with authority.scope("s", mount=False) as never:
         pass
     assert never.state == "DISPOSED"
-    with pytest.raises(ConfigError, match="mount 1 is not allowed: use True or False"):
+    with pytest.raises(ConfigError, match="mount: 1 is not allowed: expected true or false"):
         authority.scope("t", mount=1)
 
 

@@ -1,7 +1,6 @@
 """The futures of an Executor do what the standard library documents for futures, alone, together and with asyncio."""
 
 import asyncio
-import concurrent.futures
 import logging
 import random
 import sys
@@ -10,9 +9,6 @@ import time
 import traceback
 from concurrent.futures import (
     FIRST_COMPLETED,
-    FIRST_EXCEPTION,
-    CancelledError,
-    Future,
     InvalidStateError,
     as_completed,
     wait,
@@ -22,7 +18,6 @@ import pytest
 
 from patience import PATIENCE_S
 from whywait import Executor
-from whywait.runtime.handle import Handle
 
 
 @pytest.fixture
@@ -42,92 +37,13 @@ class EmptyError(Exception):
         return False
 
 
-def test_a_handle_uses_no_name_that_futures_use_inside():
-    """A future of an executor is a handle, too: one private name for two things would break both."""
-    assert {*Handle.__slots__} & {*vars(Future())} == set()
-
-
 class TestStates:
-    def test_pending_running_done(self, one, gate, running):
-        """`running()` and `done()` tell where the task stands."""
-        pending = one.submit(int)
-        assert [running.running(), running.done(), running.cancelled()] == [True, False, False]
-        assert [pending.running(), pending.done(), pending.cancelled()] == [False, False, False]
-        assert "state=running" in repr(running)
-        assert "state=pending" in repr(pending)
-        gate.set()
-        assert pending.result(PATIENCE_S) == 0
-        assert [running.running(), running.done(), running.cancelled()] == [False, True, False]
-        assert "state=finished" in repr(pending)
-
-    def test_running_is_seen_from_inside(self, executor):
-        """A task sees its own future running."""
-        box, ready = [], threading.Event()
-
-        def body():
-            assert ready.wait(PATIENCE_S)
-            return box[0].running(), box[0].cancel()
-
-        box.append(executor.submit(body))
-        ready.set()
-        assert box[0].result(PATIENCE_S) == (True, False)
-
-    def test_cancelling_a_pending_task(self, one, gate, running):
-        """D4: it never runs; result and exception raise CancelledError; cancelling again is no error."""
-        ran = []
-        future = one.submit(ran.append, 1)
-        assert future.cancel()
-        assert [future.cancelled(), future.done(), future.running()] == [True, True, False]
-        assert future.cancel()
-        with pytest.raises(CancelledError):
-            future.result()
-        with pytest.raises(CancelledError):
-            future.exception()
-        assert "state=cancelled" in repr(future)
-        gate.set()
-        one.shutdown()
-        assert ran == []
-
-    def test_cancelling_wakes_whoever_waits(self, one, running):
-        """A thread in `result`, one in `wait` and a callback are told at once, though the worker is busy."""
-        future = one.submit(int)
-        told = []
-        future.add_done_callback(told.append)
-        waiting = [
-            threading.Thread(target=lambda: told.append(type(catch(future.result)))),
-            threading.Thread(target=lambda: told.append(wait([future], PATIENCE_S).done)),
-        ]
-        for thread in waiting:
-            thread.start()
-        time.sleep(0.02)
-        assert future.cancel()
-        for thread in waiting:
-            thread.join(PATIENCE_S)
-        assert len(told) == 3
-        assert future in told
-        assert CancelledError in told
-        assert {future} in told
-
     def test_cancelling_frees_its_place_in_the_queue(self, one, gate, running):
         """D4: a cancelled task is gone from its lane: the next one is first."""
         first, second = one.submit(int), one.submit(int)
         assert one.why(second).position == 1
         first.cancel()
         assert one.why(second).position == 0
-
-    def test_a_running_task_cannot_be_cancelled(self, gate, running):
-        """`cancel` says no and changes nothing: the result arrives."""
-        assert not running.cancel()
-        gate.set()
-        assert running.result(PATIENCE_S) is True
-        assert not running.cancelled()
-
-    def test_a_finished_task_cannot_be_cancelled(self, executor):
-        """`cancel` says no after the end, too."""
-        future = executor.submit(int)
-        future.result(PATIENCE_S)
-        assert not future.cancel()
-        assert future.result() == 0
 
     def test_cancelling_against_the_start(self, executor):
         """Whoever comes first, cancelling or starting: the answer is true, and the task runs exactly if it is no."""
@@ -152,24 +68,6 @@ class TestStates:
 
 
 class TestResults:
-    def test_a_timeout_ends_the_waiting_only(self, gate, running):
-        """TimeoutError leaves the task alone, for `result` as for `exception`, whatever the timeout."""
-        for timeout in (0, -1, 0.01):
-            with pytest.raises(TimeoutError):
-                running.result(timeout)
-            with pytest.raises(concurrent.futures.TimeoutError):
-                running.exception(timeout=timeout)
-        gate.set()
-        assert running.result(timeout=PATIENCE_S) is True
-        assert running.exception(timeout=PATIENCE_S) is None
-
-    def test_waiting_in_vain_leaves_nothing_behind(self, gate, running):
-        """A thousand waits that timed out cost the future nothing."""
-        for _ in range(1000):
-            with pytest.raises(TimeoutError):
-                running.result(0)
-        assert not running.callbacks
-
     @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit, EmptyError])
     def test_whatever_a_task_raises_is_its_exception(self, one, error):
         """Exceptions of any kind are raised from `result`, returned by `exception`; the worker goes on."""
@@ -186,36 +84,8 @@ class TestResults:
         error = executor.submit(fail, ValueError("reason")).exception(PATIENCE_S)
         assert [frame.name for frame in traceback.extract_tb(error.__traceback__)] == ["fail"]
 
-    def test_many_threads_wait_for_one(self, gate, running):
-        """All that wait get the result."""
-        found = []
-        threads = [threading.Thread(target=lambda: found.append(running.result(PATIENCE_S))) for _ in range(10)]
-        for thread in threads:
-            thread.start()
-        gate.set()
-        for thread in threads:
-            thread.join(PATIENCE_S)
-        assert found == [True] * 10
-
 
 class TestCallbacks:
-    def test_are_called_once_in_order_with_the_future(self, one, gate, running):
-        """Each callback gets the future, after the end, in the order in which they were added."""
-        calls = []
-        for number in range(5):
-            running.add_done_callback(lambda future, number=number: calls.append((number, future, future.done())))
-        gate.set()
-        one.shutdown()
-        assert calls == [(number, running, True) for number in range(5)]
-
-    def test_are_called_at_once_after_the_end(self, executor):
-        """A callback added to a finished future is called in the thread that adds it."""
-        future = executor.submit(int)
-        future.result(PATIENCE_S)
-        threads = []
-        future.add_done_callback(lambda _: threads.append(threading.current_thread()))
-        assert threads == [threading.current_thread()]
-
     @pytest.mark.parametrize("error", [ValueError, SystemExit])
     def test_what_one_raises_is_logged_and_stops_nothing(self, one, gate, running, caplog, error):
         """The other callbacks are called and the worker goes on with the next tasks."""
@@ -227,13 +97,6 @@ class TestCallbacks:
             gate.set()
             assert [future.result(PATIENCE_S) for future in pending] == [0] * 3
         assert calls == [running]
-        assert "told you" in caplog.text
-
-    def test_what_one_raises_at_once_is_logged(self, executor, caplog):
-        """The same for a callback that is added after the end."""
-        future = executor.submit(int)
-        future.result(PATIENCE_S)
-        future.add_done_callback(lambda _: fail(ValueError("told you")))
         assert "told you" in caplog.text
 
     def test_may_use_the_future_in_any_way(self, one, gate, running):
@@ -256,56 +119,6 @@ class TestCallbacks:
 
 
 class TestTogether:
-    def test_all_completed(self, executor, gate):
-        """`wait` returns when all are done, those of others included, each once."""
-        other = Future()
-        futures = [executor.submit(int), executor.submit(divmod, 1, 0), executor.submit(gate.wait, PATIENCE_S)]
-        threading.Timer(0.02, lambda: (gate.set(), other.set_result(1))).start()
-        done, not_done = wait([*futures, *futures, other], PATIENCE_S)
-        assert (done, not_done) == ({*futures, other}, set())
-
-    def test_first_completed(self, executor, gate):
-        """`wait` returns with the first; the rest stays."""
-        slow = executor.submit(gate.wait, PATIENCE_S)
-        quick = executor.submit(int)
-        assert wait([slow, quick], PATIENCE_S, FIRST_COMPLETED) == ({quick}, {slow})
-
-    def test_first_exception(self, executor, gate):
-        """`wait` returns with the first error, also if it is there already; success does not end it."""
-        slow = executor.submit(gate.wait, PATIENCE_S)
-        quick = executor.submit(int)
-        quick.result(PATIENCE_S)
-        bad = executor.submit(lambda: (time.sleep(0.02), fail(ValueError())))
-        for _ in range(2):
-            assert wait([slow, quick, bad], PATIENCE_S, FIRST_EXCEPTION) == ({quick, bad}, {slow})
-
-    def test_a_timeout_of_wait(self, executor, gate):
-        """What is not done in time is given as not done, and can be waited for again."""
-        slow = executor.submit(gate.wait, PATIENCE_S)
-        quick = executor.submit(int)
-        quick.result(PATIENCE_S)
-        assert wait([slow, quick], 0.01) == ({quick}, {slow})
-        gate.set()
-        assert wait([slow, quick], PATIENCE_S) == ({slow, quick}, set())
-
-    def test_as_completed(self, executor, gate):
-        """Futures come when they are done, once each, the slow one last."""
-        slow = executor.submit(gate.wait, PATIENCE_S)
-        quick = [executor.submit(int) for _ in range(5)]
-        found = []
-        for future in as_completed([slow, *quick, slow], PATIENCE_S):
-            found.append(future)
-            if len(found) == 5:
-                gate.set()
-        assert set(found[:5]) == set(quick)
-        assert found[5:] == [slow]
-
-    def test_a_timeout_of_as_completed(self, executor, gate):
-        """TimeoutError says how many are missing."""
-        slow = executor.submit(gate.wait, PATIENCE_S)
-        with pytest.raises(TimeoutError, match=r"1 \(of 1\) futures unfinished"):
-            list(as_completed([slow], 0.01))
-
     def test_many_waiters_of_all_kinds(self):
         """Nobody is forgotten and nobody is told twice, however the threads take turns."""
         interval = sys.getswitchinterval()
@@ -363,31 +176,6 @@ class TestTogether:
 
 
 class TestAsyncio:
-    def test_run_in_executor(self, executor):
-        """An event loop runs functions here; results and errors come back."""
-
-        async def main():
-            loop = asyncio.get_running_loop()
-            assert await loop.run_in_executor(executor, pow, 2, 8) == 256
-            with pytest.raises(ZeroDivisionError):
-                await loop.run_in_executor(executor, divmod, 1, 0)
-            results = await asyncio.gather(*(loop.run_in_executor(executor, abs, -n) for n in range(100)))
-            assert results == list(range(100))
-
-        asyncio.run(main())
-
-    def test_default_executor(self):
-        """An event loop takes it as its default executor, and shuts it down at the end."""
-        executor = Executor(2)
-
-        async def main():
-            asyncio.get_running_loop().set_default_executor(executor)
-            return await asyncio.to_thread(pow, 2, 8)
-
-        assert asyncio.run(main()) == 256
-        with pytest.raises(RuntimeError):
-            executor.submit(int)
-
     def test_wrap_future(self, one, gate, running):
         """A wrapped future follows; cancelling it cancels a pending task and not a running one."""
 
@@ -405,18 +193,6 @@ class TestAsyncio:
             await asyncio.sleep(0)
             gate.set()
             assert await kept is True
-
-        asyncio.run(main())
-
-    def test_a_cancelled_future_cancels_what_wraps_it(self, one, running):
-        """Cancellation travels the other way, too."""
-
-        async def main():
-            pending = one.submit(int)
-            wrapped = asyncio.wrap_future(pending)
-            pending.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await wrapped
 
         asyncio.run(main())
 

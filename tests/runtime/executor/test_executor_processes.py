@@ -1,9 +1,8 @@
 """An Executor of processes, as the standard library documents process pools."""
 
-import inspect
 import multiprocessing
 import os
-from concurrent.futures import CancelledError, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from pickle import PicklingError
@@ -13,8 +12,7 @@ import pytest
 import process_bodies as bodies
 from patience import PATIENCE_S, until
 from process_bodies import is_alive
-from whywait import Authority, ConfigError, Executor
-from whywait.runtime.executor import OF_PROCESSES, ExecutorOptions
+from whywait import ConfigError, Executor
 
 state = []
 
@@ -58,20 +56,6 @@ def test_as_many_as_there_are_processors(monkeypatch):
         assert Executor(engine="process")._max_workers == theirs._max_workers
 
 
-@pytest.mark.parametrize("chunksize", [1, 3, 100])
-def test_map_in_chunks(pool, chunksize):
-    """Whatever the chunks, results and their order are the same; a chunk is one task."""
-    before = pool.authority.stats()["submitted"]
-    assert list(pool.map(pow, range(10), range(10), chunksize=chunksize)) == [n**n for n in range(10)]
-    assert pool.authority.stats()["submitted"] - before == -(-10 // chunksize)
-
-
-def test_an_initializer_runs_in_each_process():
-    """T10: before its first task."""
-    with Executor(2, engine="process", initializer=remember, initargs=("ready",)) as pool:
-        assert [pool.submit(remembered).result(PATIENCE_S) for _ in range(4)] == [["ready"]] * 4
-
-
 def test_an_initializer_that_fails_breaks_the_pool():
     """T10: all pending futures and all further submissions raise BrokenProcessPool, with what was raised."""
     with Executor(2, engine="process", initializer=fail) as pool:
@@ -105,42 +89,6 @@ def test_what_cannot_be_pickled(pool):
         pool.submit(list, (each for each in "abc")).result(PATIENCE_S)
 
 
-def test_cancel_futures_at_shutdown(tmp_path):
-    """O4: what has not started is cancelled, what runs is waited for, and the processes are gone."""
-    pool = Executor(1, engine="process")
-    running = pool.submit(bodies.wait_for_file, str(tmp_path / "go"))
-    until(running.running, "the start")
-    pending = [pool.submit(touch, str(tmp_path / "never")) for _ in range(5)]
-    pool.shutdown(wait=False, cancel_futures=True)
-    for future in pending:
-        with pytest.raises(CancelledError):
-            future.result(PATIENCE_S)
-    (tmp_path / "go").touch()
-    assert running.result(PATIENCE_S) is None
-    pool.shutdown()
-    assert not (tmp_path / "never").exists()
-    with pytest.raises(RuntimeError, match="after shutdown"):
-        pool.submit(int)
-
-
-def test_shutdown_waits_for_tasks_and_processes():
-    """O5: after it nothing of the pool runs."""
-    with Executor(2, engine="process") as pool:
-        futures = [pool.submit(touch, os.devnull) for _ in range(10)]
-    pids = {future.result(0) for future in futures}
-    assert not any(map(is_alive, pids))
-
-
-def test_why_a_future_waits(tmp_path):
-    """V1: the same as with threads."""
-    with Executor(1, engine="process") as pool:
-        running = pool.submit(bodies.wait_for_file, str(tmp_path / "go"))
-        pending = pool.submit(int)
-        assert f"by wait_for_file@{running.ref.number} " in str(pool.why(pending))
-        (tmp_path / "go").touch()
-        wait([running, pending], PATIENCE_S)
-
-
 @pytest.mark.parametrize("context", ["spawn", multiprocessing.get_context("spawn"), None])
 def test_contexts_that_are_the_same(context):
     """T10: worker processes are new interpreters, as with "spawn"."""
@@ -163,12 +111,6 @@ def test_settings_of_processes_need_processes():
             Executor(**{name: value})
         with Executor(1, **{name: None}) as pool:
             assert pool.submit(int).result(PATIENCE_S) == 0
-
-
-def test_options_are_those_of_an_authority():
-    """E1: type checkers know each option of an authority, but for all of them as one object."""
-    of_authority = set(inspect.signature(Authority).parameters) - {"settings"}
-    assert set(ExecutorOptions.__annotations__) == of_authority | set(OF_PROCESSES)
 
 
 def test_a_forgotten_pool_ends_its_processes():

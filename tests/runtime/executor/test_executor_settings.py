@@ -1,13 +1,12 @@
 """What an Executor has beyond a thread pool: its settings, and the authority behind it."""
 
-import os
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 import pytest
 
 from patience import PATIENCE_S
-from whywait import Executor, QueueFull, TaskAborted, TaskDropped, TaskTimeout
+from whywait import Executor, TaskAborted, TaskTimeout
 from whywait.task.context import current
 
 
@@ -16,18 +15,6 @@ def capture(*args, **kwargs):
 
 
 class TestSettings:
-    @pytest.mark.parametrize("number", [0, -1])
-    def test_needs_a_worker(self, number):
-        """`max_workers` below one is an error."""
-        with pytest.raises(ValueError, match="max_workers must be greater than 0"):
-            Executor(max_workers=number)
-
-    def test_default_number_of_workers(self, monkeypatch):
-        """By default as many workers as a thread pool of the standard library has."""
-        for name in ("WHYWAIT_SCHEDULER", "WHYWAIT_SLOTS"):
-            monkeypatch.delenv(name, raising=False)
-        assert Executor()._max_workers == ThreadPoolExecutor()._max_workers
-
     @pytest.mark.parametrize(
         ("variable", "value", "given", "slots"),
         [
@@ -48,28 +35,10 @@ class TestSettings:
             assert executor.authority.settings.limits.slots == slots
             assert list(executor.map(abs, range(-3, 0))) == [3, 2, 1]
 
-    def test_thread_names(self, gate, block):
-        """Threads are named by the prefix and numbered from 0."""
-        with Executor(3, thread_name_prefix="special") as executor:
-            for _ in range(3):
-                block(executor)
-            assert {thread.name for thread in executor._threads} == {"special_0", "special_1", "special_2"}
-            gate.set()
-        with Executor(1) as first, Executor(1) as second:
-            names = [
-                each.submit(lambda: threading.current_thread().name).result(PATIENCE_S) for each in (first, second)
-            ]
-            assert names[0] != names[1]
-
     def test_slots_go_by_the_name_of_max_workers(self):
         """Two names for one number would be a contradiction."""
         with pytest.raises(TypeError, match="max_workers"):
             Executor(slots=3)
-
-    def test_unknown_option(self):
-        """A typing error in an option is not ignored."""
-        with pytest.raises(TypeError):
-            Executor(no_such_option=1)
 
     def test_another_engine(self):
         """The authority's options are at hand, the engine among them; an initializer needs the executor's own."""
@@ -141,14 +110,6 @@ class TestAuthority:
             assert isinstance(future.exception(PATIENCE_S), TaskTimeout)
             assert not future.cancelled()
 
-    def test_a_task_that_waits_too_long(self, gate, caplog, block):
-        """D3: with `max_wait`, a dropped task is an exception, not a cancellation."""
-        with Executor(1, max_wait=0.05) as executor:
-            block(executor)
-            future = executor.submit(int)
-            assert isinstance(future.exception(PATIENCE_S), TaskDropped)
-            gate.set()
-
     def test_disposing_the_authority(self, gate):
         """O4: pending futures are cancelled, running ones get TaskAborted once the body has ended."""
         executor = Executor(1)
@@ -160,17 +121,3 @@ class TestAuthority:
         with pytest.raises(RuntimeError, match="after shutdown"):
             executor.submit(int)
         executor.shutdown()
-
-    def test_refused_submissions_are_refused_here_too(self, gate, block):
-        """D1: with `queue_limit`, `submit` raises and leaves nothing behind."""
-        with Executor(1, queue_limit=1) as executor:
-            block(executor)
-            executor.submit(int)
-            with pytest.raises(QueueFull):
-                executor.submit(int)
-            gate.set()
-
-    def test_is_a_thread_pool_executor_to_whoever_asks(self, one):
-        """Event loops take only thread pools as their default executor."""
-        assert isinstance(one, ThreadPoolExecutor)
-        assert os.getpid() == one.submit(os.getpid).result(PATIENCE_S)
