@@ -173,9 +173,9 @@ def test_beacons_are_private_and_go_out():
 WRONG_BEACONS = (
     "", "[]", "3", "null", "{", "[" * 5000, '{"url": "u"}', '"' + "x" * 200_000, '{"url": 1, "file": 2, "name": 3}',
     *(
-        json.dumps({"url": "u", "file": "", "name": "", "pid": 1, "parent": 1, **wrong})
+        json.dumps({"url": "u", "file": "", "name": "", "pid": 1, **wrong})
         for wrong in (
-            {"pid": "1"}, {"pid": True}, {"pid": -1}, {"pid": 10**17}, {"parent": None}, {"more": 1}, {"url": 5},
+            {"pid": "1"}, {"pid": True}, {"pid": -1}, {"pid": 10**17}, {"more": 1}, {"url": 5},
             {"name": []}, {"url": "http://" + "x" * 1000}, {"url": "http://\x1b[31m"},
         )
     ),
@@ -227,14 +227,6 @@ def test_an_address_where_something_else_answers_is_told_in_one_line(answer, sta
         for words in (("top", url), ("why", "task", "--url", url), ("cancel", "task", "--url", url)):
             assert re.fullmatch("whywait: [^\n]*\n", whywait(*words, code=2))
         server.shutdown()
-
-
-@pytest.mark.parametrize("token", ["é", "äöü"])
-def test_a_token_of_any_characters_is_no_siblings(farm, token):
-    wrong = {"url": f"unix:///x#token={token}x", "file": "", "name": "", "pid": os.getpid(), "parent": os.getppid()}
-    (beacon.folder() / "0-0.json").write_text(json.dumps(wrong))
-    assert beacon.find_sibling(token) is None
-    assert beacon.find_sibling(f"{token}x").token == f"{token}x"
 
 
 def test_a_folder_of_beacons_that_others_can_write_is_refused(farm):

@@ -1,4 +1,4 @@
-"""A web service of somebody else's, with worker processes, an authority in each, and DevTools mounted."""
+"""A web service of somebody else's, with an authority and DevTools mounted."""
 
 import http.client
 import re
@@ -20,7 +20,7 @@ from whywait import Authority
 @asynccontextmanager
 async def lifespan(app):
     async with Authority(slots=1) as authority:
-        authority.submit(int, id=f"of-{os.getpid()}")
+        authority.submit(int, id="first")
         app.mount("/whywait", authority.devtools(port=None).app)
         yield
 
@@ -37,23 +37,21 @@ def broken():
 
 
 class Service:
-    """A program of somebody else's, with workers."""
+    """A program of somebody else's."""
 
-    def __init__(self, folder, workers):
+    def __init__(self, folder):
         (folder / "service.py").write_text(APP)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.log = folder / "log"
-        program = [sys.executable, "-m", "uvicorn", "service:app", "--port", str(self.port), "--workers", str(workers)]
+        program = [sys.executable, "-m", "uvicorn", "service:app", "--port", str(self.port)]
         with self.log.open("w") as log:
             env = {**clean_environment(), "XDG_RUNTIME_DIR": str(folder)}
             self._program = subprocess.Popen(program, cwd=folder, stdout=log, stderr=log, env=env)
-        until(lambda: self.log.read_text().count("Application startup complete") == workers, self.log.read_text)
+        until(lambda: "Application startup complete" in self.log.read_text(), self.log.read_text)
         until(self._listens)
-        found = re.findall(r"DevTools: where it is mounted in process (\d+), with #token=(\S+)", self.log.read_text())
-        self.tokens = {int(pid): token for pid, token in found}
-        assert len(self.tokens) == workers
+        self.token = re.search(r"DevTools: where it is mounted in process \d+, with #token=(\S+)", self.log.read_text())[1]
 
     def _listens(self):
         with socket.socket() as raw:
@@ -76,8 +74,8 @@ class Service:
 
 
 @contextmanager
-def service(folder, workers):
-    running = Service(folder, workers)
+def service(folder):
+    running = Service(folder)
     try:
         yield running
     finally:

@@ -27,11 +27,11 @@ from starlette.types import ASGIApp
 
 from whywait.devtools.access import LOCAL_NAMES, MAX_BODY_BYTES, Access, ByToken, ByUser, Guard
 from whywait.devtools.asgi import METRICS_PATH, OPEN_PATHS, ExtraRoute, make_app
-from whywait.devtools.beacon import UNIX, find_sibling, light, new_socket, put_out
+from whywait.devtools.beacon import UNIX, light, new_socket, put_out
 from whywait.devtools.connections import HttpServer, listen, listen_unix, most_connections
 from whywait.devtools.feed import Feed
 from whywait.devtools.metrics import RunCollector, families_of
-from whywait.devtools.mount import Mounted, Siblings
+from whywait.devtools.mount import Mounted
 from whywait.devtools.runs import LiveRun
 from whywait.devtools.saved import AnyRun
 from whywait.errors import ConfigError, WhywaitError
@@ -107,7 +107,7 @@ class DevTools:
         if unix is not None:
             self._ways.append((listen_unix(unix), ByUser(os.getuid())))
         self.url = f"{self.base_url or (f'{UNIX}{unix}' if unix is not None else '')}#token={self.token}"
-        self.app = Mounted(ByToken(self.token, hosts or None, open_paths=open_paths, also=find_sibling))
+        self.app = Mounted(ByToken(self.token, hosts or None, open_paths=open_paths))
         """The same as an ASGI app, to be mounted in that of a host."""
         self.collector = RunCollector(self._families)
         """The metrics, to be registered in a registry of ``prometheus_client``."""
@@ -213,7 +213,7 @@ class DevTools:
         server = HttpServer()
         for listener, access in self._ways:
             await server.listen(listener, self._guarded(app, access), most_connections())
-        self.app.begin(self._loop, self._guarded(Siblings(app, self.token), self.app.access))
+        self.app.begin(self._loop, self._guarded(app, self.app.access))
         looking = asyncio.create_task(feed.run())
         self._ready.set()
         await self._closing.wait()
