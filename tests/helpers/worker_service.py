@@ -51,7 +51,9 @@ class Service:
             self._program = subprocess.Popen(program, cwd=folder, stdout=log, stderr=log, env=env)
         until(lambda: "Application startup complete" in self.log.read_text(), self.log.read_text)
         until(self._listens)
-        self.token = re.search(r"DevTools: where it is mounted in process \d+, with #token=(\S+)", self.log.read_text())[1]
+        self.token = re.search(
+            r"DevTools: where it is mounted in process \d+, with #token=(\S+)", self.log.read_text()
+        )[1]
 
     def _listens(self):
         with socket.socket() as raw:

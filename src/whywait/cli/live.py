@@ -1,10 +1,8 @@
-"""What one sees while a workflow runs: a live view on a terminal, plain lines elsewhere."""
+"""What one sees of a workflow run on a terminal: a view that is drawn in place."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
-from threading import RLock
 from time import monotonic_ns
 from typing import Final, Self, TextIO
 
@@ -19,7 +17,6 @@ from whywait.kernel.state import Outcome, Wait
 from whywait.observe.explain import amount_in_words, units_in_words
 from whywait.support.units import NS_PER_MS, format_ms, printable
 from whywait.workflow.one_run import Run
-from whywait.workflow.task_progress import TaskProgress
 
 _PER_SECOND: Final = 8
 _GENTLE: Final = 20  # a picture of the run is taken at most every so many times what it costs
@@ -39,57 +36,15 @@ _WORDS: Final[dict[str, str]] = {
     Wait.SCOPE_SLOTS: "for a slot of their scope",
     Wait.HELD_BACK: "held back",
 }
-_ENDINGS: Final[dict[str, str]] = {
-    Outcome.SUCCESS: "done",
-    Outcome.ERROR: "failed",
-    Outcome.TIMEOUT: "timeout",
-    Outcome.ABORTED: "aborted",
-    Outcome.REJECTED: "dropped",
-}
-
-
-class LogLines:
-    """Writes one plain line for each thing that happens."""
-
-    def __init__(self, run: Run, stream: TextIO) -> None:
-        """Follow a run."""
-        self._run = run
-        self._stream = stream
-        self._lock = RLock()
-        run.progress.listen(self._tell)
-
-    def note(self, text: str) -> None:
-        """Write a line about the run itself."""
-        self._write(monotonic_ns(), "", text)
-
-    def _tell(self, word: str, task: TaskProgress) -> None:
-        ident, last = printable(task.spec.id), task.latest
-        if word == "start":
-            attempt = f" (attempt {task.attempts})" if task.attempts > 1 else ""
-            units = f" on {printable(units_in_words(last.devices))}" if last.devices else ""
-            self._write(last.started_ns or 0, "start", ident + attempt + units)
-        elif word == "retry":
-            self._write(last.submitted_ns, "retry", ident)
-        else:
-            ran = "" if last.ran_ns is None else f" in {format_ms(last.ran_ns / NS_PER_MS)}"
-            cause = "" if last.cause is None else f" ({last.cause}{f' of {last.root}' if last.root else ''})"
-            ending = _ENDINGS.get(last.outcome or "", last.outcome or "")
-            self._write(last.ended_ns or self._run.began_ns, ending, f"{ident}{ran}{cause}")
-
-    def _write(self, at_ns: int, word: str, text: str) -> None:
-        at = format_ms(max(0, at_ns - self._run.began_ns) / NS_PER_MS)
-        with self._lock, suppress(OSError, ValueError):  # the reader may have gone (`| head`): the run goes on
-            self._stream.write(f"{at:>9}  {word:<8} {text}\n")
-            self._stream.flush()
 
 
 class LiveView:
     """Draws the run again and again in place."""
 
-    def __init__(self, run: Run, console: Console) -> None:
+    def __init__(self, run: Run, stream: TextIO) -> None:
         """Follow a run."""
         self._run = run
-        self._console = console
+        self._console = console = Console(highlight=False, file=stream)
         self._note = ""
         self._picture: Snapshot | None = None
         self._next_ns = 0

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
-from typing import Annotated, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
-import typer
 from rich.console import Console
 from rich.live import Live
 
 from whywait.cli.keys import Keys
 from whywait.cli.machine.words import act_in_words
-from whywait.cli.shared import TokenFile
+from whywait.cli.shared import add_json
 from whywait.cli.top_view import SORTS, Screen, row_label
 from whywait.devtools.remote import Remote, RemoteError
 
@@ -25,7 +26,6 @@ HELP: Final = """Show a run in this terminal, live: what runs, what waits, why, 
 
 It shows a run that was started with --devtools, or by whywait serve or demo.
 
-\b
   whywait top                            # the only run that is served on this machine
   whywait top flow.toml                  # the one of this file
   whywait top http://127.0.0.1:8123      # the one at this address
@@ -33,34 +33,32 @@ It shows a run that was started with --devtools, or by whywait serve or demo.
 Keys: up and down (or j and k) choose a task, w or Enter asks why, s sorts by another column, c cancels, p pauses,
 r resumes, q leaves. Where the output is no terminal it is printed once.
 
-Exit code: 0, or 2 if there is no such run.
-"""
+Exit code: 0, or 2 if there is no such run."""
 
 
-def top(
-    target: Annotated[
-        str | None, typer.Argument(metavar="[URL|FILE]", help="Which run; not needed if only one is served.")
-    ] = None,
-    *,
-    token_file: TokenFile = None,
-    sort: Annotated[str, typer.Option(metavar="|".join(SORTS), help="Sort the waiting tasks by this.")] = SORTS[0],
-    once: Annotated[bool, typer.Option("--once", help="Print it once and leave.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it once as JSON, for programs.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` looks for it
-) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    add = parser.add_argument
+    add("target", metavar="URL|FILE", nargs="?", help="which run; not needed if only one is served")
+    add("--token-file", metavar="FILE", type=Path, help="read the token here; your own runs on this machine need none")
+    add("--sort", choices=SORTS, default=SORTS[0], help="sort the waiting tasks by this")
+    add("--once", action="store_true", help="print it once and leave")
+    add_json(parser, "it once")
+
+
+def run(options: argparse.Namespace) -> int:
     """Show a served run in this terminal."""
-    if sort not in SORTS:
-        raise typer.BadParameter(f"{sort!r} is not one of {', '.join(SORTS)}", param_hint="'--sort'")
-    remote = Remote(target, token_file)
-    screen = Screen(sort)
+    remote = Remote(options.target, options.token_file)
+    screen = Screen(options.sort)
     screen.take(*_look(remote))
     console = Console(highlight=False)
-    if as_json:
+    if options.json:
         sys.stdout.write(json.dumps({"info": screen.info, "snapshot": screen.snapshot, "tasks": screen.tasks}) + "\n")
-    elif once or not console.is_terminal:
+    elif options.once or not console.is_terminal:
         console.print(screen)
     else:
         _follow(remote, screen, console)
+    return 0
 
 
 def _look(remote: Remote) -> tuple[Any, Any, Any]:

@@ -164,7 +164,7 @@ def _serve(home: Home, options: argparse.Namespace, given: list[str], settled: S
 
 def _settle_kept(home: Home, kept: list[str]) -> Settled:
     """Return what the options stand for that the home keeps."""
-    from whywait.cli.machine import make_parser
+    from whywait.cli.verbs import make_parser
     from whywait.machine.kept import broken_options
 
     try:
