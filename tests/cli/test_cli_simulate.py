@@ -188,37 +188,10 @@ def test_help_teaches_with_an_example_that_works():
     assert "--slots 2 --slots 4" in text
 
 
-def test_version_and_help_of_the_program():
-    assert whywait("--version").out.startswith("whywait ")
-    assert "simulate" in whywait("--help").out
-
-
-def test_a_reader_that_leaves_early_is_no_error():
-    command = f"{sys.executable} -m whywait simulate {EXAMPLE} --json | head -c 10; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(
-        ["bash", "-c", command], capture_output=True, env=clean_environment(), check=False, timeout=60
-    )
-    assert done.stderr == b""
-
-
 def test_a_stream_that_knows_no_bars_still_gets_the_figures(small):
     done = whywait("simulate", small, env={"PYTHONIOENCODING": "ascii"})
     assert done.code == 0
     assert "Makespan   10 ms" in done.out
-
-
-def test_output_that_cannot_be_written_is_told_plainly():
-    """It is neither a bug nor a success, and nothing complains on the way out."""
-    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
-        done = subprocess.run(
-            [sys.executable, "-m", "whywait", "simulate", str(EXAMPLE)],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            env=clean_environment(),
-            text=True,
-            check=False,
-        )
-    assert (done.returncode, done.stderr) == (2, "whywait: No space left on device\n")
 
 
 def test_on_a_terminal_headings_are_bold_and_a_quick_run_shows_no_bar(small):

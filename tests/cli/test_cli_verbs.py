@@ -11,6 +11,7 @@ import threading
 import pytest
 
 from program import clean_environment, whywait, whywait_here
+from whywait.cli.verbs import MACHINE, OWN
 from whywait.workflow.format import make_schema
 
 GOOD = """\
@@ -209,6 +210,15 @@ def test_the_shell_completes_verbs_and_tasks(good):
     assert complete("whywait add --ra") == ["--ram"]
     for shell in ("zsh", "fish"):
         assert f"whywait completion {shell} --" in whywait_here("completion", shell).out
+
+
+def test_help_lists_the_verbs_and_each_teaches_with_an_example():
+    told = whywait_here("--help").out
+    for verb in (*OWN, *MACHINE):
+        assert f"\n  {verb} " in told
+        assert f"\n  whywait {verb}" in whywait_here(verb, "--help").out
+    assert whywait("--version").out.startswith("whywait ")
+    assert (whywait_here("nonsense").code, whywait_here().code) == (2, 2)
 
 
 @pytest.mark.parametrize("args", [["schema"], ["--help"], ["run", "--help"], ["graph", "GOOD"]])

@@ -229,4 +229,5 @@ def test_retries_follow_each_other():
         last.result(10)
         answer = until(lambda: (a := get(tools, "/api/tasks/after"))["task"]["outcome"] and a)
         assert [(row["id"], row["attempt"]) for row in answer["awaits"]] == [("flaky", 3)]
-        assert [row["attempt"] for row in get(tools, "/api/tasks/flaky")["attempts"]] == [1, 2, 3]
+        attempts = get(tools, "/api/tasks/flaky")["attempts"]
+        assert [(row["attempt"], row["outcome"]) for row in attempts] == [(1, "error"), (2, "error"), (3, "success")]

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
+import select
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
 from rich.live import Live
 
-from whywait.cli.keys import Keys
 from whywait.cli.machine.words import act_in_words
 from whywait.cli.shared import add_json
 from whywait.cli.top_view import SORTS, Screen, row_label
@@ -21,6 +25,8 @@ from whywait.devtools.remote import Remote, RemoteError
 _EVERY_S: Final = 1.0
 _STEP_S: Final = 0.1
 _SHOWN: Final = 500
+_ARROWS: Final = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down"}
+_KEY: Final = re.compile(rb"\x1b[\[O][0-9;]*[A-Za-z~]|.", re.DOTALL)
 
 HELP: Final = """Show a run in this terminal, live: what runs, what waits, why, and for which tasks.
 
@@ -68,12 +74,9 @@ def _look(remote: Remote) -> tuple[Any, Any, Any]:
 
 
 def _follow(remote: Remote, screen: Screen, console: Console) -> None:
-    with Keys() as keys, Live(screen, console=console, screen=True, auto_refresh=False) as live:
+    with single_keys() as read_key, Live(screen, console=console, screen=True, auto_refresh=False) as live:
         looked_at = time.monotonic()
-        while True:
-            key = keys.read(_STEP_S)
-            if key == "q":
-                return
+        while (key := read_key(_STEP_S)) != "q":
             if key:
                 _act(remote, screen, key)
             elif time.monotonic() - looked_at < _EVERY_S:
@@ -82,7 +85,7 @@ def _follow(remote: Remote, screen: Screen, console: Console) -> None:
                 screen.take(*_look(remote))
                 screen.ask(remote)
             except RemoteError as error:
-                screen.lost(str(error))
+                screen.message = str(error)
             looked_at = time.monotonic()
             live.update(screen, refresh=True)
 
@@ -98,3 +101,36 @@ def _act(remote: Remote, screen: Screen, key: str) -> None:
             screen.message = f"{row_label(chosen)}: {act_in_words(answer)}"
         except RemoteError as error:
             screen.message = str(error)
+
+
+@contextmanager
+def single_keys() -> Iterator[Callable[[float], str]]:
+    """Let single keys through for the time of the block, without Enter; Ctrl-C stays what it is.
+
+    What it gives returns the key that was pressed, or an empty text after so many seconds.
+    """
+    if not sys.stdin.isatty():  # nothing is ever pressed
+
+        def wait(timeout_s: float) -> str:
+            time.sleep(timeout_s)
+            return ""
+
+        yield wait
+        return
+    import termios
+    import tty
+
+    pressed: list[bytes] = []
+
+    def read(timeout_s: float) -> str:
+        if not pressed and select.select([sys.stdin], [], [], timeout_s)[0]:
+            pressed.extend(_KEY.findall(os.read(sys.stdin.fileno(), 1024)) or [b"q"])  # nothing: the terminal is gone
+        key = pressed.pop(0) if pressed else b""
+        return _ARROWS.get(key, key.decode("latin-1"))
+
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin.fileno())
+    try:
+        yield read
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -36,8 +36,8 @@ from whywait.devtools.runs import LiveRun
 from whywait.devtools.saved import AnyRun
 from whywait.errors import ConfigError, WhywaitError
 from whywait.runtime.authority import Authority
-from whywait.support.html import link
 from whywait.support.logger import Log, log
+from whywait.support.notebooks import link
 
 STARTS_WITHIN_S: Final = 10.0
 STOPS_WITHIN_S: Final = 5.0
@@ -127,10 +127,10 @@ class DevTools:
 
         Without a port the address is what the app was mounted at, and only its end is known here.
         """
+        self._beacon = light(self.url, self._run.name, file)
         where = "" if self.base_url else f"where it is mounted in process {os.getpid()}, with "
         sys.stderr.write(f"DevTools: {where}{self.base_url}#token={self.token}\n")
         sys.stderr.flush()
-        self._beacon = light(self.url, self._run.name, file)
 
     def close(self, *, run_is_over: bool = False) -> None:
         """Stop serving, and tell the viewers if it is because the run is over. Idempotent."""

@@ -18,7 +18,7 @@ from whywait.kernel.state import Wait
 from whywait.observe.measures import starvation, unit_name, use_of_limit, waited_for_ms
 from whywait.observe.report_text import render_run
 from whywait.observe.story import SLOT, GateKey, Story, TaskStory
-from whywait.support.html import lines
+from whywait.support.notebooks import lines
 from whywait.support.units import in_ms
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ from whywait.observe.fold import ENDS, Attempt, Fold
 from whywait.runtime.authority import Authority, root_of
 from whywait.runtime.handle import Handle
 from whywait.runtime.scope import OpenScope, Scope, inside_of
-from whywait.support.html import bar
-from whywait.support.notebooks import Cell, in_notebook
+from whywait.support.notebooks import Cell, bar, in_notebook
 from whywait.support.units import format_ms, printable
 from whywait.support.waiters import refuse_on_loop
 

@@ -30,15 +30,13 @@ class Later:
         self._thread = thread
         try:
             thread.start()
-        except BaseException as error:
-            self._thread = None  # if it was started after all, it does no harm
-            if not isinstance(error, RuntimeError):  # that one: the system gives none, or the interpreter ends
-                raise
+        except RuntimeError:  # the system gives none, or the interpreter ends
+            self._thread = None
             return False
         return True
 
     def close(self) -> None:
-        """Have what was asked for done now, and wait until it is."""
+        """Run the pending call now and wait for it to finish."""
         self._hurry.set()
         thread = self._thread
         if thread is not None:
