@@ -23,7 +23,7 @@ LONGEST_LINE: Final = 64_000_000  # bytes; a batch of tasks is one line of a rec
 log = logging.getLogger("whywait.files")
 
 
-def is_shallow(value: Any) -> bool:  # noqa: ANN401 - JSON, YAML or TOML
+def is_shallow(value: Any) -> bool:
     """Return whether a list or an object is nested no deeper than anything that whywait or a person writes."""
     level: list[Any] = [value]
     for _ in range(_DEEPEST):
@@ -70,7 +70,7 @@ class _Repeated(dict[str, Any]):
     key: str
 
 
-def parse_json(text: str, source: str, content: str) -> Any:  # noqa: ANN401  the caller checks what the JSON holds
+def parse_json(text: str, source: str, content: str) -> Any:
     """Parse JSON; a key that stands twice in one object is an error."""
     repeated: list[_Repeated] = []
 

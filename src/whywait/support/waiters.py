@@ -37,7 +37,7 @@ from whywait.support.lazy import asyncio
 from whywait.support.notebooks import callers_loop
 
 
-def call_on(loop: asyncio.AbstractEventLoop, fn: Callable[..., object], *args: Any) -> None:  # noqa: ANN401 - those of ``fn``
+def call_on(loop: asyncio.AbstractEventLoop, fn: Callable[..., object], *args: Any) -> None:
     """Call a function on an event loop: at once if this thread runs that loop, else soon; never if it is closed."""
     if asyncio._get_running_loop() is loop:  # noqa: SLF001 - public for such uses, says its documentation
         fn(*args)
