@@ -86,8 +86,6 @@ def _of_a_run(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
 
 def _of_the_machine(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """Return the answer of the service; if it has no such id, or none runs, that of a served run."""
-    from whywait.devtools.beacon import living
-
     path = f"/machine/jobs/{quoted(options.task)}"
     machine = Machine()
     try:
@@ -95,16 +93,22 @@ def _of_the_machine(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
             machine.ask("GET", path) if options.verb == "why" else machine.ask("POST", f"{path}/{options.verb}", {})
         )
     except NoService as none:
-        if living():
+        if _is_any_served():
             return _of_a_run(options)
         raise NoService(
             f"{none}; no served run was found either: start it with --devtools, or give its address"
         ) from None
     except Unknown as unknown:
-        if not living():
+        if not _is_any_served():
             raise
         try:
             return _of_a_run(options)
         except WhywaitError as error:  # a run that does not answer must not hide that the id is wrong
             raise Unknown(f"{unknown}; nor was it found in a served run: {error}") from None
     return answer["id"], answer
+
+
+def _is_any_served() -> bool:
+    from whywait.devtools.beacon import living
+
+    return bool(living())

@@ -163,17 +163,21 @@ def quantiles(values: Sequence[float]) -> dict[str, float]:
 
 def summarise(scheduler: str, slots: int, runs: Sequence[Figures]) -> dict[str, Any]:
     """Return the figures of several runs of one scheduler: each run, and the medians."""
+
+    def medians(tables: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            key: medians([table[key] for table in tables]) if isinstance(first, dict)
+            else statistics.median(table[key] for table in tables)
+            for key, first in tables[0].items()
+        }  # fmt: skip
+
+    rows = [run._asdict() for run in runs]
     return {
         "scheduler": scheduler,
         "slots": 1 if scheduler == "simple" else slots,
         "tasks": TASKS,
-        "runs": [run._asdict() for run in runs],
-        "median": {
-            "wall_s": statistics.median(run.wall_s for run in runs),
-            "per_second": statistics.median(run.per_second for run in runs),
-            "latency_ms": {key: statistics.median(run.latency_ms[key] for run in runs) for key in runs[0].latency_ms},
-            "wait_ms": {key: statistics.median(run.wait_ms[key] for run in runs) for key in runs[0].wait_ms},
-        },
+        "runs": rows,
+        "median": medians(rows),
         "peak_parallel": max(run.peak_parallel for run in runs),
     }
 

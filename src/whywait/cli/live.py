@@ -14,7 +14,7 @@ from rich.text import Text
 
 from whywait.kernel.snapshot import Snapshot, TaskView
 from whywait.kernel.state import Outcome, Wait
-from whywait.observe.explain import amount_in_words, units_in_words
+from whywait.observe.explain import CAUSE_LABELS, amount_in_words, units_in_words
 from whywait.support.units import NS_PER_MS, format_ms, printable
 from whywait.workflow.one_run import Run
 
@@ -25,17 +25,7 @@ _REASONS: Final = 6
 _GAUGE: Final = 12
 _NAMED: Final = 3
 _FAILURES: Final = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.REJECTED)
-_WORDS: Final[dict[str, str]] = {
-    Wait.DEPENDENCY: "for dependencies",
-    Wait.BACKOFF: "to try again",
-    Wait.OVERLAP: "for the last iteration",
-    Wait.PAUSED: "paused",
-    Wait.SLOT: "for a slot",
-    Wait.SLOT_HIGHER: "for a slot, behind higher",
-    Wait.SCOPE_STATE: "for their scope",
-    Wait.SCOPE_SLOTS: "for a slot of their scope",
-    Wait.HELD_BACK: "held back",
-}
+_STATES: Final = (Wait.BACKOFF, Wait.PAUSED, Wait.HELD_BACK)  # which are said without "waiting for"
 
 
 class LiveView:
@@ -148,10 +138,9 @@ class LiveView:
         for reason, views in sorted(groups.items(), key=lambda item: -len(item[1]))[:_REASONS]:
             first = ", ".join(printable(view.label) for view in views[:_NAMED])
             more = ", …" if len(views) > _NAMED else ""
-            word = _WORDS.get(reason, f"for {reason}")
-            table.add_row(
-                "·", str(len(views)), Text(f"waiting {word}" if word != "paused" else word), Text(first + more)
-            )
+            label = CAUSE_LABELS.get(reason, reason)
+            told = label if reason in _STATES else f"waiting for {label}"
+            table.add_row("·", str(len(views)), Text(told), Text(first + more))
         return table
 
     def _gauges(self, picture: Snapshot) -> RenderableType:

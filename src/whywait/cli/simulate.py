@@ -137,7 +137,7 @@ def _read(file: str) -> Workload:
     is_workflow = Path(file).suffix.lower() in _WORKFLOWS
     if not is_workflow and not Path(file).is_file():  # a pipe or a device can be read once only
         return Workload.from_file(file)
-    if is_workflow or _holds_workflow(file):
+    if is_workflow or (isinstance(_json(file).get("task"), dict) and "tasks" not in _json(file)):
         from whywait.workflow import load
         from whywait.workflow.plan import to_workload
 
@@ -147,7 +147,7 @@ def _read(file: str) -> Workload:
     try:
         return Workload.from_file(file)
     except ConfigError:
-        if is_event_file(file) and not _holds_tasks(file):
+        if is_event_file(file) and "tasks" not in _json(file):
             raise ConfigError(
                 f"{file}: holds the events of a run, which do not tell all of its tasks: expected a workload, a "
                 "workflow or a record (whywait run --record); whywait serve shows events"
@@ -155,25 +155,13 @@ def _read(file: str) -> Workload:
         raise
 
 
-def _holds_tasks(file: str) -> bool:
-    """Return whether the first line of a file is a whole workload, with something wrong in it."""
-    with Path(file).open("rb") as lines:
-        try:
-            data = json.loads(lines.readline())
-        except (ValueError, RecursionError):
-            return False
-    return isinstance(data, dict) and "tasks" in data
-
-
-def _holds_workflow(file: str) -> bool:
-    """Return whether a JSON file has the tables of a workflow; its reader tells what is wrong with it."""
+def _json(file: str) -> dict[str, Any]:
+    """Return the object that a JSON file of at most the size of a workflow holds; nothing of any other file."""
     try:
-        if Path(file).stat().st_size > _LARGEST_WORKFLOW:
-            return False
-        data = json.loads(Path(file).read_bytes())
+        data = json.loads(Path(file).read_bytes()) if Path(file).stat().st_size <= _LARGEST_WORKFLOW else None
     except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(data, dict) and isinstance(data.get("task"), dict) and "tasks" not in data
+        return {}
+    return data if isinstance(data, dict) else {}
 
 
 def _print_json(results: list[SimulationResult]) -> None:

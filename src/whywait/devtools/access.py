@@ -5,7 +5,7 @@ soon, and forbids sniffing, framing, caching and all sources but this server wit
 function of the ASGI scope that raises ``Problem``:
 
 * ``ByToken``, for browsers and programs that come over TCP or through the app of a host. Every request needs the token,
-  but for the page itself, which tells nothing of the run, and the routes that are open. ``Host`` must name this server,
+  but for the page itself, which holds nothing of the run, and the routes that are open. ``Host`` must name this server,
   so that no foreign name can be pointed here; no other site is answered, whether the browser tells so by ``Origin`` or
   by ``Sec-Fetch-Site``.
 * ``ByUser``, for a Unix socket: the process at the other end must belong to one user. No token is needed.
@@ -189,7 +189,7 @@ def _is_own_site(headers: Headers, host: str) -> bool:
 
 
 def _opens_the_page(scope: Scope, headers: Headers) -> bool:
-    """Return whether a link somewhere else is followed to the page, in a tab of its own: it tells nothing yet."""
+    """Return whether a link elsewhere opens the page in a tab of its own; the page holds nothing of the run yet."""
     return (
         scope["method"] == "GET"
         and scope["path"] == PAGE_PATH

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from whywait.errors import ConfigError
+from whywait.support.fits import check_of
 from whywait.support.units import printable
 
 MOST_BYTES: Final = 100_000
@@ -44,6 +45,9 @@ class Beacon(NamedTuple):
     def token(self) -> str:
         """The token in the address."""
         return self.url.rpartition("#token=")[2]
+
+
+_fits: Final = check_of(Beacon)
 
 
 def folder() -> Path:
@@ -159,13 +163,10 @@ def _read(path: Path) -> Beacon | None:
             fields = json.loads(file.read(MOST_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
-    if not isinstance(fields, dict) or fields.keys() != set(Beacon._fields):
+    if not isinstance(fields, dict) or fields.keys() != set(Beacon._fields) or not _fits(beacon := Beacon(**fields)):
         return None
-    beacon = Beacon(**fields)
-    texts = all(isinstance(text, str) for text in (beacon.url, beacon.file, beacon.name))
-    if not texts or type(beacon.pid) is not int or not 0 < beacon.pid <= MOST_PID:
-        return None
-    return beacon if beacon.url.isprintable() and len(beacon.url) <= LONGEST_URL else None
+    is_sound = beacon.url.isprintable() and len(beacon.url) <= LONGEST_URL and 0 < beacon.pid <= MOST_PID
+    return beacon if is_sound else None
 
 
 def _open_at_once(path: str, flags: int) -> int:

@@ -1,4 +1,4 @@
-"""How things are told: JSON and server-sent events, in small steps.
+"""JSON and server-sent events, encoded in small steps.
 
 The C encoder of JSON lets no other thread run until it is done. So whatever may be long is encoded piece by piece, with
 the interpreter free for the tasks' threads in between: none of them waits longer than a fraction of a millisecond.

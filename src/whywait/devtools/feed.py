@@ -63,7 +63,7 @@ class Feed:
         self.skipped = 0  # events that no viewer of this server will ever see
         self.finished = False
         self.viewers = 0
-        self.rests = False  # while nothing happens and no viewer looks; then it has to be told when something does
+        self.rests = False  # while nothing happens and no viewer looks; then an event has to wake it
         self._awake = asyncio.Event()
         if core is not None:
             self._look_afresh(core)

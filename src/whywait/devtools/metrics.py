@@ -52,12 +52,12 @@ def _number(text: str) -> float:
 
 
 class Metric(NamedTuple):
-    """One number, or table of numbers: what it says, and where it is told."""
+    """One number, or table of numbers: what it says, where it comes from, and its names in JSON and Prometheus."""
 
     about: str
     source: str | Callable[[dict[str, Any]], Any]  # where it is in `stats()`, or how it is made of the picture of now
     in_json: str = ""
-    family: str = ""  # of Prometheus; one that ends in _seconds is told in them
+    family: str = ""  # of Prometheus; one that ends in _seconds is in seconds
     label: str = ""  # of the keys of a table
     gauge: bool = False  # else it is a counter
 
@@ -67,7 +67,7 @@ class Metric(NamedTuple):
         return f"{self.about[0].upper()}{self.about[1:]}."
 
     def value(self, stats: dict[str, Any], picture: dict[str, Any]) -> Any:  # noqa: ANN401 - a number or a table
-        """Return what is told."""
+        """Return the number or the table."""
         return reduce(getitem, self.source.split("."), stats) if isinstance(self.source, str) else self.source(picture)
 
     def as_family(self, stats: dict[str, Any], picture: dict[str, Any]) -> Family:
