@@ -39,7 +39,7 @@ complete -c whywait -a '(whywait completion fish -- (commandline -opc)[2..] (com
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
     parser.add_argument("shell", choices=SCRIPTS, help="the shell")
-    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)  # of a line up to the cursor
+    parser.add_argument("words", nargs="*", default=[], help=argparse.SUPPRESS)  # of a line up to the cursor
 
 
 def run(options: argparse.Namespace) -> int:

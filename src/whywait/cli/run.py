@@ -67,7 +67,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
     add_workflow(parser)
     add = parser.add_argument
-    add("more", nargs="*", help=argparse.SUPPRESS)  # --only takes one word; further ones arrive here
+    add("more", nargs="*", default=[], help=argparse.SUPPRESS)  # --only takes one word; further ones arrive here
     add("--only", metavar="TASK...", action="append", default=[], help="run these and what they need")
     add("--keep-going", action="store_true", help='go on after a failure even where the file says on_error = "abort"')
     add("--slots", metavar="N|none", help="run so many at once, whatever the file says")

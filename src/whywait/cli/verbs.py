@@ -47,7 +47,10 @@ MACHINE: Final = {
     "retry": "Run jobs again that have ended.",
     "forget": "List ended jobs no longer.",
 }
-_ASKING: Final = ("why", "cancel", "pause", "resume")  # one module for these
+# The modules of verbs that are not called like their verb.
+_MODULES: Final = {
+    **dict.fromkeys(("why", "cancel", "pause", "resume"), "ask"), "graph": "drawing", "history": "lessons",
+}  # fmt: skip
 ABOUT: Final = "Runs tasks when there is room for them, and can always say why one waits."
 
 
@@ -80,7 +83,7 @@ def make_parser(verb: str) -> argparse.ArgumentParser:
 
 
 def _module(verb: str) -> Any:  # noqa: ANN401 - a module
-    name = f"machine.{verb}" if verb in MACHINE else "ask" if verb in _ASKING else verb
+    name = f"machine.{verb}" if verb in MACHINE else _MODULES.get(verb, verb)
     return import_module(f"whywait.cli.{name}")
 
 

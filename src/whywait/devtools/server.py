@@ -20,22 +20,20 @@ from collections.abc import Iterable
 from concurrent.futures import CancelledError
 from html import escape
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from prometheus_client.core import Metric as Family
 from starlette.types import ASGIApp
 
 from whywait.devtools.access import LOCAL_NAMES, MAX_BODY_BYTES, Access, ByToken, ByUser, Guard
 from whywait.devtools.asgi import METRICS_PATH, OPEN_PATHS, ExtraRoute, make_app
-from whywait.devtools.beacon import UNIX, light, new_socket, put_out
+from whywait.devtools.beacon import UNIX, light, put_out
 from whywait.devtools.connections import HttpServer, listen, listen_unix, most_connections
 from whywait.devtools.feed import Feed
 from whywait.devtools.metrics import RunCollector, families_of
 from whywait.devtools.mount import Mounted
-from whywait.devtools.runs import LiveRun
 from whywait.devtools.saved import AnyRun
 from whywait.errors import ConfigError, WhywaitError
-from whywait.runtime.authority import Authority
 from whywait.support.logger import Log, log
 from whywait.support.notebooks import link
 
@@ -225,25 +223,6 @@ class DevTools:
 
     def _guarded(self, app: ASGIApp, access: Access) -> Guard:
         return Guard(app, access, self._max_body_bytes)
-
-
-def open_for(
-    authority: Authority,
-    *,
-    port: int | None,
-    control: bool,
-    name: str,
-    announce: bool,
-    file: str | None,
-    **options: Any,  # noqa: ANN401 - those of DevTools
-) -> DevTools:
-    """Start a server for an authority; without a port it has a Unix socket, by which it can be announced."""
-    run = LiveRun(authority, name, control=control)
-    unix = new_socket() if announce and port is None else None
-    tools = DevTools(run, port=port, unix=unix, log=run.core.log, **options)
-    if announce:
-        tools.announce(file)
-    return tools
 
 
 def _checked(token: str) -> str:

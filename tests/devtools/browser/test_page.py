@@ -7,6 +7,7 @@ import pytest
 
 import whywait
 from devtools_client import Gate, get, served
+from mounting_service import service
 from patience import until
 from whywait import Authority
 from whywait.bridges.jsonl import JsonLines
@@ -17,7 +18,6 @@ from whywait.devtools.server import DevTools
 from whywait.engines.thread import ThreadEngine
 from whywait.kernel.events import Kind
 from whywait.kernel.reasons import Placement, Shortage
-from worker_service import service
 
 pytestmark = pytest.mark.browser
 

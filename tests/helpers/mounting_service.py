@@ -1,6 +1,5 @@
 """A web service of somebody else's, with an authority and DevTools mounted."""
 
-import http.client
 import re
 import signal
 import socket
@@ -12,7 +11,6 @@ from patience import PATIENCE_S, until
 from program import clean_environment
 
 APP = """
-import os
 from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from whywait import Authority
@@ -25,14 +23,6 @@ async def lifespan(app):
         yield
 
 app = FastAPI(lifespan=lifespan)
-
-@app.get("/fine")
-def fine():
-    return os.getpid()
-
-@app.get("/broken")
-def broken():
-    raise OSError("broken as told")
 """
 
 
@@ -58,17 +48,6 @@ class Service:
     def _listens(self):
         with socket.socket() as raw:
             return raw.connect_ex(("127.0.0.1", self.port)) == 0
-
-    def get(self, path, token=None, **headers):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
-        try:
-            if token is not None:
-                headers["Authorization"] = f"Bearer {token}"
-            connection.request("GET", path, headers=headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read(), dict(answer.getheaders())
-        finally:
-            connection.close()
 
     def close(self):
         self._program.send_signal(signal.SIGINT)
