@@ -14,6 +14,7 @@ from test_architecture import ROOMS
 import whywait
 from machines import machine_in
 from whywait.kernel.events import Kind
+from whywait.kernel.state import SCOPE_TRANSITIONS, TASK_TRANSITIONS
 from whywait.runtime.scope import ScopeOptions
 from whywait.runtime.settings import Settings
 from whywait.runtime.submission import TaskOptions
@@ -117,6 +118,17 @@ def test_the_page_of_the_architecture_has_the_table_of_rooms():
     text = (DOCS / "architecture.md").read_text(encoding="utf-8").partition("## Rooms")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", text, re.MULTILINE)
     assert {room: tuple(re.findall(r"`(\w+)`", allowed)) for room, allowed in rows} == ROOMS
+
+
+def test_the_page_of_concepts_has_every_step_of_a_state():
+    """T1, O1: and no other."""
+    told = set()
+    text = (DOCS / "concepts.md").read_text(encoding="utf-8")
+    for source, steps in re.findall(r"^\| ([A-Z]+) \| (.*) \|$", text, re.MULTILINE):
+        for events, targets in (step.split(" to ") for step in steps.split("; ")):
+            words = re.split(", | or ", targets)
+            told |= {(source, event, target) for event in events.split(" or ") for target in words}
+    assert told == {*TASK_TRANSITIONS, *SCOPE_TRANSITIONS}
 
 
 def test_the_readme_fits_a_screen_or_so():

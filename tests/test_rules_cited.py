@@ -25,7 +25,7 @@ def citations(source: str) -> Iterator[str]:
     """Yield every rule number in the docstrings and names of a test file's source."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            # "M3's" is the earlier design of that name, see docs/origins.md.
+            # "M3's" is the earlier design of that name, see docs/decisions.md.
             yield from re.findall(r"\b[A-Z]\d+\b(?!'s)", ast.get_docstring(node) or "")
             # A number inside a name stands between underscores, where \b finds no border.
             words = getattr(node, "name", "").upper().split("_")

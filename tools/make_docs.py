@@ -12,10 +12,8 @@ from pathlib import Path
 
 from page_api import api_page
 from page_command_line import command_line_page
-from page_map import map_page
 from page_metrics import metrics_page
 from page_rows import rows_page
-from page_states import MACHINES, picture, picture_name, states_page
 from reliability import reliability_page
 
 from whywait.support.forms import Table
@@ -49,13 +47,10 @@ def main() -> int:
     exit_code = 0
     pages = {
         DOCS / "api.md": api_page(),
-        DOCS / "states.md": states_page(),
-        **{DOCS / picture_name(machine): picture(machine) for machine in MACHINES},
         DOCS / "workflow-keys.md": keys_page(),
         DOCS / "metrics.md": metrics_page(),
         DOCS / "rows.md": rows_page(),
         DOCS / "command-line.md": command_line_page(),
-        DOCS / "map.md": map_page(),
         DOCS / "reliability.md": reliability_page(),
         DOCS / "workflow.schema.json": json.dumps(make_schema(), indent=2, ensure_ascii=False) + "\n",
     }

@@ -21,14 +21,14 @@ In the answers of [DevTools](devtools.md) (`/api/tasks`, `/api/tasks/{ref}`), in
 """
 JOBS: Final = """\
 In `whywait ls --json` and `status --json`, and in the answers of [the machine](machine.md) to programs: one row for
-each job, and for each lease, which is what `whywait do` or a program holds.
+each job, and for each permission that `whywait do` or a block of Python has asked for.
 """
 
 
 def rows_page() -> str:
     """Return the page."""
     tasks, jobs = _table(SCHEMAS["Task"]), _table(schema_of(Row))
-    return f"{INTRO}\n## Tasks\n\n{TASKS}\n{tasks}\n## Jobs and leases\n\n{JOBS}\n{jobs}"
+    return f"{INTRO}\n## Tasks\n\n{TASKS}\n{tasks}\n## Jobs and permissions\n\n{JOBS}\n{jobs}"
 
 
 def _table(schema: Schema) -> str:

@@ -98,7 +98,7 @@ def test_an_interrupt_at_every_place_of_a_command(command):
         broken.append(is_broken(authority, handles, interrupt.where))
         return interrupt.where
 
-    at_every_place(attempt, least=0 if whywait.compiled else 5)
+    at_every_place(attempt, least=-1 if whywait.compiled else 5)  # compiled, there may be no such place
     assert any(broken) != whywait.compiled
 
 

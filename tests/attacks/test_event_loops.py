@@ -55,10 +55,10 @@ def holds_nothing(authority):
     return authority.stats()["active"] == 0
 
 
-@pytest.mark.parametrize("program", range(20))
-def test_two_loops_with_twenty_awaited_tasks_each(program):
+@pytest.mark.parametrize("slots", [1, 2, 3, 4])
+def test_two_loops_with_twenty_awaited_tasks_each(slots):
     """T2, T4: whichever loop ends first, the other's tasks run to their ends, and no slot is lost."""
-    with Authority(slots=1 + program % 4) as authority:
+    with Authority(slots=slots) as authority:
 
         async def main(first):
             return [await authority.submit(nap, first + number) for number in range(20)]

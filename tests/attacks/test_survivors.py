@@ -32,8 +32,7 @@ def environment():
 
 
 @pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("trial", range(4))
-def test_a_run_inside_a_run(tmp_path, sleeps, trial):
+def test_a_run_inside_a_run(tmp_path, sleeps):
     """O5: the outer run is killed: the inner run ends, and the twenty commands that it runs."""
     inner = ["slots = 20", *(f"[task.s{number}]\nrun = 'sleep {sleeps.name()}'" for number in range(SLEEPS))]
     (tmp_path / "inner.toml").write_text("\n".join(inner))

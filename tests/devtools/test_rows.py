@@ -57,7 +57,7 @@ def test_the_command_line_prints_the_row_as_it_is_declared(standing, capsys):
 
 
 def test_the_page_of_the_rows_lists_the_fields_of_tasks_and_jobs():
-    tasks, jobs = (DOCS / "rows.md").read_text(encoding="utf-8").split("## Jobs and leases")
+    tasks, jobs = (DOCS / "rows.md").read_text(encoding="utf-8").split("## Jobs and permissions")
     for text, fields in ((tasks, ROW), (jobs, get_type_hints(Row))):
         assert re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE) == list(fields)
 

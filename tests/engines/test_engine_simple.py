@@ -20,17 +20,6 @@ def no_thread_is_left():
     until(lambda: not threads_of_engine())
 
 
-def test_tasks_run_in_order_of_priority_then_submission():
-    """P2, S1: with its one slot, order is what the kernel decides."""
-    gate, ran = threading.Event(), []
-    with Authority(engine="simple", slots=5) as authority:
-        authority.submit(gate.wait, PATIENCE_S)
-        for number in range(10):
-            authority.submit(ran.append, number, priority=number % 2)
-        gate.set()
-    assert ran == [1, 3, 5, 7, 9, 0, 2, 4, 6, 8]
-
-
 def test_one_at_a_time_also_in_an_authority_with_more_slots():
     """S1: chosen for some tasks only, it takes their slots and runs them one after the other, in start order."""
     ran, inside = [], []
@@ -80,18 +69,6 @@ def test_the_thread_goes_when_it_is_not_needed_and_comes_back(monkeypatch):
         for number in range(300):
             assert authority.submit(abs, -number).result(PATIENCE_S) == number
             time.sleep(0.0008 + 0.0004 * (number % 2))
-
-
-def test_an_error_leaves_the_thread_working():
-    """T2: whatever a body raises is its outcome."""
-
-    def fail():
-        raise SystemExit
-
-    with Authority(engine="simple") as authority:
-        bad, good = authority.submit(fail), authority.submit(int)
-        assert isinstance(bad.exception(PATIENCE_S), SystemExit)
-        assert good.result(PATIENCE_S) == 0
 
 
 def test_a_task_aborted_before_its_turn_does_not_run():

@@ -2,9 +2,9 @@
 
 import pytest
 
-from whywait.engines.ray import limits as ray_limits
+from whywait.engines.ray import cluster_limits as ray_limits
 from whywait.engines.ray.cluster import Node, total
-from whywait.engines.ray.limits import in_rays_words, of_the_cluster, shortages
+from whywait.engines.ray.cluster_limits import in_rays_words, of_the_cluster, shortages
 from whywait.kernel.kernel import Kernel
 from whywait.kernel.limits import Budget, make_demand
 from whywait.kernel.reasons import Shortage

@@ -2,11 +2,17 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from unittest.mock import patch
 
-from program import LONGEST_S, Done, clean_environment
+from patience import until
+from program import clean_environment, whywait
+from whywait.machine.client import LeaseRequest
+from whywait.machine.client import Machine as Client
+from whywait.machine.home import Home
 
 
 class Machine:
@@ -18,16 +24,7 @@ class Machine:
 
     def run(self, *args, stdin="", cwd=None, env=None):
         """Run the program to its end."""
-        done = subprocess.run(
-            self.command(*args),
-            input=stdin.encode(),
-            capture_output=True,
-            env={**self.environment, **(env or {})},
-            cwd=cwd,
-            check=False,
-            timeout=LONGEST_S,
-        )
-        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+        return whywait(*args, stdin=stdin, cwd=cwd, env={"WHYWAIT_HOME": str(self.home), **(env or {})})
 
     def start(self, *args, **options):
         """Start the program and return the process."""
@@ -50,6 +47,28 @@ class Machine:
     def down(self):
         return self.run("down", "--now")
 
+    def status(self):
+        return json.loads(self.run("status", "--json").out)
+
+    @property
+    def pid(self):
+        """The process of the service."""
+        return self.status()["pid"]
+
+    def kill(self):
+        """Kill the service, as a loss of power would."""
+        os.kill(self.pid, signal.SIGKILL)
+        until(lambda: not Home(str(self.home)).is_taken(), "the end of the service")
+
+    def rows(self):
+        """Return what is listed, in order."""
+        return json.loads(self.run("ls", "--json").out)
+
+    def row(self, prefix):
+        """Return what is listed with this id, or first with one that begins so; None if nothing is."""
+        found = [row for row in self.rows() if row["id"].startswith(prefix)]
+        return next((row for row in found if row["id"] == prefix), found[0] if found else None)
+
 
 @contextmanager
 def machine_in(folder, *options):
@@ -64,18 +83,37 @@ def machine_in(folder, *options):
 
 def active(machine):
     """Return how many permissions are given out."""
-    return json.loads(machine.run("status", "--json").out)["running_total"]
+    return machine.status()["running_total"]
 
 
 @contextmanager
 def in_home(machine):
     """Let the client in this process find the machine."""
-    before = os.environ.get("WHYWAIT_HOME")
-    os.environ["WHYWAIT_HOME"] = str(machine.home)
-    try:
+    with patch.dict(os.environ, WHYWAIT_HOME=str(machine.home)):
         yield
-    finally:
-        if before is None:
-            del os.environ["WHYWAIT_HOME"]
-        else:
-            os.environ["WHYWAIT_HOME"] = before
+
+
+class Requests(Client):
+    """A client of the service in this process, with the requests that it has made."""
+
+    def __init__(self, machine):
+        super().__init__(Home(str(machine.home)))
+        self.made = []
+
+    def request(self, *, command=True, **asked):
+        self.made.append(LeaseRequest(self, "test", command=command, **asked))
+        return self.made[-1]
+
+    def status(self):
+        return self.ask("GET", "/machine/status")
+
+    def free(self):
+        """Return how much of each resource is free."""
+        return {gate["name"]: gate["free"] for gate in self.status()["budget"]}
+
+
+def granted(request):
+    """Wait for a grant; return what was granted."""
+    while "granted" not in (message := request.receive(30)):
+        assert "ended" not in message, message
+    return message["granted"]

@@ -95,15 +95,6 @@ def deaf(path):
         time.sleep(0.02)
 
 
-def obedient(path):
-    """Wait for the signal; return why."""
-    write_pid(path)
-    task = whywait.current()
-    assert task.signal.wait(PATIENCE_S)
-    Path(f"{path}.reason").write_text(task.signal.reason, encoding="utf-8")
-    task.signal.raise_if_aborted()
-
-
 def stepping(path, until_there):
     """Pass one checkpoint after the other until a file is there; return how many."""
     write_pid(path)
@@ -184,15 +175,6 @@ def fail(kind):
     raise ValueError(kind)
 
 
-def fail_until(path, times):
-    """Fail the first times."""
-    with Path(path).open("a", encoding="utf-8") as file:
-        file.write("x")
-    if len(read(path)) <= times:
-        raise ConnectionError("not yet")
-    return len(read(path))
-
-
 def _explode(where, how):
     if (os.getpid() == where) == (how == "here"):
         raise RuntimeError("boom")
@@ -257,12 +239,6 @@ def start_helper(path):
     helper = subprocess.Popen(["sleep", "1000"])
     Path(f"{path}.helper").write_text(str(helper.pid), encoding="utf-8")
     deaf(path)
-
-
-def check_context():
-    task = whywait.current()
-    task.checkpoint()
-    return task.ref, task.signal.aborted, task.signal.reason
 
 
 def look():

@@ -1,27 +1,22 @@
-"""Many threads at one authority: submitting, pausing, cancelling, disposing, at random, with hardly a pause in between.
-
-``PYTHONPATH=tests/kernel python tests/helpers/stress.py --seconds 30 --seed 1`` prints the seed and what was done; the
-exit code is 1 on a fault.
-"""
+"""Many threads at one authority: they submit, pause, cancel and dispose at random, with hardly a pause in between."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import logging
 import random
 import sys
 import threading
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import whywait
 from whywait import Authority, Retry, WhywaitError
 from whywait.kernel import invariants
+from whywait.runtime.authority import core_of
 
 WAIT_S = 60.0
 KEYS = ("p", "q", "r")
@@ -111,7 +106,8 @@ class Storm:
             (50, 8, 3, 4, 4, 6, 2, 1, 1, 1, 2),
         )[0]
         try:
-            getattr(self, f"_{verb}")(authority, dice, mine)
+            act = self._on_some(verb) if verb in {"cancel", "pause", "resume", "why"} else getattr(self, f"_{verb}")
+            act(authority, dice, mine)
             self.counts[verb] += 1
         except (WhywaitError, ValueError) as error:  # refused, or what a body raised
             self.counts[type(error).__name__] += 1
@@ -124,9 +120,10 @@ class Storm:
             options["retry"] = Retry(2, backoff=0.0005)
         if mine and dice.random() < 0.2:
             options["after"] = [dice.choice(mine[-10:])]
-        scopes = [each.scope for each in list(authority._core.scopes.values())]
-        body = dice.choice(BODIES)
-        handle = dice.choice(scopes).submit(body, len(mine), **options)
+        scope = authority
+        if dice.random() < 0.5:
+            scope = authority.get_scope(dice.choice(KEYS))
+        handle = scope.submit(dice.choice(BODIES), len(mine), **options)
         handle.add_done_callback(self.called.append)
         self.watched.append(handle)
         mine.append(handle)
@@ -134,21 +131,14 @@ class Storm:
     def _many(self, authority: Authority, dice: random.Random, mine: list[Any]) -> None:
         mine += authority.submit_many([whywait.Call(quick, (number,)) for number in range(dice.randint(2, 9))])
 
-    def _cancel(self, authority: Authority, dice: random.Random, mine: list[Any]) -> None:
-        if mine:
-            dice.choice(mine[-20:]).cancel()
+    def _on_some(self, verb: str) -> Callable[..., None]:
+        """Return a command that is given to one of the latest handles."""
 
-    def _pause(self, authority: Authority, dice: random.Random, mine: list[Any]) -> None:
-        if mine:
-            dice.choice(mine[-20:]).pause()
+        def act(authority: Authority, dice: random.Random, mine: list[Any]) -> None:
+            if mine:
+                getattr(dice.choice(mine[-20:]), verb)()
 
-    def _resume(self, authority: Authority, dice: random.Random, mine: list[Any]) -> None:
-        if mine:
-            dice.choice(mine[-20:]).resume()
-
-    def _why(self, authority: Authority, dice: random.Random, mine: list[Any]) -> None:
-        if mine:
-            str(dice.choice(mine).why())
+        return act
 
     def _result(self, authority: Authority, dice: random.Random, mine: list[Any]) -> None:
         if mine:
@@ -156,8 +146,9 @@ class Storm:
                 dice.choice(mine[-20:]).exception(0.005)
 
     def _scope(self, authority: Authority, dice: random.Random, mine: list[Any]) -> None:
-        found = authority._core.scopes.get(dice.choice(KEYS))
-        parent = found.scope if found else authority
+        parent: Any = authority
+        with suppress(WhywaitError):  # there is none of that key
+            parent = authority.get_scope(dice.choice(KEYS))
         parent.scope(dice.choice(KEYS), slots=dice.choice((1, 2, None)))
 
     def _dispose(self, authority: Authority, dice: random.Random, mine: list[Any]) -> None:
@@ -176,9 +167,9 @@ class Storm:
     def _check(self, authority: Authority) -> None:
         """Let everything end that still can; then nothing may be left, and each callback has been called once."""
         handles = [handle for mine in self.handles for handle in mine]
-        for scope in [each.scope for each in list(authority._core.scopes.values())]:
+        for key in KEYS:
             with suppress(WhywaitError):
-                scope.resume()
+                authority.get_scope(key).resume()
         for handle in handles:
             with suppress(WhywaitError):
                 handle.resume()
@@ -196,23 +187,7 @@ class Storm:
         for handle in handles:
             assert handle.outcome is not None
             assert handle.outcome != "success" or handle.exception() is None
-        with authority._core.lock:
-            invariants.check(authority._core.kernel, time.monotonic_ns(), rested=False)
+        core = core_of(authority)
+        with core.lock:
+            invariants.check(core.kernel, time.monotonic_ns(), rested=False)
         self.counts["tasks"] = len(handles)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--threads", type=int, default=12)
-    arguments = parser.parse_args()
-    print(f"seed {arguments.seed}", flush=True)
-    logging.getLogger("whywait").setLevel(logging.CRITICAL)  # it tells of every drop
-    figures = Storm(arguments.seed, arguments.threads, arguments.seconds, sys.maxsize).run()
-    print(json.dumps({"python": sys.version.split()[0], **figures}))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

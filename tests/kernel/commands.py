@@ -220,11 +220,9 @@ class Commands:
             self.end_body(self.choose.choice(active).number)
 
     def turn(self) -> None:
-        active = self.pair.model.active()
-        if active:
-            failed = self.choose.chance(15)
-            outcome = ("error", "exception") if failed else ("success", None)
-            self.pair.turn(self.choose.choice(active).number, *outcome)
+        """T5: a body ends, and the next one starts."""
+        self.end()
+        self.pair.dispatch()
 
     def end_body(self, number: int) -> None:
         choose = self.choose

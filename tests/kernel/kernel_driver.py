@@ -25,6 +25,10 @@ from whywait.kernel.reasons import Why
 MS = 1_000_000
 SECOND = 1_000  # in milliseconds
 HARD = ("cpu", "licence")
+COMMANDS = {
+    "blocked", "cancel", "dispose", "measured", "mount", "parked", "pause", "resize", "resume", "resume_scope",
+    "set_units", "stopped", "suspend",
+}  # fmt: skip
 
 
 class Body(NamedTuple):
@@ -133,50 +137,16 @@ class Driver:
         self._ends.pop(task.number, None)
         self._did(self.kernel.ended(self.now_ns, task, outcome, cause, retryable))
 
-    def park(self, task: Task) -> None:
-        """The body of a task reaches a checkpoint."""
-        self._did(self.kernel.parked(self.now_ns, task))
-
     def note(self, task: Task, kind: str) -> None:
         """Something happens to a handler, a worker or a stream of a task."""
         self._did(self.kernel.note(self.now_ns, task, kind, (("name", "step"),)))
 
-    def block(self, task: Task, on: Task | None) -> None:
-        """The body of a task blocks until another one ends, or goes on."""
-        self._did(self.kernel.blocked(self.now_ns, task, on))
-
-    def resize(self, name: str, limit: int) -> None:
-        self._did(self.kernel.resize(self.now_ns, name, limit))
-
-    def set_units(self, kind: str, units: dict[str, int]) -> None:
-        self._did(self.kernel.set_units(self.now_ns, kind, units))
-
-    def pause(self, task: Task) -> None:
-        self._did(self.kernel.pause(self.now_ns, task))
-
-    def resume(self, task: Task) -> None:
-        self._did(self.kernel.resume(self.now_ns, task))
-
-    def stop(self, task: Task, *, is_stopped: bool = True) -> None:
-        self._did(self.kernel.stopped(self.now_ns, task, is_stopped))
-
-    def cancel(self, task: Task, cause: str = "cancelled") -> None:
-        self._did(self.kernel.cancel(self.now_ns, task, cause))
-
-    def mount(self, scope: Scope) -> None:
-        self._did(self.kernel.mount(self.now_ns, scope))
-
-    def measured(self, task: Task, ram: int) -> None:
-        self._did(self.kernel.measured(self.now_ns, task, ram))
-
-    def suspend(self, scope: Scope) -> None:
-        self._did(self.kernel.suspend(self.now_ns, scope))
-
-    def resume_scope(self, scope: Scope) -> None:
-        self._did(self.kernel.resume_scope(self.now_ns, scope))
-
-    def dispose(self, scope: Scope) -> None:
-        self._did(self.kernel.dispose(self.now_ns, scope))
+    def __getattr__(self, name: str) -> Any:
+        """Return a command of the kernel, to be given now: ``pause``, ``parked``, ``resize``, ``suspend`` and so on."""
+        if name not in COMMANDS:
+            raise AttributeError(name)
+        command = getattr(self.kernel, name)
+        return lambda *what: self._did(command(self.now_ns, *what))
 
     def periodic(
         self,
@@ -208,8 +178,8 @@ class Driver:
             return
         self.dispatch()
         while (soonest := self._next_instant()) is not None and soonest < time_ms:
-            if self._arrive(soonest):
-                self.dispatch()
+            self._arrive(soonest)
+            self.dispatch()
         self._arrive(time_ms)
 
     def until(self, time_ms: float) -> None:
@@ -243,19 +213,17 @@ class Driver:
             times.append(deadline)
         return ms(min(times)) if times else None
 
-    def _arrive(self, time_ms: float, breath_ms: float = 0) -> bool:
-        """Let bodies end and timers fire; return whether dispatch may have something to do."""
+    def _arrive(self, time_ms: float, breath_ms: float = 0) -> None:
+        """Let bodies end, in start order, and timers fire."""
         self.now = time_ms
         now_ns = self.now_ns
-        over = sorted((task for end, task in self._ends.values() if end <= now_ns), key=lambda task: task.started_seq)
-        for task in over:
+        for task in sorted(
+            [task for end, task in self._ends.values() if end <= now_ns], key=lambda task: task.started_seq
+        ):
             if task.number in self._ends:  # not aborted by the one before
                 outcome = "error" if task.attempt <= task.job.fails else task.job.outcome
                 self.end(task, outcome)
-        fired = self.kernel.fire(now_ns, round(breath_ms * MS))
-        self._did(None)
-        expiry = self.kernel.expiries.next_at()
-        return bool(over) or fired or (expiry is not None and expiry <= now_ns)
+        self._did(self.kernel.fire(now_ns, round(breath_ms * MS)))
 
     def _did(self, result: Any, *, rested: bool = False) -> Any:
         """Obey what the kernel asks for, take note of who has settled, and check what must always hold."""
@@ -281,7 +249,7 @@ class Driver:
             else:
                 if end is not None:
                     self._left[task.number] = end - self.now_ns
-                self.park(task)
+                self.parked(task)
 
     # What can be seen
 
@@ -326,16 +294,13 @@ class Driver:
         return self.kernel.stats.to_dict()
 
     def picture(self) -> dict[str, Any]:
-        """Everything that decides what happens next, in a form that can be compared."""
+        """All that can be seen of the kernel, in a form that can be compared."""
         kernel = self.kernel
-        counters = {name: count for name, count in self.stats().items() if name not in {"dropped", "rejected"}}
         return {
             "snapshot": kernel.snapshot(self.now_ns).to_dict(),
             "deadline": kernel.next_deadline(),
-            "count": (kernel.stats.numbered, kernel.entries),
-            "lanes": [[task.number for task in lane] for lane in kernel.lanes_in_use()],
-            "scopes": {key: _picture_of_scope(scope) for key, scope in kernel.scopes.items()},
-            "counters": counters,
+            "counters": {name: count for name, count in self.stats().items() if name not in {"dropped", "rejected"}},
+            "why": [self.why(task).to_dict() for task in kernel.living()],
             "asked": list(self.asked),
         }
 
@@ -369,26 +334,3 @@ def id_of(event: Event) -> str | None:
     if event.name is None and event.number is not None:
         return generated_id(event.number)
     return event.name
-
-
-def _picture_of_scope(scope: Scope) -> dict[str, Any]:
-    return {
-        "state": scope.state,
-        "ids": {name: known if isinstance(known, str) else known.number for name, known in scope.ids.items()},
-        "tasks": {number: _picture_of_task(task) for number, task in scope.tasks.items()},
-        "spawned": scope.spawned,
-        "pending": scope.pending,
-        "children": list(scope.children),
-        "periodics": list(scope.periodics),
-    }
-
-
-def _picture_of_task(task: Task) -> dict[str, Any]:
-    return {
-        "state": (task.state, task.paused_from, task.abort, task.held_by),
-        "since": task.since,
-        "entry": task.entry,
-        "unmet": task.unmet,
-        "waits": dict(task.waits or {}),
-        "successors": [other.number for other in (*(task.successors or ()), *(task.ended_successors or ()))],
-    }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import model
 from explained import check_why
@@ -17,7 +17,16 @@ from whywait.kernel.order import Aging, Strict
 
 MS_NS = 1_000_000
 
-Call = Callable[[], Any]
+
+class Sides(NamedTuple):
+    """What is one thing for the kernel and another for the model."""
+
+    kernel: Any
+    model: Any
+
+
+def side(value: Any, index: int) -> Any:
+    return value[index] if isinstance(value, Sides) else value
 
 
 class Pair:
@@ -37,7 +46,7 @@ class Pair:
             order=Strict(ties)
             if aging is None
             else Aging(aging["every_ms"] / 1000, aging["boost"], aging["cap"], ties),
-            policy=kernel_policy(settings["policy"]),
+            policy=policy_of(settings["policy"]).kernel,
             jitter=lambda: settings["jitter"],
             emit=self.raw_events.append,
             **shared,
@@ -50,37 +59,48 @@ class Pair:
             order=model.Strict(ties)
             if aging is None
             else model.Aging(aging["every_ms"] * MS_NS, aging["boost"], aging["cap"], ties),
-            policy=model_policy(settings["policy"]),
+            policy=policy_of(settings["policy"]).model,
             jitter=lambda: settings["jitter"],
             numbers=self.numbers(),
             **shared,
         )
         self.now = 0
         self.rested = True
-        self.scopes = [(self.kernel.root, self.model.root)]
-        self.periodics: list[tuple[Any, model.Periodic]] = []
+        self.scopes = [Sides(self.kernel.root, self.model.root)]
+        self.periodics: list[Sides] = []
         self.tasks: dict[int, Any] = {}
         self.last_seq = 0
         self.events_seen = self.model_events_seen = 0
         self.compare()
 
-    def both(self, kernel_call: Call, model_call: Call) -> tuple[Any, Any] | None:
-        """Carry a command out on both sides; they agree, or the assertion says how they differ."""
+    def both(self, verb: str, *what: Any, **more: Any) -> Sides | None:
+        """Give a command to both sides; they agree, or the assertion says how they differ."""
+
+        def give(index: int) -> Any:
+            given = {name: side(value, index) for name, value in more.items()}
+            command = getattr((self.kernel, self.model)[index], verb)
+            return command(self.now, *(side(value, index) for value in what), **given)
+
+        result = expected = problem = refusal = None
         try:
-            result, problem = kernel_call(), None
+            result = give(0)
         except WhywaitError as error:
-            result, problem = None, error
+            problem = error
         try:
-            expected, refusal = model_call(), None
+            expected = give(1)
         except (model.Refused, model.Illegal) as error:
-            expected, refusal = None, error
+            refusal = error
         assert (refusal is None) == (problem is None), f"model: {refusal!r}, kernel: {problem!r}"
         if isinstance(refusal, model.Refused):
             assert getattr(problem, "cause", None) == refusal.cause
+        if verb == "dispatch":  # what is decided besides starts is looked at as after any other command
+            self.kernel.requests += result.requests
+            self.kernel.settled += result.settled
+            result = result.started
         self.rested = False
         self.register()
         self.compare()
-        return None if refusal is not None else (result, expected)
+        return None if refusal is not None else Sides(result, expected)
 
     def numbers(self) -> Iterator[int]:
         """Which numbers tasks get is the kernel's choice, as long as they grow; the model takes them over."""
@@ -104,23 +124,18 @@ class Pair:
         return task
 
     def submit(self, scope: int, name: str | None, **rest: Any) -> None:
-        kernel_side, model_side = self.submission(scope, name, **rest)
-        answer = self.both(
-            lambda: self.kernel.submit(self.now, **kernel_side._asdict()),
-            lambda: self.model.submit(self.now, **vars(model_side)),
-        )
+        answer = self.both("submit", **self.submission(scope, name, **rest))
         if answer is not None:
-            self.tasks[answer[0].number] = answer[0]
+            self.tasks[answer.kernel.number] = answer.kernel
 
     def submit_many(self, batch: list[dict[str, Any]], *, kept: bool = False) -> None:
-        sides = [self.submission(**each) for each in batch]
-        answer = self.both(
-            lambda: self.kernel.submit_many(self.now, [kernel_side for kernel_side, _ in sides], kept=kept),
-            lambda: self.model.submit_many(self.now, [model_side for _, model_side in sides], kept=kept),
-        )
+        fields = [self.submission(**each) for each in batch]
+        kinds = (Submission, model.Submission)
+        sides = [[kinds[i](**{key: side(value, i) for key, value in each.items()}) for each in fields] for i in (0, 1)]
+        answer = self.both("submit_many", Sides(*sides), kept=kept)
         if answer is not None:
-            self.tasks.update((task.number, task) for task in answer[0])
-            assert [task.number for task in answer[0]] == [task.number for task in answer[1]]
+            self.tasks.update((task.number, task) for task in answer.kernel)
+            assert [task.number for task in answer.kernel] == [task.number for task in answer.model]
 
     def submission(
         self,
@@ -132,43 +147,31 @@ class Pair:
         after_ended: list[int | str],
         policy: dict[str, Any] | None,
         slot: bool = True,
-    ) -> tuple[Submission, model.Submission]:
-        """One task for each side; a dependency is a number or a name."""
-        kernel_scope, model_scope = self.scopes[scope]
-        lists = [after, after_ended]
-        return (
-            Submission(
-                kernel_scope,
-                name,
-                priority,
-                kernel_demand(demand),
-                *(tuple(each if isinstance(each, str) else self.tasks[each] for each in ids) for ids in lists),
-                kernel_policy(policy),
-                slot,
-            ),
-            model.Submission(
-                model_scope,
-                name,
-                priority,
-                demand,
-                *([each if isinstance(each, str) else self.model_task(each) for each in ids] for ids in lists),
-                model_policy(policy),
-                slot,
-            ),
-        )
+    ) -> dict[str, Any]:
+        """One task for both sides; a dependency is a number or a name."""
+
+        def found(ids: list[int | str]) -> Sides:
+            finders = (self.tasks.__getitem__, self.model_task)
+            return Sides(*(tuple(each if isinstance(each, str) else find(each) for each in ids) for find in finders))
+
+        return {
+            "scope": self.scopes[scope],
+            "name": name,
+            "priority": priority,
+            "demand": Sides(kernel_demand(demand), demand),
+            "after": found(after),
+            "after_ended": found(after_ended),
+            "policy": policy_of(policy),
+            "slot": slot,
+        }
 
     def on_task(self, verb: str, number: int, *rest: Any) -> None:
         """`ended`, `parked`, `measured`, `pause`, `resume`, `stopped`, `cancel`."""
-        self.both(
-            lambda: getattr(self.kernel, verb)(self.now, self.tasks[number], *rest),
-            lambda: getattr(self.model, verb)(self.now, self.model_task(number), *rest),
-        )
+        self.both(verb, Sides(self.tasks[number], self.model_task(number)), *rest)
 
     def blocked(self, number: int, on: int | None) -> None:
-        self.both(
-            lambda: self.kernel.blocked(self.now, self.tasks[number], None if on is None else self.tasks[on]),
-            lambda: self.model.blocked(self.now, self.model_task(number), on),
-        )
+        other = Sides(None if on is None else self.tasks[on], on)
+        self.both("blocked", Sides(self.tasks[number], self.model_task(number)), other)
 
     def open_scope(
         self,
@@ -179,50 +182,29 @@ class Pair:
         budget: dict[str, Any] | None = None,
         **rest,
     ) -> None:
-        kernel_parent, model_parent = self.scopes[parent]
-        kernel_budget, model_budget = (None if budget is None else kind(**budget) for kind in (Budget, model.Budget))
+        own_limits = Sides(Limits(**limits), model.Limits(**limits))
+        own_budget = Sides(*(None if budget is None else kind(**budget) for kind in (Budget, model.Budget)))
         answer = self.both(
-            lambda: self.kernel.open_scope(
-                self.now, key, kernel_parent, Limits(**limits), kernel_policy(policy), budget=kernel_budget, **rest
-            ),
-            lambda: self.model.open_scope(
-                self.now, key, model_parent, model.Limits(**limits), model_policy(policy), budget=model_budget, **rest
-            ),
+            "open_scope", key, self.scopes[parent], own_limits, policy_of(policy), budget=own_budget, **rest
         )
         if answer is not None:
             self.scopes.append(answer)
 
     def on_scope(self, verb: str, scope: int) -> None:
         """`mount`, `suspend`, `resume_scope`, `dispose`."""
-        kernel_scope, model_scope = self.scopes[scope]
-        self.both(
-            lambda: getattr(self.kernel, verb)(self.now, kernel_scope),
-            lambda: getattr(self.model, verb)(self.now, model_scope),
-        )
+        self.both(verb, self.scopes[scope])
 
     def set_units(self, kind: str, units: dict[str, int]) -> None:
-        self.both(
-            lambda: self.kernel.set_units(self.now, kind, units),
-            lambda: self.model.set_units(self.now, kind, units),
-        )
+        self.both("set_units", kind, units)
 
     def add_periodic(self, scope: int, demand: dict[str, int], policy: dict[str, Any] | None, **rest: Any) -> None:
-        kernel_scope, model_scope = self.scopes[scope]
-        answer = self.both(
-            lambda: self.kernel.add_periodic(
-                self.now, kernel_scope, demand=kernel_demand(demand), policy=kernel_policy(policy), **rest
-            ),
-            lambda: self.model.add_periodic(self.now, model_scope, demand=demand, policy=model_policy(policy), **rest),
-        )
+        needs = Sides(kernel_demand(demand), demand)
+        answer = self.both("add_periodic", self.scopes[scope], demand=needs, policy=policy_of(policy), **rest)
         if answer is not None:
             self.periodics.append(answer)
 
     def set_periodic_enabled(self, index: int, enabled: bool, immediately: bool) -> None:
-        kernel_side, model_side = self.periodics[index]
-        self.both(
-            lambda: self.kernel.set_periodic_enabled(self.now, kernel_side, enabled, immediately=immediately),
-            lambda: self.model.set_periodic_enabled(self.now, model_side, enabled, immediately=immediately),
-        )
+        self.both("set_periodic_enabled", self.periodics[index], enabled, immediately=immediately)
 
     def pass_time(self, now: int) -> None:
         """Nobody lets time pass before dispatch has come to rest."""
@@ -232,35 +214,13 @@ class Pair:
 
     def fire(self) -> None:
         """With a breath for run timeouts, or without one, as the time has it."""
-        breath_ns = self.now // MS_NS % 3 * MS_NS
-        self.both(lambda: self.kernel.fire(self.now, breath_ns), lambda: self.model.fire(self.now, breath_ns))
+        self.both("fire", self.now // MS_NS % 3 * MS_NS)
 
     def dispatch(self) -> None:
-        answer = self.both(self.decide, lambda: self.model.dispatch(self.now))
-        assert answer is not None
-        self.come_to_rest(*answer)
-
-    def turn(self, number: int, *rest: Any) -> None:
-        """`ended` and `dispatch` in one."""
-        answer = self.both(
-            lambda: (self.kernel.ended(self.now, self.tasks[number], *rest), self.decide()),
-            lambda: self.model.turn(self.now, self.model_task(number), *rest),
-        )
-        assert answer is not None
-        (retry, started), (expected_retry, expected) = answer
-        assert (retry and retry.number) == (expected_retry and expected_retry.number)
-        self.come_to_rest(started, expected)
-
-    def decide(self) -> list[Any]:
-        """Let the kernel dispatch; what it decides besides starts is looked at as after any other command."""
-        decision = self.kernel.dispatch(self.now)
-        self.kernel.requests += decision.requests
-        self.kernel.settled += decision.settled
-        return decision.started
-
-    def come_to_rest(self, started: list[Any], expected: list[model.Task]) -> None:
         """P2: the same starts in order; all answers agree; the next deadline is no later than it must be."""
-        assert [task.number for task in started] == [task.number for task in expected]
+        answer = self.both("dispatch")
+        assert answer is not None
+        assert [task.number for task in answer.kernel] == [task.number for task in answer.model]
         self.rested = True
         self.compare()
         deadline = self.model.next_deadline()
@@ -379,26 +339,15 @@ def kernel_demand(demand: dict[str, int]) -> tuple[tuple[str, int], ...]:
     return make_demand(**known, resources={name: amount for name, amount in demand.items() if name not in known})
 
 
-def kernel_policy(policy: dict[str, Any] | None) -> Policy | None:
+def policy_of(policy: dict[str, Any] | None) -> Sides:
     """None is inherited."""
     if policy is None:
-        return None
-    retry = policy.get("retry")
-    return Policy(
-        policy.get("timeout_ns"),
-        Retry(retry["times"], backoff=retry["backoff_ms"] / 1000, grow=retry.get("grow", ())) if retry else None,
-        policy.get("max_wait_ns"),
-    )
-
-
-def model_policy(policy: dict[str, Any] | None) -> model.Policy | None:
-    if policy is None:
-        return None
-    retry = policy.get("retry")
-    return model.Policy(
-        policy.get("timeout_ns"),
-        model.Retry(retry["times"], retry["backoff_ms"] * MS_NS, tuple(retry.get("grow", {}).items()))
-        if retry
-        else None,
-        policy.get("max_wait_ns"),
-    )
+        return Sides(None, None)
+    timeout_ns, max_wait_ns = policy.get("timeout_ns"), policy.get("max_wait_ns")
+    retries = Sides(None, None)
+    if retry := policy.get("retry"):
+        times, backoff_ms, grow = retry["times"], retry["backoff_ms"], retry.get("grow", {})
+        plain = model.Retry(times, backoff_ms * MS_NS, tuple(grow.items()))
+        retries = Sides(Retry(times, backoff=backoff_ms / 1000, grow=grow), plain)
+    kinds = (Policy, model.Policy)
+    return Sides(*(kind(timeout_ns, own, max_wait_ns) for kind, own in zip(kinds, retries, strict=True)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,76 +9,12 @@ from pathlib import Path
 import pytest
 
 import runs
-import whywait
 from cores import COMPILED
 from whywait.errors import ConfigError
 from whywait.kernel.kernel import Kernel
 from whywait.kernel.limits import Budget, Limits, Policy, make_demand
 
-SOURCE = Path(whywait.__file__).parent
-TYPED = sorted(path for path in SOURCE.rglob("*.pxd") if path.with_suffix(".py").exists())
 LAST = 1 << 61
-
-Function = tuple[list[str], int]  # the names of the parameters, and how many have a default
-Class = tuple[set[str], dict[str, Function]]  # fields and methods
-
-
-def of_types(path: Path) -> tuple[dict[str, Class], dict[str, Function]]:
-    """Return the classes and functions that a .pxd declares."""
-    classes: dict[str, Class] = {}
-    functions: dict[str, Function] = {}
-    inside = None
-    for line in path.read_text(encoding="utf-8").splitlines():
-        text = line.strip()
-        if line and not line.startswith(" "):
-            inside = None
-        if found := re.match(r"cdef class (\w+)", text):
-            inside = classes.setdefault(found[1], (set(), {}))
-        elif found := re.match(r"c?p?def [^=(]*?(\w+)\((.*)\)[^()]*$", text):
-            given = [each.strip() for each in found[2].split(",") if each.strip()]
-            names = [each.removesuffix("=*").split()[-1] for each in given]
-            (functions if inside is None else inside[1])[found[1]] = names, sum(each.endswith("=*") for each in given)
-        elif inside is not None and text.startswith("cdef ") and "__" not in text:
-            inside[0].update(each.split()[-1] for each in text.split(","))
-    return classes, functions
-
-
-def of_source(path: Path) -> tuple[dict[str, Class], dict[str, Function]]:
-    """Return the same of the .py."""
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    classes = {each.name: (slots(each), methods(each.body)) for each in body if isinstance(each, ast.ClassDef)}
-    return classes, methods(body)
-
-
-def methods(body: list[ast.stmt]) -> dict[str, Function]:
-    found = (each for each in body if isinstance(each, ast.FunctionDef))
-    return {
-        each.name: ([arg.arg for arg in (*each.args.posonlyargs, *each.args.args)], len(each.args.defaults))
-        for each in found
-    }
-
-
-def slots(node: ast.ClassDef) -> set[str]:
-    for each in node.body:
-        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name) and each.targets[0].id == "__slots__":
-            return {name for name in ast.literal_eval(each.value) if not name.startswith("__")}
-    return set()
-
-
-def test_there_are_types():
-    names = {path.stem for path in TYPED if path.parent.name == "kernel"}
-    assert {"model", "base", "entering", "waiting", "starting", "ending", "kernel"} <= names
-
-
-@pytest.mark.parametrize("path", TYPED, ids=lambda path: path.stem)
-def test_types_and_source_say_the_same(path):
-    """A3: fields are slots; what is declared is there, with the same parameters and defaults."""
-    (classes, functions), (known, there) = of_types(path), of_source(path.with_suffix(".py"))
-    for name, (fields, declared) in classes.items():
-        own, defined = known[name]
-        assert fields == own, f"fields of {name}"
-        assert {each: defined.get(each) for each in declared} == declared, f"methods of {name}"
-    assert {each: there.get(each) for each in functions} == functions
 
 
 @pytest.mark.skipif(not COMPILED, reason="nothing is compiled here")

@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from whywait import Authority, UnknownTask
+from whywait import Authority, ForeignRef, StaleRef, UnknownTask
+from whywait.kernel.model import Ref
 
 
 @pytest.fixture
@@ -68,8 +69,17 @@ def test_a_slash_may_be_part_of_key_and_id(authority, parked, key, name):
     assert not periodic.enabled
 
 
-def test_grace_is_inherited_from_the_scope_around(authority):
-    """O5: like everything that a scope leaves out; None leaves it out too."""
-    parent = authority.scope("parent", grace=7)
-    inherited = [parent.scope("child"), parent.scope("other", grace=None)]
-    assert [scope._open.record.grace_s for scope in inherited] == [7, 7]
+def test_old_unknown_and_foreign_refs_are_told_apart(authority, parked):
+    """T8: three errors, each of which says what is the matter."""
+    handle = parked(authority)
+    old = handle.ref
+    assert authority.get(old) == handle
+    handle.cancel()
+    with pytest.raises(StaleRef, match="is no longer valid: its task has ended or was retried"):
+        authority.get(old)
+    with pytest.raises(UnknownTask, match="was never given out"):
+        authority.get(Ref(old.number + 1000, old.scope, old.authority))
+    with Authority() as other, pytest.raises(ForeignRef, match="belongs to another authority"):
+        authority.get(other.submit(int).ref)
+    with pytest.raises(UnknownTask, match="no task has the id 'nobody'"):
+        authority.get("nobody")

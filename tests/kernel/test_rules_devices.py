@@ -37,30 +37,6 @@ def words(driver: Driver, task) -> list[str]:
 # Which unit
 
 
-def test_a_share_goes_to_the_unit_with_the_least_free_memory_that_fits():
-    """N3: 0 has 10 free, 1 has 6, 2 has 4; a share of 5 goes to 1, the next one to 0, and then nothing fits."""
-    driver = Driver(kernel(devices=gpus(10, 6, 4)))
-    for name in ("a", "b", "c", "d"):
-        driver.submit(name, vram=5, lasts=None)
-    assert started(driver) == {"a": "gpu 1", "b": "gpu 0", "c": "gpu 0"}
-
-
-def test_of_equal_units_the_first_by_name_is_taken():
-    """N3: numbers by value, so 2 comes before 10; words come after numbers."""
-    driver = Driver(kernel(devices={"gpu": {"10": 8, "b": 8, "2": 8, "a": 8}}))
-    for name in ("first", "second", "third", "fourth"):
-        driver.submit(name, gpu=1, lasts=None)
-    assert started(driver) == {"first": "gpu 2", "second": "gpu 10", "third": "gpu a", "fourth": "gpu b"}
-
-
-def test_whole_units_are_the_smallest_that_are_empty():
-    """N2, N3: a task that takes a whole card leaves the large one to others."""
-    driver = Driver(kernel(devices=gpus(24, 12, 24)))
-    driver.submit("small", gpu=1, lasts=None)
-    driver.submit("two", gpu=2, lasts=None)
-    assert started(driver) == {"small": "gpu 1", "two": "gpu 0,2"}
-
-
 def test_a_whole_unit_is_shared_with_no_task():
     """N2: neither does it go where a share is, nor a share where it is."""
     driver = Driver(kernel(devices=gpus(10, 10)))
@@ -71,17 +47,6 @@ def test_a_whole_unit_is_shared_with_no_task():
     assert started(driver) == {"share": "gpu 0", "whole": "gpu 1", "small share": "gpu 0"}
     driver.until(10)
     assert started(driver) == {"small share": "gpu 0", "another whole": "gpu 1"}
-
-
-def test_a_share_on_each_of_two_units():
-    """N2: two cards with 6 free each; memory of one card does not make up for the other."""
-    driver = Driver(kernel(devices=gpus(24, 12)))
-    driver.submit("pair", gpu=2, vram=6, lasts=10)
-    driver.submit("again", gpu=2, vram=6, lasts=10)
-    third = driver.submit("third", gpu=2, vram=6, lasts=10)
-    driver.submit("alone", vram=12, lasts=10)
-    assert started(driver) == {"pair": "gpu 0,1", "again": "gpu 0,1", "alone": "gpu 0"}
-    assert driver.why(third).primary == "gpu"
 
 
 def test_other_kinds_have_units_too_and_each_is_a_gate_of_its_own():
@@ -96,45 +61,6 @@ def test_other_kinds_have_units_too_and_each_is_a_gate_of_its_own():
     assert [driver.why(task).primary for task in (neither, rigs)] == ["gpu", "rig"]
 
 
-def test_devices_are_asked_after_named_resources():
-    """V7: of two closed gates the resource is the cause, and the device once that has opened."""
-    driver = Driver(kernel(devices=gpus(8), cpu=1, licence=1))
-    driver.submit("holder", gpu=1, licence=1, lasts=10)
-    driver.submit("card", gpu=1, lasts=20)
-    driver.dispatch()
-    waits = driver.submit("waits", gpu=1, licence=1)
-    assert driver.dispatch() == []
-    assert [reason.name for reason in driver.why(waits).reasons] == ["licence", "gpu"]
-    assert driver.why(waits).primary == "licence"
-    driver.until(30)
-    assert driver.why(waits).breakdown == {"licence": 10 * MS, "gpu": 20 * MS}
-
-
-def test_what_fits_is_let_past_what_does_not():
-    """B5: greedy passes the large one over, `none` holds the small one back."""
-    for backfill, small in (("greedy", {"small": "gpu 0"}), ("none", {})):
-        driver = Driver(kernel(devices=gpus(10), backfill=backfill))
-        driver.submit("half", vram=5, lasts=10)
-        driver.submit("large", vram=6, lasts=10)
-        driver.submit("small", vram=5, lasts=10)
-        assert started(driver) == {"half": "gpu 0", **small}
-
-
-def test_every_form_of_asking_is_looked_at_when_a_unit_is_given_back():
-    """P2: lanes that ask for whole units, for shares and for shares on several wait apart; the order is one."""
-    driver = Driver(kernel(devices=gpus(10, 10)))
-    driver.submit("holder", gpu=2, lasts=10)
-    driver.dispatch()
-    driver.submit("two shares", gpu=2, vram=4, lasts=10)
-    driver.submit("whole", gpu=1, lasts=10)
-    driver.submit("share", vram=6, lasts=10)
-    driver.submit("urgent", 80, vram=7, lasts=10)
-    driver.until(10)
-    assert started(driver) == {"urgent": "gpu 0", "whole": "gpu 1"}
-    driver.until(20)
-    assert started(driver) == {"two shares": "gpu 0,1", "share": "gpu 0"}
-
-
 def test_a_retry_may_get_another_unit():
     """N3, T7: each attempt is a task and is assigned anew."""
     driver = Driver(kernel(devices=gpus(10, 10)))
@@ -146,10 +72,29 @@ def test_a_retry_may_get_another_unit():
     assert dict(failing.units) == {"gpu": ("0",)}
 
 
-# HyperQueue's documented examples of indexed resources, in whywait's words. There a pool of values is given and tasks
-# ask for an amount; a part of a value is always of one value, here memory of one unit.
-
-HYPERQUEUE = {
+# The first four are our own. The rest are HyperQueue's documented examples of indexed resources, in whywait's words:
+# there a pool of values is given and tasks ask for an amount; here a part of a value is memory of one unit.
+EXAMPLES = {
+    "a share goes to the unit with the least free memory that fits": (
+        gpus(10, 6, 4),
+        [{"vram": 5}] * 4,
+        ["gpu 1", "gpu 0", "gpu 0", None],
+    ),
+    "of equal units the first by name, numbers by value": (
+        {"gpu": {"10": 8, "b": 8, "2": 8, "a": 8}},
+        [{"gpu": 1}] * 4,
+        ["gpu 2", "gpu 10", "gpu a", "gpu b"],
+    ),
+    "whole units are the smallest that are empty": (
+        gpus(24, 12, 24),
+        [{"gpu": 1}, {"gpu": 2}],
+        ["gpu 1", "gpu 0,2"],
+    ),
+    "a share on each of two: memory of one does not make up for the other": (
+        gpus(24, 12),
+        [{"gpu": 2, "vram": 6}] * 3 + [{"vram": 12}],
+        ["gpu 0,1", "gpu 0,1", None, "gpu 0"],
+    ),
     "range(1-3): one asks for 1, one for 2; no value is given twice": (
         {"gpu": {"1": 0, "2": 0, "3": 0}},
         [{"gpu": 1}, {"gpu": 2}],
@@ -208,10 +153,10 @@ HYPERQUEUE = {
 }
 
 
-@pytest.mark.parametrize("example", HYPERQUEUE)
+@pytest.mark.parametrize("example", EXAMPLES)
 def test_examples_of_indexed_resources(example):
     """N2, N3: each task of the example gets these units, or waits."""
-    devices, demands, expected = HYPERQUEUE[example]
+    devices, demands, expected = EXAMPLES[example]
     driver = Driver(kernel(devices=devices))
     for number, demand in enumerate(demands):
         driver.submit(f"t{number}", lasts=None, **demand)
@@ -239,63 +184,53 @@ def test_what_no_set_of_units_could_satisfy_is_refused(demand, message):
         driver.submit("x", **demand)
     assert caught.value.cause == "infeasible"
     assert driver.submit("x", gpu=2, vram=12).state == "READY"
-
-
-def test_memory_that_is_not_known_cannot_be_shared():
-    """N2: of units without a size no share can be had."""
-    driver = Driver(kernel(devices=gpus(0, 0)))
+    driver.set_units("gpu", {"0": 0})
     with driver.refuses(Infeasible, "demands 1 vram on 1 gpu and none has so much \\(0 has no known memory"):
-        driver.submit("x", vram=1)
+        driver.submit("y", vram=1)
     driver.set_units("gpu", {})
     with driver.refuses(Infeasible, "demands 1 gpu and there is none: it could never start"):
-        driver.submit("x", gpu=1)
-
-
-def test_without_gpus_vram_is_the_plain_soft_resource():
-    """N2, B2: one task alone may have more than the limit."""
-    driver = Driver(kernel(vram=4))
-    driver.submit("large", vram=9)
-    assert started(driver) == {"large": ""}
-
-
-@pytest.mark.parametrize(
-    ("budget", "message"),
-    [
-        ({"devices": {"cpu": {"a": 0}}}, "a kind of device cannot be named 'cpu': the name is taken"),
-        ({"devices": {"slot": {"a": 0}}}, "a kind of device cannot be named 'slot'"),
-        ({"devices": {"": {"a": 0}}}, "a kind of device cannot be named ''"),
-        ({"devices": {"rig": {"a,b": 0}}}, "a unit of rig cannot be named 'a,b': use a string without commas"),
-        ({"devices": {"rig": {"": 0}}}, "a unit of rig cannot be named ''"),
-        ({"devices": {"gpu": {"0": -1}}}, "memory -1 of gpu 0 is not allowed: use an int of 0 or more"),
-        ({"devices": {"gpu": {"0": True}}}, "memory True of gpu 0 is not allowed"),
-        ({"devices": {"rig": {"a": 0}}, "hard": {"rig": 1}}, "'rig' is a resource and belongs to the devices 'rig'"),
-        ({"devices": {"gpu": {"a": 0}}, "soft": {"vram": 1}}, "'vram' is a resource and belongs to the devices 'gpu'"),
-    ],
-)
-def test_devices_that_make_no_sense_are_refused(budget, message):
-    """N1: with the value, and what would be right."""
-    with pytest.raises(ConfigError, match=message):
-        Budget(**budget)
-
-
-@pytest.mark.parametrize(
-    ("demand", "message"),
-    [
-        ({"gpu": 0.5}, "demand gpu 0.5 is not allowed: use an int of 0 or more"),
-        ({"gpu": True}, "demand gpu True is not allowed"),
-        ({"gpu": -1}, "demand gpu -1 is not allowed"),
-        ({"devices": {"cpu": 1}}, "demand 'cpu' has an argument of its own: do not put it into devices"),
-        ({"gpu": 1, "devices": {"gpu": 1}}, "demand 'gpu' is given twice: leave it out of devices"),
-        ({"resources": {"rig": 1}, "devices": {"rig": 1}}, "demand 'rig' is given twice: leave it out of devices"),
-    ],
-)
-def test_demands_that_make_no_sense_are_refused(demand, message):
-    """N2: with the value, and what would be right."""
-    with pytest.raises(ConfigError, match=message):
-        make_demand(**demand)
+        driver.submit("y", gpu=1)
 
 
 # Units that die and come back
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Budget(devices={"cpu": {"a": 0}}), "a kind of device cannot be named 'cpu': the name is taken"),
+        (lambda: Budget(devices={"": {"a": 0}}), "a kind of device cannot be named ''"),
+        (
+            lambda: Budget(devices={"rig": {"a,b": 0}}),
+            "a unit of rig cannot be named 'a,b': use a string",
+        ),
+        (lambda: Budget(devices=gpus(-1)), "memory -1 of gpu 0 is not allowed: use an int of 0 or more"),
+        (lambda: Budget(devices=gpus(True)), "memory True of gpu 0 is not allowed"),
+        (lambda: Budget({"gpu": 1}, devices=gpus(0)), "'gpu' is a resource and belongs to the devices 'gpu'"),
+        (lambda: Budget({}, {"vram": 1}, gpus(0)), "'vram' is a resource and belongs to the devices 'gpu'"),
+        (lambda: make_demand(gpu=0.5), "demand gpu 0.5 is not allowed: use an int of 0 or more"),
+        (lambda: make_demand(gpu=True), "demand gpu True is not allowed"),
+        (
+            lambda: make_demand(devices={"cpu": 1}),
+            "demand 'cpu' has an argument of its own",
+        ),
+        (lambda: make_demand(gpu=1, devices={"gpu": 1}), "demand 'gpu' is given twice: leave it out of devices"),
+        (lambda: make_demand(resources={"rig": 1}, devices={"rig": 1}), "demand 'rig' is given twice"),
+        (lambda: changed("set_units", "rig", {"a": 0}), "there are no devices of the kind 'rig': the budget has gpu"),
+        (lambda: changed("set_units", "gpu", {"a,b": 0}), "cannot be named 'a,b'"),
+        (lambda: changed("resize", "gpu", 2), "gpu has units: say which there are, not how many"),
+        (lambda: changed("resize", "vram", 2), "vram is the memory of each gpu"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make, message):
+    """N1, N2: with the value, and what would be right."""
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+def changed(command: str, *what: object) -> None:
+    """Change the units of a budget with a card."""
+    getattr(Driver(kernel(devices=gpus(10))), command)(*what)
 
 
 def test_a_task_keeps_a_unit_that_is_gone_and_no_other_gets_it():
@@ -332,43 +267,6 @@ def test_what_waits_for_more_than_is_left_can_never_start():
     assert started(driver) == {"both": "gpu 0,1"}
 
 
-def test_a_unit_with_less_memory_takes_nothing_until_enough_has_come_back():
-    """N1: like any limit that is lowered, it may be exceeded for a while by what runs."""
-    driver = Driver(kernel(devices=gpus(10)))
-    driver.submit("a", vram=6, lasts=10)
-    driver.submit("b", vram=4, lasts=20)
-    driver.submit("c", vram=2, lasts=10)
-    driver.dispatch()
-    driver.set_units("gpu", {"0": 5})
-    driver.until(10)
-    assert list(started(driver)) == ["b"]
-    driver.until(20)
-    assert started(driver) == {"c": "gpu 0"}
-
-
-def test_a_unit_that_comes_anew_is_used():
-    """N1: a third card; its place is by name."""
-    driver = Driver(kernel(devices={"rig": {"b": 0}}))
-    driver.submit("one", rig=1, lasts=None)
-    driver.submit("two", rig=1, lasts=None)
-    driver.dispatch()
-    driver.set_units("rig", {"a": 0, "b": 0})
-    assert started(driver) == {"one": "rig b", "two": "rig a"}
-
-
-def test_units_that_make_no_sense_are_refused():
-    """N1: an unknown kind, a bad name; a kind has no plain limit."""
-    driver = Driver(kernel(devices=gpus(10)))
-    for call, message in (
-        (lambda: driver.set_units("rig", {"a": 0}), "there are no devices of the kind 'rig': the budget has gpu"),
-        (lambda: driver.set_units("gpu", {"a,b": 0}), "cannot be named 'a,b'"),
-        (lambda: driver.resize("gpu", 2), "gpu has units: say which there are, not how many"),
-        (lambda: driver.resize("vram", 2), "vram is the memory of each gpu"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            call()
-
-
 # Saying it
 
 
@@ -394,21 +292,6 @@ def test_why_names_every_unit_with_what_is_free_and_which_tasks_hold_the_rest():
     holder = words(driver, train)
     assert holder[0] == "train has been running for 0 ms and holds a slot, 22.5 GB vram and gpu 0"
     assert "3 tasks wait for its gpu: waits, two and half" in holder
-
-
-def test_why_of_whole_units():
-    """N5: taken and free, of units with and without memory."""
-    driver = Driver(kernel(devices={"rig": {"a": 0, "b": 0}, **gpus(8 * GB)}))
-    holder = driver.submit("holder", rig=1, gpu=1, lasts=10)
-    task = driver.submit("waits", rig=2, gpu=1)
-    driver.dispatch()
-    assert words(driver, task)[1:] == [
-        "no gpu is free: gpu 0 is held by holder",
-        "only 1 rig of the 2 that it needs is free: rig a is held by holder; rig b is free",
-        "it starts when a gpu is free and 2 rig units are free",
-    ]
-    driver.until(10)
-    assert words(driver, holder)[:2] == ["holder succeeded", "it had gpu 0 and rig a"]
 
 
 def test_an_answer_about_many_units_is_bounded_and_says_so():
@@ -456,29 +339,4 @@ def test_a_snapshot_has_every_unit_and_the_tasks_on_it():
     assert data["running"][0]["devices"] == {"gpu": ("0",)}
 
 
-def test_the_use_of_each_unit_is_counted():
-    """N5, V4: memory times time; of a whole unit all its memory, of one without memory its time."""
-    driver = Driver(kernel(devices={"rig": {"a": 0}, **gpus(10, 8)}))
-    driver.submit("share", vram=4, lasts=10)
-    driver.submit("whole", gpu=1, rig=1, lasts=20)
-    driver.until(15)
-    units = {unit.name: unit for devices in driver.kernel.devices.values() for unit in devices.units}
-    assert {name: unit.used_ns(15 * MS) for name, unit in units.items()} == {
-        "0": 15 * MS * 10,
-        "1": 10 * MS * 4,
-        "a": 15 * MS,
-    }
-
-
 # Order and cost
-
-
-def test_many_lanes_wait_for_one_device_each_with_another_share():
-    """C1, N3: a release looks only at what fits."""
-    driver = Driver(kernel(devices=gpus(100)), check=False)
-    driver.submit("all", gpu=1, lasts=10)
-    for share in range(1, 101):
-        driver.submit(f"s{share}", vram=share, lasts=10)
-    driver.until(10)
-    # In the order of submission, as long as the next one fits: 1 + 2 + ... + 13 = 91; then 9 is left, and none fits.
-    assert list(started(driver)) == [f"s{share}" for share in range(1, 14)]

@@ -59,15 +59,6 @@ def test_a_kept_task_that_does_not_fit_is_never_dropped_for_that():
     assert (wide.state, plain.cause) == ("READY", "max_wait")
 
 
-def test_a_kept_task_that_does_not_fit_does_not_take_the_turn_of_a_lone_large_one():
-    """M13, B2: the first in order whose other gates are open runs alone; one that lacks a gpu is not it."""
-    driver = Driver(kernel(slots=2, ram=8))
-    driver.submit_many(driver.submission("lacks", 90, ram=20, gpu=1), kept=True)
-    driver.submit("large", ram=20)
-    driver.until(20)
-    assert driver.starts == [(0, "large")]
-
-
 @pytest.mark.parametrize("backfill", ["greedy", "none"])
 def test_a_kept_task_starts_when_its_gate_is_raised(backfill):
     """M13: under a budget that has what it needs it takes its turn; until it fits it holds the rest back again (B5)."""
@@ -91,13 +82,3 @@ def test_dependents_of_a_kept_task_that_does_not_fit_wait_and_say_so():
     driver.until(10)
     (reason,) = driver.why(after).reasons
     assert (after.state, reason.never, reason.tasks[0].never) == ("QUEUED", True, True)
-
-
-def test_a_retry_of_a_kept_task_is_an_ordinary_one():
-    """M13, T7: once it fits, nothing of it is special."""
-    driver = Driver(kernel(cpu=2))
-    (wide,) = driver.submit_many(driver.submission("wide", cpu=3, fails=1, policy=policy(retry=1)), kept=True)
-    driver.resize("cpu", 3)
-    driver.until(50)
-    assert wide.outcome == "success"
-    assert driver.order == ["wide", "wide"]

@@ -20,18 +20,17 @@ def test_a_slot_is_in_use_only_while_it_is_held():
     outer = driver.submit("outer", lasts=None)
     driver.at(10)
     inner = driver.submit("inner", lasts=None)
-    driver.block(outer, inner)
+    driver.blocked(outer, inner)
     driver.at(30)
     assert driver.order == ["outer", "inner"]
     driver.at(40)
     driver.end(inner)
-    driver.block(outer, None)
+    driver.blocked(outer, None)
     driver.at(50)
     driver.end(outer)
     driver.at(60)
-    slots = driver.kernel.slots
-    assert driver.kernel.used_ns(driver.now_ns, slots) == 50 * MS
-    assert (slots.free, slots.use_ns) == (1, 50 * MS)
+    assert driver.kernel.snapshot(driver.now_ns).slots.free == 1
+    assert driver.kernel.used_ns(driver.now_ns, driver.kernel.slots) == 50 * MS
 
 
 def test_a_lender_keeps_its_budget():
@@ -40,7 +39,7 @@ def test_a_lender_keeps_its_budget():
     outer = driver.submit("outer", lasts=None, cpu=1)
     driver.at(1)
     inner = driver.submit("inner", cpu=1)
-    driver.block(outer, inner)
+    driver.blocked(outer, inner)
     driver.at(2)
     assert driver.order == ["outer"]
     assert [holder.id for holder in driver.why(inner).reasons[0].holders] == ["outer"]
@@ -52,7 +51,7 @@ def test_a_soft_gate_yields_while_the_only_holder_lends():
     outer = driver.submit("outer", lasts=None)
     driver.at(1)
     large = driver.submit("large", lasts=None, ram=9)
-    driver.block(outer, large)
+    driver.blocked(outer, large)
     driver.at(2)
     assert driver.order == ["outer", "large"]
 
@@ -63,11 +62,11 @@ def test_slots_come_back_in_the_order_of_asking():
     first, second = (driver.submit(name, lasts=None, priority=10) for name in ("first", "second"))
     driver.at(1)
     holders = [driver.submit(name, lasts=None) for name in ("a", "b")]
-    driver.block(second, holders[0])
-    driver.block(first, holders[0])
+    driver.blocked(second, holders[0])
+    driver.blocked(first, holders[0])
     driver.at(2)
-    driver.block(second, None)
-    driver.block(first, None)
+    driver.blocked(second, None)
+    driver.blocked(first, None)
     driver.submit("urgent", priority=100, lasts=None)
     driver.at(3)
     assert driver.why(first).wants_slot
@@ -87,12 +86,12 @@ def test_a_lender_of_higher_priority_starves_no_task():
     outer = driver.submit("outer", lasts=None, priority=90)
     driver.at(1)
     same, low = driver.submit("same", lasts=None, priority=20), driver.submit("low", priority=20)
-    driver.block(outer, same)
+    driver.blocked(outer, same)
     driver.at(5)
     driver.at(9)
     assert not driver.why(low).starved
     driver.end(same)
-    driver.block(outer, None)
+    driver.blocked(outer, None)
     driver.at(10)
     assert driver.why(low).starved
 
@@ -104,13 +103,11 @@ def test_what_ends_while_it_wants_its_slot_is_let_go_on(ends):
     outer = driver.submit("outer", lasts=None, obeys=False)
     driver.at(1)
     inner = driver.submit("inner", lasts=None)
-    driver.block(outer, inner)
+    driver.blocked(outer, inner)
     driver.at(2)
-    driver.block(outer, None)
+    driver.blocked(outer, None)
     assert requests_of(driver) == []
-    getattr(driver.kernel, "cancel" if ends == "cancel" else "ended")(
-        driver.now_ns, outer, *(() if ends == "cancel" else ("success",))
-    )
-    assert ("go_on", "outer") in requests_of(driver)
-    assert driver.kernel.slots.free == 0
-    assert not driver.kernel.wanting
+    getattr(driver, ends)(outer)
+    assert ("go_on", "outer") in driver.asked
+    assert driver.kernel.snapshot(driver.now_ns).slots.free == 0
+    assert not driver.why(outer).wants_slot

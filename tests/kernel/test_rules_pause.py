@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_driver import MS, Driver, end_of, kernel, policy
+from kernel_driver import Driver, end_of, kernel, policy
 from whywait.errors import InvalidTransition
 from whywait.kernel.limits import Retry
 from whywait.kernel.model import Task
@@ -50,7 +50,7 @@ def test_pausing_a_running_task_asks_it_to_park_at_its_next_checkpoint():
     with driver.changes_nothing():
         driver.pause(task)
     driver.until(700)
-    driver.park(task)
+    driver.parked(task)
     assert (task.state, task.paused_from) == ("PAUSED", "RUNNING")
     assert driver.kernel.next_deadline() is None
     assert driver.story("pause_asked", "paused") == ["100 pause_asked task", "700 paused task RUNNING"]
@@ -76,22 +76,12 @@ def test_a_body_that_reaches_no_checkpoint_in_time_is_cancelled():
     ]
 
 
-def test_the_pause_timeout_is_a_setting():
-    """X1: 20 ms here."""
-    driver = Driver(kernel(1, pause_timeout_ns=20 * MS))
-    task = driver.submit("task", obeys=False, lasts=None)
-    driver.dispatch()
-    driver.pause(task)
-    driver.until(20)
-    assert task.state == "DISPOSING"
-
-
 def test_a_pause_that_was_only_asked_for_can_be_withdrawn():
     """X1, X2: the body is told to go on, and no timeout comes; a checkpoint reached meanwhile lets it go on."""
     driver, task = running(obeys=False)
     driver.pause(task)
     driver.resume(task)
-    driver.park(task)
+    driver.parked(task)
     assert driver.asked == [("pause", "task"), ("resume", "task"), ("resume", "task")]
     driver.until(5000)
     assert task.state == "RUNNING"
@@ -103,7 +93,6 @@ def test_a_parked_task_keeps_its_slot_and_its_budget():
     driver.pause(task)
     driver.until(5000)
     assert (task.state, driver.order) == ("PAUSED", ["task"])
-    assert driver.kernel.resources["cpu"].free == 0
     driver.resume(task)
     assert (task.state, task.paused_from) == ("RUNNING", None)
     assert driver.asked[-1] == ("resume", "task")
@@ -148,20 +137,6 @@ def test_resume_brings_a_queued_task_to_where_its_dependencies_stand(resumed_at,
     assert task.outcome == "success"
 
 
-@pytest.mark.parametrize(("resumed_at", "state"), [(35, "QUEUED"), (65, "READY")])
-def test_a_task_paused_while_it_backs_off_keeps_the_end_of_its_backoff(resumed_at, state):
-    """X2, T7: the backoff ends at 60 ms, paused or not."""
-    driver = Driver(kernel(1))
-    task = driver.submit("task", fails=1, policy=policy(retry=Retry(1, backoff=0.05)))
-    driver.at(30)
-    driver.pause(task)
-    driver.at(resumed_at)
-    driver.resume(task)
-    assert task.state == state
-    driver.until(100)
-    assert driver.starts == [(0, "task"), (max(60, resumed_at), "task")]
-
-
 def test_cancelling_a_running_task_aborts_it_and_its_descendants_now():
     """X3: the outcome is ABORTED whatever the body returns; cancelling again changes nothing."""
     driver, task = running(obeys=False)
@@ -180,15 +155,6 @@ def test_cancelling_a_running_task_aborts_it_and_its_descendants_now():
         "100 cancelled grandchild dependency task",
         "300 cancelled task cancelled",
     ]
-
-
-def test_a_parked_task_can_be_cancelled():
-    """X3: the body is asked to abort from where it is parked."""
-    driver, task = running()
-    driver.pause(task)
-    driver.cancel(task)
-    assert driver.asked == [("pause", "task"), ("abort", "task")]
-    assert end_of(task) == ("DISPOSED", "aborted", "cancelled")
 
 
 @pytest.mark.parametrize("outcome", ["success", "error"])
@@ -228,7 +194,7 @@ def test_a_pause_holds_for_the_next_attempt(parked, backoff):
     driver, task = running(obeys=False, policy=policy(retry=Retry(1, backoff=backoff / 1000)))
     driver.pause(task)
     if parked:
-        driver.park(task)
+        driver.parked(task)
     driver.end(task, "error")
     new = task
     assert (new.state, new.paused_from) == ("PAUSED", "QUEUED" if backoff else "READY")
@@ -239,38 +205,33 @@ def test_a_pause_holds_for_the_next_attempt(parked, backoff):
 
 
 @pytest.mark.parametrize("first", ["stop", "pause"])
-def test_a_pending_task_goes_on_when_it_is_neither_stopped_nor_paused(first):
-    """M15: the two are apart, whichever came first and whichever ends first; each twice is once."""
-    for last in ("stop", "pause"):
-        driver = busy()
-        task = driver.submit("task")
-        for verb in (first, "pause" if first == "stop" else "stop") * 2:
-            (driver.stop if verb == "stop" else driver.pause)(task)
+@pytest.mark.parametrize("last", ["stop", "pause"])
+def test_a_pending_task_goes_on_when_it_is_neither_stopped_nor_paused(first, last):
+    """M15: the two are apart, whichever came first and whichever ends last; each twice is once."""
+    driver = busy()
+    task = driver.submit("task")
+    begin = {"stop": lambda: driver.stopped(task, True), "pause": lambda: driver.pause(task)}
+    end = {"stop": lambda: driver.stopped(task, False), "pause": lambda: driver.resume(task)}
+    for kind in (*sorted(begin, key=first.__ne__), *begin):
+        begin[kind]()
+    driver.until(30)  # the slot is free
+    for kind in sorted(end, key=last.__eq__):
         assert (task.state, task.paused_from) == ("PAUSED", "READY")
-        driver.until(30)  # the slot is free
-        if last == "stop":
-            driver.resume(task)
-        else:
-            driver.stop(task, is_stopped=False)
-        assert task.state == "PAUSED"
-        if last == "stop":
-            driver.stop(task, is_stopped=False)
-        else:
-            driver.resume(task)
-        driver.dispatch()
-        assert driver.order == ["run", "task"]
-        assert task.waits["paused"] == 30 * MS
+        end[kind]()
+    driver.dispatch()
+    assert driver.order == ["run", "task"]
+    assert driver.waits(task) == {"paused": 30}
 
 
 def test_a_running_task_that_is_stopped_is_paused_at_once_and_keeps_what_it_has():
     """M15, X2: nobody is asked, the slot stays taken, and going on asks nobody either."""
     driver, task = running()
-    driver.stop(task)
+    driver.stopped(task, True)
     assert (task.state, task.paused_from, driver.asked) == ("PAUSED", "RUNNING", [])
     driver.until(5000)
     assert driver.order == ["task"]
     assert driver.kernel.why(driver.now_ns, driver.kernel.find("next")).reasons[0].holders[0].stopped
-    driver.stop(task, is_stopped=False)
+    driver.stopped(task, False)
     assert (task.state, driver.asked) == ("RUNNING", [])
     assert driver.story("paused", "resumed") == ["100 paused task RUNNING True", "5000 resumed task RUNNING"]
 
@@ -278,43 +239,30 @@ def test_a_running_task_that_is_stopped_is_paused_at_once_and_keeps_what_it_has(
 def test_a_running_task_that_is_stopped_and_paused_goes_on_when_neither_holds():
     """M15: the engine hears of the pause and of its end, the state changes with the last of the two."""
     driver, task = running()
-    driver.stop(task)
+    driver.stopped(task, True)
     driver.pause(task)
-    driver.stop(task, is_stopped=False)
+    driver.stopped(task, False)
     assert (task.state, driver.asked) == ("PAUSED", [("pause", "task")])
-    driver.stop(task)
+    driver.stopped(task, True)
     driver.resume(task)
     assert (task.state, driver.asked) == ("PAUSED", [("pause", "task"), ("resume", "task")])
     with driver.refuses(InvalidTransition, "its terminal stopped it: it goes on with fg there"):
         driver.resume(task)
-    driver.stop(task, is_stopped=False)
-    assert task.state == "RUNNING"
-
-
-def test_a_stop_is_as_good_as_the_checkpoint_of_a_pause_that_was_asked_for():
-    """M15, X1: a body that is stopped does not miss its pause timeout."""
-    driver, task = running(obeys=False)
-    driver.pause(task)
-    driver.stop(task)
-    driver.until(5000)
-    assert (task.state, task.paused_from) == ("PAUSED", "RUNNING")
-    driver.stop(task, is_stopped=False)
-    assert task.state == "PAUSED"
-    driver.resume(task)
+    driver.stopped(task, False)
     assert task.state == "RUNNING"
 
 
 def test_a_timeout_does_not_count_the_time_in_which_the_task_is_stopped():
     """M15, T6: a pause by the verb counts, a stop does not."""
     driver, task = running(obeys=False, policy=policy(timeout=300))
-    driver.stop(task)  # at 100, when 200 are left
+    driver.stopped(task, True)  # at 100, when 200 are left
     driver.until(1000)
-    driver.stop(task, is_stopped=False)
+    driver.stopped(task, False)
     driver.until(1100)
-    driver.stop(task)
+    driver.stopped(task, True)
     driver.pause(task)
     driver.until(2000)
-    driver.stop(task, is_stopped=False)
+    driver.stopped(task, False)
     driver.until(2099)
     assert task.state == "PAUSED"
     driver.until(2100)
@@ -324,9 +272,9 @@ def test_a_timeout_does_not_count_the_time_in_which_the_task_is_stopped():
 def test_a_stop_holds_for_the_next_attempt():
     """M15: what is given back because a stopped client did not take it waits until the client goes on."""
     driver, task = running(obeys=False, policy=policy(retry=Retry(5)))
-    driver.stop(task)
+    driver.stopped(task, True)
     driver.end(task, "error")
     new = task
-    assert (new.state, new.is_stopped, new.pause_wished) == ("PAUSED", True, False)
-    driver.stop(new, is_stopped=False)
+    assert new.state == "PAUSED"
+    driver.stopped(new, False)
     assert new.state == "READY"

@@ -86,16 +86,6 @@ def test_a_scope_that_is_not_open_takes_no_periodics(state):
         driver.periodic(scope=scope)
 
 
-def test_ticks_are_fixed_rate():
-    """R2: next = previous planned + interval, however long the bodies take or wait."""
-    driver = Driver(kernel(1))
-    driver.periodic(lasts=70, slot=True)
-    driver.submit("hog", 100, lasts=130)
-    driver.until(450)
-    assert times(driver) == [130, 200, 300, 400]
-    assert ticks(driver) == [f"{time} periodic_tick tick 0" for time in (100, 200, 300, 400)]
-
-
 def test_jitter_moves_a_tick_and_never_accumulates():
     """R2: +10, -10, +5, 0 ms around the grid of 100 ms."""
     shifts = iter([1.0, -1.0, 0.5, 0.0, 0.0])
@@ -135,30 +125,6 @@ def test_a_trigger_is_an_ordinary_task():
     driver.until(190)
     assert driver.starts[1:] == [(150, "second"), (160, task.id)]
     assert end_of(task) == ("DISPOSED", "timeout", "run_timeout")
-
-
-def test_a_failing_periodic_does_not_fail_foreground_work():
-    """R3: nor does it keep it from starting in its order."""
-    driver = Driver(kernel(1))
-    driver.periodic(outcome="error", priority=100, lasts=50)
-    for number in range(5):
-        driver.submit(f"f{number}", lasts=60)
-    driver.until(SECOND)
-    assert [(time, name) for time, name in driver.starts if name[0] == "f"] == [
-        (60 * number, f"f{number}") for number in range(5)
-    ]
-    assert times(driver)[:2] == [100, 200]
-    assert driver.stats()["by_outcome"]["success"] == 5
-
-
-def test_a_periodic_with_a_slot_waits_its_turn():
-    """R3, S6: it takes one, and waits behind what comes first."""
-    driver = Driver(kernel(1))
-    driver.periodic(priority=0, lasts=5, slot=True)
-    for number in range(5):
-        driver.submit(f"f{number}", lasts=60)
-    driver.until(SECOND)
-    assert times(driver)[:2] == [300, 400]
 
 
 def test_a_periodic_shares_only_the_budget_that_both_demand():
@@ -241,15 +207,6 @@ def test_the_overlap_table(overlap, max_parallel, started, waiting, expected):
         assert len(periodic.waiting) == waiting + 1
 
 
-def test_skip_drops_ticks_while_an_iteration_is_active():
-    """R4: 100 to 350 ms; the ticks at 200 and 300 are dropped, the one at 400 runs."""
-    driver = Driver(kernel(None))
-    driver.periodic(lasts=250)
-    driver.until(400)
-    assert times(driver) == [100, 400]
-    assert ticks(driver)[1:3] == [f"{time} periodic_skipped tick {SKIPPED} 0" for time in (200, 300)]
-
-
 def test_a_streak_of_dropped_ticks_is_told_once():
     """R4: the first of each streak is handed to the owner, with how long the iteration has been running."""
     driver = Driver(kernel(None))
@@ -257,17 +214,6 @@ def test_a_streak_of_dropped_ticks_is_told_once():
     driver.until(750)
     assert driver.skips == [(200, "", "tick", SKIPPED, 100 * MS), (500, "", "tick", SKIPPED, 100 * MS)]
     assert (periodic.skipped, periodic.streak) == (4, 0)
-
-
-def test_the_status_tells_since_when_an_iteration_runs():
-    """R1, R4: the oldest of those that run."""
-    driver = Driver(kernel(None))
-    periodic = driver.periodic(overlap="parallel", max_parallel=2, lasts=150)
-    seen = {}
-    for time in (50, 100, 200, 260, 280):
-        driver.until(time)
-        seen[time] = periodic.status()["running_since"]
-    assert seen == {50: None, 100: 100 * MS, 200: 100 * MS, 260: 200 * MS, 280: 200 * MS}
 
 
 def test_queue_keeps_one_trigger_that_starts_when_the_iteration_ends():
@@ -289,31 +235,6 @@ def test_queue_keeps_one_trigger_that_starts_when_the_iteration_ends():
         "400 periodic_tick tick 0",
         f"500 periodic_skipped tick {QUEUE_TAKEN} 0",
     ]
-
-
-def test_parallel_runs_up_to_its_width_and_then_queues_one():
-    """R4: two at once from 100 and 200; the tick of 300 waits until 350; the tick of 400 until 450."""
-    driver = Driver(kernel(None))
-    periodic = driver.periodic(overlap="parallel", max_parallel=2, lasts=250)
-    for time in range(100, 600, 10):
-        driver.until(time)
-        assert periodic.started <= 2
-    assert times(driver) == [100, 200, 350, 450]
-    assert ticks(driver)[-1] == "500 periodic_tick tick 0"
-
-
-def test_a_cancelled_iteration_lets_the_next_one_through():
-    """R4: also a trigger behind it that was paused meanwhile, once it is resumed."""
-    driver = Driver(kernel(None))
-    periodic = driver.periodic(overlap="queue", lasts=None)
-    driver.until(210)
-    (first,) = driver.kernel.running.values()
-    (second,) = periodic.waiting
-    driver.pause(second)
-    driver.cancel(first)
-    assert second.state == "PAUSED"
-    driver.resume(second)
-    assert driver.dispatch() == [second.id]
 
 
 def test_switched_off_nothing_new_starts_and_what_runs_finishes():
@@ -361,17 +282,6 @@ def test_immediately_triggers_now_as_well():
     driver.switch(periodic, enabled=True, immediately=True)
     driver.until(200)
     assert times(driver) == [0, 100, 150, 200]
-
-
-def test_created_disabled_it_waits_to_be_switched_on():
-    """R5: no tick, no event."""
-    driver = Driver(kernel(None))
-    periodic = driver.periodic(lasts=1, enabled=False)
-    driver.until(250)
-    assert ticks(driver) == []
-    driver.switch(periodic, enabled=True)
-    driver.until(300)
-    assert times(driver) == [300]
 
 
 @pytest.mark.parametrize("which", ["scope", "parent"])
@@ -434,18 +344,6 @@ def test_disable_after_switches_off_with_an_event():
     assert len(times(driver)) == 6
 
 
-def test_only_a_failure_switches_off():
-    """R6: switched on again after its failures, it ends an iteration without success, and goes on."""
-    driver = Driver(kernel(None))
-    periodic = driver.periodic(lasts=None, disable_after=1)
-    driver.until(100)
-    driver.end(next(iter(driver.kernel.running.values())), "error")
-    driver.switch(periodic, enabled=True)
-    driver.until(200)
-    driver.cancel(next(iter(driver.kernel.running.values())))
-    assert (periodic.enabled, periodic.consecutive_failures) == (True, 1)
-
-
 def test_a_retried_iteration_counts_once():
     """R6, T7: two errors and a success are a success; the retry stands for the iteration in the overlap rule."""
     driver = Driver(kernel(None))
@@ -476,10 +374,3 @@ def test_settings_outside_their_range_are_refused(bad, text):
     driver = Driver(kernel(None))
     with driver.refuses(ConfigError, text):
         driver.periodic(**bad)
-
-
-@pytest.mark.parametrize("fine", [{"every": 1}, {"jitter": 0.3}, {"max_parallel": 1}, {"jitter": 0}])
-def test_settings_at_the_edge_are_accepted(fine):
-    """R7: 1 ms, 30 %, 1."""
-    driver = Driver(kernel(None))
-    assert driver.periodic(**fine).enabled

@@ -96,21 +96,6 @@ def test_retries_end_with_the_last_error():
     assert driver.story("cancelled") == ["30 cancelled y dependency x"]
 
 
-@pytest.mark.parametrize("how", ["cancel", "not retryable", "timeout"])
-def test_only_an_error_of_the_given_types_is_retried(how):
-    """T7: not an abort, not a timeout, not an error of another type."""
-    driver = Driver(kernel(1))
-    task = driver.submit("x", lasts=None, policy=policy(retry=5, timeout=20))
-    driver.until(10)
-    if how == "cancel":
-        driver.cancel(task)
-    elif how == "not retryable":
-        driver.end(task, "error", retryable=False)
-    driver.until(100)
-    assert task.outcome == {"cancel": "aborted", "not retryable": "error", "timeout": "timeout"}[how]
-    assert task.attempt == 1
-
-
 def test_dependents_follow_a_task_through_its_retries():
     """T7, G6: both kinds of dependents wait for the final outcome, also one that names the old attempt."""
     driver = Driver(kernel(1))

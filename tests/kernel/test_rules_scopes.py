@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cores import interpreted
-from kernel_driver import Driver, end_of, kernel, policy
+from kernel_driver import Driver, kernel, policy
 from whywait.errors import InvalidTransition, ScopeClosed, ScopeExists
-from whywait.kernel import ending
 from whywait.kernel.limits import Limits, Retry
 from whywait.kernel.model import Scope
 from whywait.kernel.state import SCOPE_TRANSITIONS, STATE_WORDS
@@ -74,33 +72,6 @@ def test_the_authority_itself_cannot_be_suspended():
         driver.suspend(driver.kernel.root)
 
 
-def test_the_life_of_a_scope_is_told_step_by_step():
-    """O1, V3: one event for each step."""
-    driver = Driver(kernel(1))
-    scope = driver.scope("s", mount=False)
-    driver.mount(scope)
-    driver.submit("a", scope=scope)
-    driver.until(5)
-    driver.suspend(scope)
-    driver.until(20)
-    driver.resume_scope(scope)
-    driver.dispose(scope)
-    words = ("created", "attached", "running", "suspended", "resumed", "disposing", "disposed")
-    times = (0, 0, 0, 5, 20, 20, 20)
-    told = driver.story(*(f"scope_{word}" for word in words))
-    assert told == [f"{time} scope_{word} s" for time, word in zip(times, words, strict=True)]
-
-
-def test_the_first_activation_runs_the_parents_too():
-    """O1, O7: a scope with something running inside is RUNNING."""
-    driver = Driver(kernel(1))
-    parent = driver.scope("parent")
-    child = driver.scope("child", parent)
-    driver.submit("a", scope=child)
-    driver.dispatch()
-    assert (child.state, parent.state) == ("RUNNING", "RUNNING")
-
-
 def test_a_parent_that_is_attached_late_runs_with_the_first_activation_inside():
     """O1, O2, O7, O8: what is inside takes no tasks before."""
     driver = Driver(kernel(1))
@@ -113,14 +84,6 @@ def test_a_parent_that_is_attached_late_runs_with_the_first_activation_inside():
     driver.submit("a", scope=child)
     driver.dispatch()
     assert (child.state, parent.state) == ("RUNNING", "RUNNING")
-
-
-def test_disposing_twice_is_disposing_once():
-    """O1, O4: while it is DISPOSING and after."""
-    for state in ("DISPOSING", "DISPOSED"):
-        driver, scope = scope_in(state)
-        with driver.changes_nothing():
-            driver.dispose(scope)
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -176,23 +139,6 @@ def test_suspending_covers_child_scopes():
     assert driver.dispatch() == ["waits"]
 
 
-def test_a_child_stays_suspended_when_its_parent_resumes():
-    """O2: each has its own suspension."""
-    driver = Driver(kernel(None))
-    parent = driver.scope("parent")
-    child = driver.scope("child", parent)
-    driver.submit("runs", scope=child, lasts=5)
-    driver.dispatch()
-    driver.submit("waits", scope=child)
-    driver.suspend(child)
-    driver.suspend(parent)
-    driver.resume_scope(parent)
-    driver.until(10)
-    assert driver.order == ["runs"]
-    driver.resume_scope(child)
-    assert driver.dispatch() == ["waits"]
-
-
 @pytest.mark.parametrize("state", STATES[:-1])
 def test_a_key_belongs_to_one_living_scope(state):
     """O3: a second one is refused, and the first is untouched."""
@@ -201,23 +147,6 @@ def test_a_key_belongs_to_one_living_scope(state):
         driver.scope("s", slots=1)
     assert first.limits == Limits()
     assert driver.kernel.scopes["s"] is first
-
-
-def test_a_key_is_free_again_after_disposal():
-    """O3: the next scope of that key is another one."""
-    driver, first = scope_in("DISPOSED")
-    second = driver.scope("s")
-    assert (first.state, second.state) == ("DISPOSED", "ATTACHED")
-    driver.submit("task", scope=second)
-
-
-def test_a_key_is_unique_below_other_parents_too():
-    """O3: the registry is the authority's."""
-    driver = Driver(kernel(1))
-    parent = driver.scope("parent")
-    driver.scope("child", parent)
-    with driver.refuses(ScopeExists, "scope 'child' exists and is open"):
-        driver.scope("child")
 
 
 def test_dispose_ends_running_tasks_in_start_order_then_pending_ones_in_submission_order():
@@ -282,52 +211,6 @@ def test_only_dependents_outside_the_scope_end_by_dependency():
     assert driver.starts[1:] == [(5, "end of pending"), (20, "end of runs")]
 
 
-def test_dispose_leaves_other_scopes_alone():
-    """O4: same names, same priorities, another scope."""
-    driver = Driver(kernel(2))
-    doomed, spared = driver.scope("doomed"), driver.scope("spared")
-    for name in "ab":
-        driver.submit(name, scope=doomed)
-        driver.submit(name, scope=spared)
-    driver.until(5)
-    driver.dispose(doomed)
-    driver.until(100)
-    assert driver.story("finished") == ["10 finished a success", "15 finished b success"]
-
-
-def test_a_body_that_fails_in_a_disposing_scope_is_not_retried():
-    """O4, T7: the abort has settled its outcome."""
-    driver = Driver(kernel(1))
-    scope = driver.scope("s")
-    task = driver.submit("task", scope=scope, lasts=None, obeys=False, policy=policy(retry=5))
-    driver.dispatch()
-    driver.dispose(scope)
-    driver.end(task, "error")
-    assert end_of(task) == ("DISPOSED", "aborted", "scope_disposed")
-    assert scope.state == "DISPOSED"
-
-
-@interpreted
-def test_dispose_looks_at_the_tasks_of_the_scope_only(monkeypatch):
-    """O4, C1: twenty tasks inside end; of five thousand outside none is touched."""
-    driver = Driver(kernel(1), check=False)
-    inside = driver.scope("inside")
-    for _ in range(5000):
-        driver.submit(None)
-    for _ in range(20):
-        driver.submit(None, scope=inside)
-    touched = []
-    end = ending.end_pending
-    monkeypatch.setattr(
-        ending,
-        "end_pending",
-        lambda k, now, task, *a, **b: touched.append(task.scope.key) or end(k, now, task, *a, **b),
-    )
-    driver.dispose(inside)
-    assert touched == ["inside"] * 20
-    assert len(driver.kernel.root.tasks) == 5000
-
-
 def test_disposing_a_parent_disposes_the_children_first():
     """O7, O4: tasks of the deepest scope end first, and a parent is DISPOSED after its last child."""
     driver = Driver(kernel(None))
@@ -354,28 +237,6 @@ def test_disposing_a_parent_disposes_the_children_first():
         "30 scope_disposed grandchild",
         "30 scope_disposed child",
         "30 scope_disposed parent",
-    ]
-
-
-def test_a_child_can_be_disposed_without_its_parent():
-    """O7: the parent goes on; disposed later, it does not dispose the child again."""
-    driver = Driver(kernel(None))
-    parent = driver.scope("parent")
-    child = driver.scope("child", parent)
-    driver.submit("c", scope=child, obeys=False, lasts=50)
-    driver.submit("p", scope=parent, lasts=5)
-    driver.dispatch()
-    driver.dispose(child)
-    driver.until(10)
-    assert driver.story("finished") == ["5 finished p success"]
-    driver.dispose(parent)
-    assert (parent.state, child.state) == ("DISPOSING", "DISPOSING")
-    driver.until(50)
-    assert driver.story("scope_disposing", "scope_disposed") == [
-        "0 scope_disposing child",
-        "10 scope_disposing parent",
-        "50 scope_disposed child",
-        "50 scope_disposed parent",
     ]
 
 

@@ -4,25 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_driver import MS, Driver, kernel, policy
+from kernel_driver import MS, Driver, kernel
 from whywait.errors import Rejected
-from whywait.kernel.limits import Retry
 from whywait.kernel.order import Strict
 from whywait.kernel.reasons import Condition
-
-
-def test_it_starts_while_all_slots_are_taken():
-    """S6: the slots of the authority and of the scope are taken, by others of its scope and outside."""
-    driver = Driver(kernel(2))
-    scope = driver.scope("s", slots=1)
-    driver.submit("a", scope=scope, lasts=None)
-    driver.submit("b", lasts=None)
-    driver.submit("c", lasts=None)
-    driver.until(5)
-    beside = driver.submit("beside", scope=scope, slot=False, lasts=None)
-    driver.until(5)
-    assert driver.order == ["a", "b", "beside"]
-    assert (beside.state, beside.takes_slot) == ("RUNNING", False)
 
 
 def test_it_takes_no_slot_from_others():
@@ -40,18 +25,6 @@ def test_it_takes_no_slot_from_others():
     assert [(task.id, task.slot) for task in picture.running] == [("beside", False), ("a", True), ("b", True)]
 
 
-def test_it_is_active_like_any_other():
-    """S6, T4: it is pending until it starts, counts as active then, and has its outcome and its event."""
-    driver = Driver(kernel(1))
-    task = driver.submit("beside", slot=False, lasts=10)
-    assert (task.pending, task.active) == (True, False)
-    driver.until(5)
-    assert (task.pending, task.active, len(driver.kernel.running)) == (False, True, 1)
-    driver.until(10)
-    assert driver.story("finished") == ["10 finished beside success"]
-    assert dict(driver.events[0].details) == {"state": "READY", "priority": 50, "slot": False}
-
-
 @pytest.mark.parametrize(
     ("gate", "setting", "demand"),
     [("cpu", {"cpu": 2}, {"cpu": 2}), ("ram", {"ram": 4}, {"ram": 3}), ("licence", {"licence": 1}, {"licence": 1})],
@@ -67,43 +40,6 @@ def test_its_budget_gates_hold(gate, setting, demand):
     driver.until(20)
     assert driver.starts[-1] == (20, "beside")
     assert driver.waits(task) == {gate: 20}
-
-
-def test_the_state_of_its_scope_holds():
-    """S6, O2: it does not start while its scope is suspended."""
-    driver = Driver(kernel(1))
-    scope = driver.scope("s")
-    driver.submit("first", scope=scope, lasts=1)
-    driver.submit("later", scope=scope, slot=False, after=["first"])
-    driver.until(0)
-    driver.suspend(scope)
-    driver.until(20)
-    assert driver.order == ["first"]
-    driver.resume_scope(scope)
-    driver.until(20)
-    assert driver.order == ["first", "later"]
-
-
-def test_it_starts_in_its_order_where_both_may_start():
-    """S6, P2: with slots free the order decides, whether a task takes one or not."""
-    driver = Driver(kernel(1, Strict(), cpu=1))
-    driver.submit("low beside", 20, slot=False, cpu=1, lasts=10)
-    driver.submit("normal", 50, cpu=1, lasts=10)
-    driver.submit("high beside", 80, slot=False, cpu=1, lasts=10)
-    driver.submit("older", 50, slot=False, cpu=1, lasts=10)
-    driver.until(100)
-    assert driver.order == ["high beside", "normal", "older", "low beside"]
-
-
-def test_it_ages_like_any_other():
-    """S6, P4: it waits for the budget, is lifted, and goes before what came later."""
-    driver = Driver(kernel(1, cpu=1))
-    driver.submit("holder", 100, cpu=1, lasts=30_000)
-    driver.submit("old", 0, slot=False, cpu=1, lasts=5)
-    driver.at(29_000)
-    driver.submit("new", 20, cpu=1, lasts=5)
-    driver.until(40_000)
-    assert driver.order == ["holder", "old", "new"]
 
 
 def test_it_is_not_starved_and_starves_no_other():
@@ -124,27 +60,6 @@ def test_it_is_not_starved_and_starves_no_other():
     assert driver.waits(low) == {"cpu": 35}
 
 
-def test_a_task_that_takes_a_slot_is_starved_as_ever():
-    """S6, V2: by the one that holds a slot, not by the one beside, whatever its priority."""
-    driver = Driver(kernel(1, Strict()))
-    driver.submit("beside", 100, slot=False, lasts=None)
-    driver.submit("same", 50, lasts=None)
-    task = driver.submit("task", 50)
-    driver.until(10)
-    assert (driver.why(task).starved, driver.waits(task)) == (False, {"slot": 10})
-
-
-def test_a_soft_limit_yields_to_one_task_alone():
-    """S6, B2: too large for the limit, beside or not: it starts when no task holds a slot and none of the resource."""
-    driver = Driver(kernel(2, ram=4))
-    driver.submit("huge beside", slot=False, ram=9, lasts=10)
-    driver.submit("second beside", slot=False, ram=9, lasts=10)
-    driver.submit("huge", ram=9, lasts=10)
-    driver.submit("small", ram=1, lasts=10)
-    driver.until(100)
-    assert driver.starts == [(0, "huge beside"), (10, "second beside"), (20, "huge"), (30, "small")]
-
-
 def test_what_runs_beside_without_the_resource_does_not_keep_a_soft_limit_closed():
     """S6, B2, R3: a sampler that never ends holds no ram, so the huge task need not wait for it."""
     driver = Driver(kernel(1, ram=4, vram=2))
@@ -155,15 +70,6 @@ def test_what_runs_beside_without_the_resource_does_not_keep_a_soft_limit_closed
     assert driver.starts == [(0, "sampler"), (0, "huge")]
     task = driver.kernel.find("huge too")
     assert driver.why(task).conditions == (Condition("free", "vram", None, 1),)
-
-
-def test_a_slot_holder_keeps_a_soft_limit_closed_for_it():
-    """S6, B2: the exception is for a moment at which no task holds a slot."""
-    driver = Driver(kernel(2, ram=4))
-    driver.submit("runs", lasts=20)
-    driver.submit("huge beside", slot=False, ram=9)
-    driver.until(50)
-    assert driver.starts == [(0, "runs"), (20, "huge beside")]
 
 
 def test_it_neither_holds_back_nor_is_held_back():
@@ -199,53 +105,6 @@ def test_busy_is_said_of_slots_only():
     driver.submit("beside at last", slot=False)
     driver.until(2)
     assert driver.order == ["beside", "a", "beside at last"]
-
-
-def test_queue_limits_and_max_spawn_count_it():
-    """S6, D1, S4: it is pending and accepted like any other."""
-    driver = Driver(kernel(1, cpu=1, queue_limit=1))
-    scope = driver.scope("s", max_spawn=1)
-    driver.submit("beside", slot=False, cpu=1, lasts=None, scope=scope)
-    driver.until(0)
-    with driver.refuses(Rejected, "max_spawn is 1"):
-        driver.submit("second", slot=False, scope=scope)
-    driver.submit("waits", slot=False, cpu=1)
-    with driver.refuses(Rejected, "queue_limit is 1"):
-        driver.submit("third", slot=False)
-
-
-def test_a_retry_takes_no_slot_either():
-    """S6, T7: the new attempt starts although all slots are taken."""
-    driver = Driver(kernel(1))
-    driver.submit("holder", lasts=None)
-    driver.submit("beside", slot=False, fails=1, lasts=10, policy=policy(retry=Retry(1)))
-    driver.until(20)
-    assert driver.starts == [(0, "holder"), (0, "beside"), (10, "beside")]
-
-
-def test_pause_cancel_and_dispose_reach_it():
-    """S6, X1, X3, O4: parked, resumed and ended like any other."""
-    driver = Driver(kernel(1, cpu=1))
-    scope = driver.scope("s")
-    task = driver.submit("beside", slot=False, lasts=10, cpu=1, scope=scope)
-    driver.until(5)
-    driver.pause(task)
-    driver.until(20)
-    assert (task.state, task.active, driver.kernel.resources["cpu"].free) == ("PAUSED", True, 0)
-    driver.resume(task)
-    driver.until(25)
-    assert task.outcome == "success"
-    other = driver.submit("other", slot=False, lasts=10, scope=scope)
-    driver.until(26)
-    driver.cancel(other)
-    third = driver.submit("third", slot=False, lasts=10, scope=scope)
-    driver.until(27)
-    driver.dispose(scope)
-    assert [(each.outcome, each.cause) for each in (other, third)] == [
-        ("aborted", "cancelled"),
-        ("aborted", "scope_disposed"),
-    ]
-    assert driver.kernel.slotless == 0
 
 
 def test_a_holder_without_a_slot_does_not_block_those_who_wait_for_one():

@@ -7,37 +7,153 @@ import pytest
 from kernel_driver import Driver, kernel, policy
 from whywait.errors import ConfigError, Infeasible, QueueFull, Rejected
 from whywait.kernel.limits import Budget, Limits, make_demand
-from whywait.support.units import parse_size
+from whywait.observe.explain import in_words
 
 HIGH, NORMAL, LOW = 80, 50, 20
 
 
-def running(driver: Driver) -> list[str]:
-    return [task.id for task in driver.kernel.running.values()]
+# The budget, what is submitted at once, and when it starts; each task lasts 10 ms unless it says otherwise.
+PLANS = {
+    "S1: five tasks on two slots go two by two": (
+        {"slots": 2},
+        {"a": {}, "b": {}, "c": {}, "d": {}, "e": {}},
+        [(0, "a"), (0, "b"), (10, "c"), (10, "d"), (20, "e")],
+    ),
+    "S1: without slots everything starts at once": (
+        {},
+        {f"t{n}": {} for n in range(99)},
+        [(0, f"t{n}") for n in range(99)],
+    ),
+    "B1: 3 and 1 of 4 cpu fit together; 2 waits for the 3 to come back": (
+        {"cpu": 4},
+        {"three": {"cpu": 3}, "two": {"cpu": 2}, "one": {"cpu": 1, "lasts": 5}, "four": {"cpu": 4}},
+        [(0, "three"), (0, "one"), (10, "two"), (20, "four")],
+    ),
+    "B1: cpu, ram and vram that the budget does not name are unlimited": (
+        {},
+        {"huge": {"cpu": 1000, "ram": 10**15, "vram": 10**15}},
+        [(0, "huge")],
+    ),
+    "B2: too large for a soft limit, it starts alone, and never while anything runs": (
+        {"ram": 8, "vram": 4},
+        {"small": {"ram": 1}, "big": {"ram": 9, "vram": 9}, "later": {"ram": 1, "lasts": 20}},
+        [(0, "small"), (0, "later"), (20, "big")],
+    ),
+    "B2, B4: one escapes; what it overdraws stays closed even to a small one, not to what needs none of it": (
+        {"ram": 8},
+        {"big": {"ram": 20}, "bigger": {"ram": 30}, "small": {"ram": 1}, "none": {}},
+        [(0, "big"), (0, "none"), (10, "bigger"), (20, "small")],
+    ),
+    "B2: while nothing runs the order alone decides, even if a later one would fit": (
+        {"ram": 8},
+        {"fits": {"priority": LOW, "ram": 8}, "too big": {"priority": HIGH, "ram": 9}},
+        [(0, "too big"), (10, "fits")],
+    ),
+    "B3: three licences are never exceeded; disk may be, by one alone": (
+        {"licence": 3, "disk": 10},
+        {"a": {"licence": 2}, "b": {"licence": 2}, "c": {"licence": 1, "disk": 11}},
+        [(0, "a"), (10, "b"), (20, "c")],
+    ),
+    "B4: a task is not gated by what it demands none of": (
+        {"cpu": 1, "ram": 1, "vram": 1},
+        {"greedy": {"cpu": 1, "ram": 5}, "other": {"vram": 1}, "nothing": {}, "zero": {"cpu": 0, "ram": 0}},
+        [(0, "greedy"), (0, "other"), (0, "nothing"), (0, "zero")],
+    ),
+    "B5: greedy lets later ones pass that fit": (
+        {"cpu": 4},
+        {"runs": {"cpu": 2}, "wide": {"cpu": 3}, "small": {"cpu": 1}, "no cpu": {"priority": LOW}},
+        [(0, "runs"), (0, "small"), (0, "no cpu"), (10, "wide")],
+    ),
+}
 
 
-def test_no_more_run_than_there_are_slots():
-    """S1: five tasks on two slots go two by two."""
-    driver = Driver(kernel(2))
-    for name in "abcde":
-        driver.submit(name)
+@pytest.mark.parametrize("plan", PLANS)
+def test_what_starts_when(plan):
+    """S1, B1, B2, B3, B4, B5: as the name of the plan says."""
+    settings, tasks, starts = PLANS[plan]
+    driver = Driver(kernel(**settings))
+    for name, options in tasks.items():
+        driver.submit(name, **options)
     driver.until(100)
-    assert driver.starts == [(0, "a"), (0, "b"), (10, "c"), (10, "d"), (20, "e")]
+    assert driver.starts == starts
 
 
-def test_without_a_limit_everything_starts_at_once():
-    """S1: slots=None."""
-    driver = Driver(kernel(None))
-    for number in range(500):
-        driver.submit(f"t{number}")
-    assert len(driver.dispatch()) == 500
+@pytest.mark.parametrize(
+    ("demand", "text"),
+    [
+        ({"cpu": 5}, "task 'more' demands 5 cpu and the limit is 4: it could never start"),
+        ({"licence": 4}, "task 'more' demands 4 licence and the limit is 3"),
+        ({"gpu0": 1}, "task 'more' demands 1 of 'gpu0'; the budget has only: cpu, licence"),
+    ],
+)
+def test_a_demand_that_can_never_be_met_is_infeasible(demand, text):
+    """B1, B3: exactly all of a cap is feasible, one more is not, also while nothing runs."""
+    driver = Driver(kernel(None, cpu=4, licence=3))
+    driver.submit("all", cpu=4, licence=3)
+    with driver.refuses(Infeasible, text) as caught:
+        driver.submit("more", **demand)
+    assert (caught.value.check, caught.value.cause) == ("demand feasible", "infeasible")
+    assert driver.story("rejected") == ["0 rejected more infeasible"]
 
 
-@pytest.mark.parametrize("value", [0, -1, 1.5, True, "2"])
-def test_slots_that_make_no_sense_are_refused(value):
-    """S1: the error gives the value and what is allowed."""
-    with pytest.raises(ConfigError, match=f"slots {value!r} is not allowed: use an int of 1 or more, or None"):
-        Limits(slots=value)
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        *[(lambda value=value: Limits(slots=value), f"slots {value!r} is not allowed: use an int of 1 or more, or None")
+          for value in (0, -1, 1.5, True, "2")],
+        (lambda: Budget({"paused": 1}), "a resource cannot be named 'paused': the name is taken by a wait cause"),
+        (lambda: Budget({"a": 1}, {"a": 1}), "resource 'a' is both hard and soft: choose one"),
+        (lambda: Budget({"a": -1}), "budget a -1 is not allowed: use an int of 0 or more"),
+        (lambda: Budget({}, {"a": 1.5}), "budget a 1.5 is not allowed: use an int of 0 or more"),
+        *[(lambda bad=bad: make_demand(**bad), "is not allowed: use an int of 0 or more")
+          for bad in ({"cpu": -1}, {"ram": 1.5}, {"vram": True}, {"resources": {"licence": "2"}})],
+        (lambda: kernel(backfill="GREEDY"), "backfill 'GREEDY' is not allowed: use one of greedy, none"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused(make, text):
+    """S1, B3, B5, B6: the error gives the name, the value and what is allowed."""
+    with pytest.raises(ConfigError, match=text):
+        make()
+
+
+def test_more_slots_let_more_start_and_fewer_let_nothing_start_until_enough_have_ended():
+    """S1: what runs goes on; without slots nothing starts, as in a service that is about to end."""
+    driver = Driver(kernel(2))
+    tasks = [driver.submit(name, lasts=None) for name in "abcde"]
+    assert driver.dispatch() == ["a", "b"]
+    driver.resize("slot", 3)
+    assert driver.dispatch() == ["c"]
+    driver.resize("slot", 1)
+    for task, starts in zip(tasks, ([], [], ["d"]), strict=False):
+        driver.end(task)
+        assert driver.dispatch() == starts
+    driver.resize("slot", 0)
+    driver.end(tasks[3])
+    assert driver.dispatch() == []
+    assert in_words(driver.why(tasks[4])).in_short == "slots: there are none now, nothing more starts"
+    driver.resize("slot", 1)
+    assert driver.dispatch() == ["e"]
+    assert driver.story("limit_changed") == [f"0 limit_changed slot {limit}" for limit in (3, 1, 0, 1)]
+
+
+def test_a_limit_that_is_raised_lets_those_start_that_fit_now():
+    """B1: a resource that was not there can come, and go while it is in use."""
+    driver = Driver(kernel(None, cpu=1))
+    driver.submit("small", cpu=1)
+    driver.submit("large", cpu=1)
+    assert driver.dispatch() == ["small"]
+    driver.resize("cpu", 2)
+    assert driver.dispatch() == ["large"]
+    driver.resize("spot", 1)
+    driver.submit("first", spot=1)
+    driver.submit("second", spot=1)
+    assert driver.dispatch() == ["first"]
+    driver.resize("spot", 0)
+    driver.until(20)
+    assert driver.order[-1] == "first"
+    for name, limit in (("slot", -1), ("cpu", -1), ("dependency", 1)):
+        with driver.refuses(ConfigError, f"limit {name} {limit}"):
+            driver.resize(name, limit)
 
 
 def test_both_limits_hold_at_every_instant():
@@ -63,16 +179,6 @@ def test_both_limits_hold_at_every_instant():
     ]
 
 
-def test_a_full_scope_does_not_keep_others_from_the_free_slot():
-    """S2: the second of the scope is passed over."""
-    driver = Driver(kernel(2))
-    narrow = driver.scope("narrow", slots=1)
-    driver.submit("first", HIGH, scope=narrow)
-    driver.submit("second", HIGH, scope=narrow)
-    driver.submit("other", LOW)
-    assert driver.dispatch() == ["first", "other"]
-
-
 def test_when_busy_reject_counts_holders_and_ready_tasks():
     """S3: two slots, one held, one spoken for; the third is refused and nothing of it stays."""
     driver = Driver(kernel(2, when_busy="reject"))
@@ -88,25 +194,15 @@ def test_when_busy_reject_counts_holders_and_ready_tasks():
     assert driver.stats()["rejected"] == {"busy": 1}
 
 
-def test_when_busy_reject_admits_again_once_a_slot_is_free():
-    """S3: refused at 9 ms, accepted at 10 ms under the same id."""
-    driver = Driver(kernel(1, when_busy="reject"))
-    driver.submit("runs")
-    driver.until(9)
-    with driver.refuses(Rejected, "slot of the authority"):
-        driver.submit("later")
-    driver.at(10)
-    driver.submit("later")
-    assert driver.dispatch() == ["later"]
-
-
-def test_when_busy_reject_looks_at_the_scope_too():
-    """S3: the scope's own slot is taken though the authority has more."""
+@pytest.mark.parametrize("where", ["scope", "child"])
+def test_a_scope_is_busy_when_its_slot_or_that_of_its_parent_is_taken(where):
+    """S3, S5: though the authority has more."""
     driver = Driver(kernel(3))
     narrow = driver.scope("narrow", slots=1, when_busy="reject")
+    inside = narrow if where == "scope" else driver.scope("child", narrow, when_busy="reject")
     driver.submit("a", scope=narrow)
     with driver.refuses(Rejected, "the only slot of scope 'narrow' is taken or spoken for"):
-        driver.submit("b", scope=narrow)
+        driver.submit("b", scope=inside)
 
 
 def test_dependencies_and_budget_never_make_it_busy():
@@ -117,16 +213,6 @@ def test_dependencies_and_budget_never_make_it_busy():
     queued = [driver.submit(f"queued{number}", after=["runs"]) for number in range(5)]
     assert {task.state for task in queued} == {"QUEUED"}
     assert driver.submit("too much now", cpu=1).state == "READY"
-
-
-def test_when_busy_queue_keeps_a_task_waiting():
-    """S3: the default."""
-    driver = Driver(kernel(1))
-    driver.submit("a")
-    driver.dispatch()
-    assert driver.submit("b").state == "READY"
-    driver.until(10)
-    assert driver.order == ["a", "b"]
 
 
 def test_max_spawn_closes_a_scope_after_so_many_accepted_tasks():
@@ -184,16 +270,6 @@ def test_a_childs_tasks_count_against_an_ancestors_queue_and_spawn_limits():
         driver.submit("e", scope=below)
 
 
-def test_a_child_is_as_busy_as_its_parent():
-    """S5, S3: the parent's only slot is taken by the parent's own task."""
-    driver = Driver(kernel(None))
-    parent = driver.scope("parent", slots=1)
-    child = driver.scope("child", parent, when_busy="reject")
-    driver.submit("p", scope=parent)
-    with driver.refuses(Rejected, "the only slot of scope 'parent' is taken"):
-        driver.submit("c", scope=child)
-
-
 @pytest.mark.parametrize("limits", [{"queue_limit": 1}, {"when_busy": "reject"}, {"max_spawn": 2}])
 def test_a_retry_is_let_in_whatever_the_limits_say(limits):
     """S5, T7: each limit is reached when the first attempt fails, and the second runs all the same."""
@@ -213,77 +289,6 @@ def test_a_retry_is_let_in_whatever_the_limits_say(limits):
     ]
 
 
-def test_cpu_is_never_exceeded():
-    """B1: of 4 cpu, 3 and 1 fit together; 2 waits for the 3 to come back."""
-    driver = Driver(kernel(None, cpu=4))
-    driver.submit("three", cpu=3)
-    driver.submit("two", cpu=2)
-    driver.submit("one", cpu=1, lasts=5)
-    driver.submit("four", cpu=4)
-    driver.until(100)
-    assert driver.starts == [(0, "three"), (0, "one"), (10, "two"), (20, "four")]
-
-
-def test_a_demand_above_the_cpu_is_infeasible():
-    """B1: exactly all of it is feasible, one more is not, also while nothing runs."""
-    driver = Driver(kernel(None, cpu=4))
-    driver.submit("all", cpu=4)
-    text = "task 'more' demands 5 cpu and the limit is 4: it could never start"
-    with driver.refuses(Infeasible, text) as caught:
-        driver.submit("more", cpu=5)
-    assert (caught.value.check, caught.value.cause) == ("demand feasible", "infeasible")
-    assert driver.story("rejected") == ["0 rejected more infeasible"]
-
-
-def test_without_a_cpu_limit_any_demand_fits():
-    """B1: cpu, ram and vram that the budget does not name are unlimited."""
-    driver = Driver(kernel(None))
-    driver.submit("huge", cpu=1000, ram=10**15, vram=10**15)
-    assert driver.dispatch() == ["huge"]
-
-
-def test_a_soft_limit_gates_while_something_runs():
-    """B2: 6 of 8 are used; 3 do not fit, 2 do."""
-    driver = Driver(kernel(None, ram=8))
-    driver.submit("six", ram=6)
-    driver.submit("three", ram=3)
-    driver.submit("two", ram=2)
-    driver.until(100)
-    assert driver.starts == [(0, "six"), (0, "two"), (10, "three")]
-
-
-def test_a_demand_above_a_soft_limit_runs_when_nothing_else_does():
-    """B2: M3's escape rule; accepted at submit, started alone, and never while anything runs."""
-    driver = Driver(kernel(None, ram=8, vram=4))
-    driver.submit("small", ram=1, lasts=10)
-    driver.submit("big", ram=9, vram=9)
-    driver.submit("later", ram=1, lasts=20)
-    driver.until(19)
-    assert driver.starts == [(0, "small"), (0, "later")]
-    driver.until(20)
-    assert driver.starts[2:] == [(20, "big")]
-
-
-def test_only_one_task_escapes_and_what_it_overdraws_stays_closed():
-    """B2, B4: the second oversized one and even a small one wait; who needs none of it starts."""
-    driver = Driver(kernel(None, ram=8))
-    driver.submit("big", ram=20)
-    driver.submit("bigger", ram=30)
-    driver.submit("small", ram=1)
-    driver.submit("none")
-    driver.until(100)
-    assert driver.starts == [(0, "big"), (0, "none"), (10, "bigger"), (20, "small")]
-
-
-def test_the_first_in_order_escapes_even_if_a_later_one_would_fit():
-    """B2: with nobody running the soft gates count as open, so order alone decides."""
-    driver = Driver(kernel(None, ram=8))
-    driver.submit("fits", LOW, ram=8)
-    driver.submit("too big", HIGH, ram=9)
-    driver.until(100)
-    assert driver.starts == [(0, "too big"), (10, "fits")]
-
-
 def test_who_escapes_needs_its_other_gates_open():
     """B2: the first in order is in a suspended scope; the next one escapes in its place."""
     driver = Driver(kernel(None, ram=8))
@@ -298,21 +303,6 @@ def test_who_escapes_needs_its_other_gates_open():
     driver.resume_scope(scope)
     driver.until(100)
     assert driver.starts[1:] == [(10, "second"), (20, "first")]
-
-
-@pytest.mark.parametrize("how", ["parked", "disposing"])
-def test_a_parked_and_a_disposing_task_still_hold_their_slot(how):
-    """B2, X2, T4: the oversized one waits until that body has really ended."""
-    driver = Driver(kernel(None, ram=8))
-    holder = driver.submit("holder", lasts=None, obeys=how == "parked")
-    driver.dispatch()
-    driver.pause(holder) if how == "parked" else driver.cancel(holder)
-    assert holder.state == ("PAUSED" if how == "parked" else "DISPOSING")
-    driver.submit("big", ram=9)
-    driver.until(50)
-    assert driver.order == ["holder"]
-    driver.end(holder)
-    assert driver.dispatch() == ["big"]
 
 
 def test_an_oversized_task_may_wait_as_long_as_others_keep_running():
@@ -333,53 +323,9 @@ def test_an_oversized_task_may_wait_as_long_as_others_keep_running():
     assert big.state == "RUNNING"
 
 
-def test_named_resources_are_hard_or_soft():
-    """B3: three licences are never exceeded; disk may be, by one alone."""
-    driver = Driver(kernel(None, licence=3, disk=10))
-    driver.submit("a", licence=2)
-    driver.submit("b", licence=2)
-    driver.submit("c", licence=1, disk=11)
-    driver.until(30)
-    assert driver.starts == [(0, "a"), (10, "b"), (20, "c")]
-    with driver.refuses(Infeasible, "task 'd' demands 4 licence and the limit is 3"):
-        driver.submit("d", licence=4)
-
-
-def test_a_resource_that_the_budget_does_not_have_is_infeasible():
-    """B3: the error lists those it has."""
-    driver = Driver(kernel(None, cpu=1, licence=2))
-    with driver.refuses(Infeasible, "the task demands 1 of 'gpu0'; the budget has only: cpu, licence"):
-        driver.submit(None, gpu0=1)
-
-
-@pytest.mark.parametrize(
-    ("hard", "soft", "text"),
-    [
-        ({"paused": 1}, {}, "a resource cannot be named 'paused': the name is taken by a wait cause"),
-        ({"a": 1}, {"a": 1}, "resource 'a' is both hard and soft: choose one"),
-        ({"a": -1}, {}, "budget a -1 is not allowed: use an int of 0 or more"),
-        ({}, {"a": 1.5}, "budget a 1.5 is not allowed: use an int of 0 or more"),
-    ],
-)
-def test_a_budget_that_makes_no_sense_is_refused(hard, soft, text):
-    """B3: the error gives name, value and what to do."""
-    with pytest.raises(ConfigError, match=text):
-        Budget(hard, soft)
-
-
-def test_a_task_is_not_gated_by_what_it_demands_none_of():
-    """B4: ram is used up and overdrawn, cpu is used up; a task that asks for vram alone starts."""
-    driver = Driver(kernel(None, cpu=1, ram=1, vram=1))
-    driver.submit("greedy", cpu=1, ram=5)
-    driver.submit("other", vram=1)
-    driver.submit("nothing")
-    driver.submit("zero", cpu=0, ram=0)
-    assert driver.dispatch() == ["greedy", "other", "nothing", "zero"]
-
-
-def backfilled(mode: str) -> Driver:
-    """`wide` does not fit beside `runs`; `small` would."""
-    driver = Driver(kernel(None, backfill=mode, cpu=4))
+def test_backfill_none_holds_the_rest_back_until_the_first_fits():
+    """B5, V7: the one behind scope slots is passed over; `wide` holds all behind it, also what needs no cpu."""
+    driver = Driver(kernel(None, backfill="none", cpu=4))
     full = driver.scope("full", slots=1)
     driver.submit("runs", cpu=2, lasts=10)
     driver.submit("in full", scope=full, lasts=30)
@@ -388,59 +334,9 @@ def backfilled(mode: str) -> Driver:
     driver.submit("wide", HIGH, cpu=3)
     driver.submit("small", NORMAL, cpu=1)
     driver.submit("no cpu", LOW)
-    return driver
-
-
-def test_greedy_backfill_lets_later_ones_pass():
-    """B5: `small` and `no cpu` start at once, and `wide` waits longer for it."""
-    driver = backfilled("greedy")
-    driver.until(100)
-    assert driver.starts[2:] == [(0, "small"), (0, "no cpu"), (10, "wide"), (30, "behind full")]
-
-
-def test_backfill_none_holds_the_rest_back_until_the_first_fits():
-    """B5, V7: the one behind scope slots is passed over; `wide` holds all behind it, also who needs no cpu."""
-    driver = backfilled("none")
     driver.until(9)
-    assert driver.starts[2:] == []
-    small, nothing = driver.kernel.find("small"), driver.kernel.find("no cpu")
-    assert driver.waits(small) == driver.waits(nothing) == {"held_back": 9}
-    assert driver.waits(driver.kernel.find("wide")) == {"cpu": 9}
-    assert driver.waits(driver.kernel.find("behind full")) == {"scope_slots": 9}
-    driver.until(100)
-    assert driver.starts[2:] == [(10, "wide"), (10, "small"), (10, "no cpu"), (30, "behind full")]
-
-
-def test_backfill_none_lets_who_is_ahead_of_it_start():
-    """B5: only later ones are held back; a newcomer of higher priority goes before the one that does not fit."""
-    driver = backfilled("none")
-    driver.until(5)
+    causes = {"small": "held_back", "no cpu": "held_back", "wide": "cpu", "behind full": "scope_slots"}
+    assert {name: driver.waits(driver.kernel.find(name)) for name in causes} == {n: {c: 9} for n, c in causes.items()}
     driver.submit("urgent", 90)
-    assert driver.dispatch() == ["urgent"]
-
-
-@pytest.mark.parametrize("bad", ["", "GREEDY", None])
-def test_an_unknown_backfill_is_refused(bad):
-    """B5: the error gives the value and what is allowed."""
-    with pytest.raises(ConfigError, match=f"backfill {bad!r} is not allowed: use one of greedy, none"):
-        kernel(backfill=bad)
-
-
-def test_sizes_are_ints_or_strings_and_gate_exactly():
-    """B6: "2GB" is 2 * 10^9 and "2GiB" 2 * 2^30, so 4GB hold two of the first and one of the second."""
-    assert (parse_size("512MB"), parse_size("4GiB"), parse_size(7)) == (512 * 10**6, 4 * 2**30, 7)
-    driver = Driver(kernel(None, ram=parse_size("4GB")))
-    for name, size in (("a", "2GB"), ("b", "2GB"), ("c", "1")):
-        driver.submit(name, ram=parse_size(size))
-    assert driver.dispatch() == ["a", "b"]
-    driver.until(20)
-    for name in ("d", "e"):
-        driver.submit(name, ram=parse_size("2GiB"))
-    assert driver.dispatch() == ["d"]
-
-
-@pytest.mark.parametrize("bad", [{"cpu": -1}, {"ram": 1.5}, {"vram": True}, {"resources": {"licence": "2"}}])
-def test_a_demand_that_makes_no_sense_is_refused(bad):
-    """B6: an amount is an int of 0 or more; the error gives the value."""
-    with pytest.raises(ConfigError, match="is not allowed: use an int of 0 or more"):
-        make_demand(**bad)
+    driver.until(100)
+    assert driver.starts[2:] == [(9, "urgent"), (10, "wide"), (10, "small"), (10, "no cpu"), (30, "behind full")]

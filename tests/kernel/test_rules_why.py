@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from kernel_driver import MS, SECOND, Driver, end_of, kernel, policy
-from whywait.kernel.limits import Retry
+from kernel_driver import MS, Driver, end_of, kernel, policy
 from whywait.kernel.order import Aging, Strict
 from whywait.kernel.reasons import Ahead, Blocking, Condition, Holder
 
@@ -16,48 +15,6 @@ HIGH, NORMAL, LOW, BACKGROUND = 80, 50, 20, 0
 
 def reason_names(driver: Driver, task) -> list[str]:
     return [reason.name for reason in driver.why(task).reasons]
-
-
-def test_what_is_stopped_by_something_else_is_not_ahead():
-    """V1: c1 came before r2 and waits for cpu, of which r2 needs none: r2 starts first."""
-    driver = Driver(kernel(None, cpu=2, ram=1000))
-    driver.submit("c0", cpu=2, lasts=50)
-    driver.submit("c1", cpu=2)
-    driver.submit("r1", ram=800, lasts=20)
-    r2 = driver.submit("r2", ram=300)
-    driver.until(10)
-    why = driver.why(r2)
-    assert why.ahead == ()
-    assert why.conditions == (Condition("free", "ram", None, 100),)
-    driver.until(30)
-    assert driver.order == ["c0", "r1", "r2"]
-
-
-def test_what_the_same_end_lets_start_is_ahead():
-    """V1: the holder has the only slot and all the cpu; when it ends, wide starts, not the task behind it."""
-    driver = Driver(kernel(1, cpu=2))
-    driver.submit("holder", cpu=2, lasts=20)
-    driver.submit("wide", cpu=2, lasts=20)
-    task = driver.submit("task")
-    driver.until(10)
-    assert [(row.priority, row.tasks, row.first) for row in driver.why(task).ahead] == [(50, 1, ("wide",))]
-    driver.until(20)
-    assert driver.order == ["holder", "wide"]
-
-
-def test_a_task_of_a_suspended_scope_is_ahead_only_of_its_own_kind():
-    """V1, O2: when the slot is free, the first task outside starts; inside, the order counts."""
-    driver = Driver(kernel(1))
-    scope = driver.scope("s")
-    driver.submit("holder", scope=scope, lasts=None)
-    driver.until(0)
-    first, second = driver.submit("first", scope=scope), driver.submit("second", scope=scope)
-    outside = driver.submit("outside")
-    driver.suspend(scope)
-    driver.until(10)
-    assert driver.why(outside).ahead == ()
-    assert driver.why(first).ahead == ()
-    assert [row.first for row in driver.why(second).ahead] == [("first",)]
 
 
 def test_a_closed_gate_is_given_with_need_free_limit_and_holders():
@@ -99,34 +56,6 @@ def test_every_closed_gate_is_listed_in_the_order_in_which_they_are_asked():
     assert {each.state for reason in driver.why(task).reasons for each in reason.holders} == {"PAUSED"}
 
 
-def test_holders_of_scope_slots_are_those_inside():
-    """V1, S5: a child's task holds one of the parent's; a stranger does not."""
-    driver = Driver(kernel(3))
-    parent = driver.scope("parent", slots=1)
-    driver.submit("inside", scope=driver.scope("child", parent), lasts=None)
-    driver.submit("stranger", lasts=None)
-    driver.dispatch()
-    task = driver.submit("task", scope=parent)
-    driver.dispatch()
-    (reason,) = driver.why(task).reasons
-    assert (reason.kind, reason.scope, reason.limit, reason.free) == ("scope_slots", "parent", 1, 0)
-    assert [(holder.id, holder.amount) for holder in reason.holders] == [("inside", 1)]
-
-
-def test_position_is_the_rank_in_the_lane():
-    """V1: 0 is next; those who leave make it smaller."""
-    driver = Driver(kernel(1))
-    driver.submit("run", lasts=None)
-    driver.dispatch()
-    tasks = [driver.submit(f"t{number}") for number in range(5)]
-    driver.submit("other lane", HIGH)
-    assert [driver.why(task).position for task in tasks] == [0, 1, 2, 3, 4]
-    driver.cancel(tasks[1])
-    driver.pause(tasks[0])
-    assert [driver.why(task).position for task in tasks[2:]] == [0, 1, 2]
-    assert driver.why(tasks[4]).lane == (NORMAL, "", ())
-
-
 def test_what_is_ahead_is_counted_by_level_and_the_first_ten_are_named():
     """V1: twelve HIGH and three NORMAL come first; later, lower and running ones do not count."""
     driver = Driver(kernel(1, cpu=8))
@@ -148,21 +77,6 @@ def test_what_is_ahead_is_counted_by_level_and_the_first_ten_are_named():
         Ahead(HIGH, 4, ("h01", "h02", "h03", "h04")),
         Ahead(NORMAL, 3, ("n0", "n1", "n2")),
     )
-
-
-def test_aging_decides_what_is_ahead():
-    """V1, P4: BACKGROUND of 25 s ago is ahead of fresh NORMAL work; at 24.9 s it was not."""
-    driver = Driver(kernel(1))
-    driver.submit("run", lasts=None)
-    driver.dispatch()
-    old = driver.submit("old", BACKGROUND)
-    driver.at(24_900)
-    fresh = driver.submit("fresh")
-    assert driver.why(fresh).ahead == ()
-    assert driver.why(old).lifted_in_ns == 100 * MS
-    driver.at(25_000)
-    assert driver.why(fresh).ahead == (Ahead(BACKGROUND, 1, ("old",)),)
-    assert (driver.why(old).effective_priority, driver.why(old).lifted_in_ns) == (NORMAL, 5 * SECOND * MS)
 
 
 @pytest.mark.parametrize(("order", "base"), [(Strict(), 0), (Aging(cap=60), 60), (Aging(boost=0), 0)])
@@ -198,18 +112,6 @@ def test_unmet_dependencies_are_given_with_where_they_stand():
     assert (driver.why(task).primary, driver.waits(task)) == ("dependency", {"dependency": 25})
 
 
-def test_a_paused_task_says_so_and_what_else_it_waits_for():
-    """V1: paused first, then its dependency."""
-    driver = Driver(kernel(1))
-    driver.submit("run")
-    task = driver.submit("task", after=["run"])
-    driver.at(3)
-    driver.pause(task)
-    driver.at(5)
-    assert reason_names(driver, task) == ["paused", "dependency"]
-    assert (driver.why(task).primary, driver.waits(task)) == ("paused", {"dependency": 3, "paused": 2})
-
-
 def test_who_is_held_back_learns_by_whom():
     """V1, B5: no gate of its own is closed."""
     driver = Driver(kernel(None, backfill="none", cpu=2))
@@ -222,26 +124,6 @@ def test_who_is_held_back_learns_by_whom():
     waiting = Blocking("wide", "", wide.number, "READY", None, "cpu", ("runs",))
     assert (reason.kind, reason.tasks) == ("held_back", (waiting,))
     assert reason_names(driver, wide) == ["cpu"]
-
-
-def test_before_dispatch_has_looked_there_is_nothing_in_the_way():
-    """V1, B2: every gate is open, a soft one that is too small too; it starts with the next dispatch."""
-    driver = Driver(kernel(1, ram=8))
-    (reason,) = driver.why(driver.submit("task", ram=9)).reasons
-    assert (reason.kind, reason.name) == ("dispatch", "slot")
-
-
-def test_never_is_said_only_of_a_hard_limit_below_the_need():
-    """V1, B1, B2: an oversized soft demand will have its turn; a hard one would not, if somebody lowered the limit."""
-    driver = Driver(kernel(None, cpu=4, ram=4))
-    driver.submit("runs", cpu=1, ram=1, lasts=None)
-    driver.dispatch()
-    soft, hard = driver.submit("soft", ram=9), driver.submit("hard", cpu=4)
-    driver.until(1)
-    assert not driver.why(soft).never
-    assert not driver.why(hard).never
-    driver.kernel.resources["cpu"].limit = 3
-    assert driver.why(hard).never
 
 
 def test_a_running_task_tells_what_it_holds():
@@ -293,31 +175,6 @@ def test_the_answer_is_json_ready_in_every_state():
     assert states == ["RUNNING", "DISPOSING", "DISPOSED", "READY", "QUEUED", "PAUSED"]
 
 
-def test_slot_time_under_a_higher_priority_is_kept_apart():
-    """V7: HIGH holds the slot for 10 ms, then another LOW for 20 ms, while LOW waits."""
-    driver = Driver(kernel(1))
-    driver.submit("high", HIGH, lasts=10)
-    driver.submit("level", LOW, lasts=20)
-    task = driver.submit("task", LOW)
-    driver.until(100)
-    assert driver.waits(task) == {"slot_higher": 10, "slot": 20}
-
-
-def test_a_gate_is_charged_until_it_opens_and_the_slot_from_then_on():
-    """V7: cpu is closed until 10 ms; then it is open and other tasks take the slots until 20 ms."""
-    driver = Driver(kernel(2, cpu=2))
-    driver.submit("wide", cpu=2, lasts=10)
-    task = driver.submit("task", cpu=1)
-    driver.until(5)
-    driver.submit("long", HIGH, lasts=50)
-    driver.at(10)
-    driver.submit("short", HIGH, lasts=10)
-    driver.until(15)
-    assert (driver.why(task).primary, reason_names(driver, task)) == ("slot_higher", ["slot"])
-    driver.until(100)
-    assert driver.waits(task) == {"cpu": 10, "slot_higher": 10}
-
-
 def test_the_first_closed_gate_is_charged_and_then_the_next():
     """V7: scope slots until 5, cpu until 10, ram until 20, the named one until 30."""
     driver = Driver(kernel(None, cpu=1, ram=1, licence=1))
@@ -333,32 +190,3 @@ def test_the_first_closed_gate_is_charged_and_then_the_next():
         seen.append(driver.why(task).primary)
     assert seen == ["scope_slots", "cpu", "ram", "licence", None]
     assert driver.waits(task) == {"scope_slots": 5, "cpu": 5, "ram": 10, "licence": 10}
-
-
-def test_the_cause_is_kept_although_an_earlier_gate_closes_meanwhile():
-    """V7: found behind ram, it stays charged to ram until that opens, also while its scope is suspended."""
-    driver = Driver(kernel(None, ram=1))
-    scope = driver.scope("s")
-    driver.submit("starts the scope", scope=scope, lasts=1)
-    driver.submit("ram", ram=1, lasts=20)
-    task = driver.submit("task", scope=scope, ram=1)
-    driver.until(10)
-    driver.suspend(scope)
-    driver.until(15)
-    assert driver.why(task).primary == "ram"
-    assert reason_names(driver, task) == ["scope_state", "ram"]
-    driver.until(30)
-    assert driver.why(task).primary == "scope_state"
-    driver.resume_scope(scope)
-    driver.dispatch()
-    assert driver.waits(task) == {"ram": 20, "scope_state": 10}
-
-
-def test_backoff_is_a_cause_of_its_own():
-    """V7, T7: the second attempt waits 40 ms for its backoff and 5 ms for the slot."""
-    driver = Driver(kernel(1))
-    task = driver.submit("task", fails=1, policy=policy(retry=Retry(1, backoff=0.04)))
-    driver.until(45)
-    driver.submit("hog", lasts=10)
-    driver.until(100)
-    assert driver.waits(task) == {"backoff": 40, "slot": 5}

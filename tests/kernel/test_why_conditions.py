@@ -10,10 +10,9 @@ import pytest
 
 import model
 from commands import drive
-from kernel_driver import MS, Driver, kernel, policy
+from kernel_driver import MS, Driver, kernel
 from pair import Pair
 from strategies import Seeded
-from whywait.kernel.limits import Retry
 from whywait.kernel.order import Aging, Strict
 from whywait.kernel.reasons import Blocked, Condition, Why
 
@@ -229,21 +228,6 @@ def test_waited_for_is_the_inverse_of_effective(order):
                 assert waited == 0 or order.effective(base, waited - 1) < wanted
 
 
-def test_a_chain_of_dependencies_is_followed_to_its_root():
-    """V1: ship waits for pack, which waits for fetch, which waits for a slot held by train."""
-    driver = Driver(kernel(1))
-    driver.submit("train", lasts=None)
-    driver.dispatch()
-    driver.submit("fetch")
-    driver.submit("pack", after=["fetch"])
-    ship = driver.submit("ship", after=["pack"])
-    driver.until(10)
-    ((pack,),) = [reason.tasks for reason in driver.why(ship).reasons]
-    (fetch,) = pack.chain
-    assert (pack.id, pack.waits_for, pack.left_out) == ("pack", "dependency", 0)
-    assert (fetch.id, fetch.waits_for, fetch.held_by) == ("fetch", "slot", ("train",))
-
-
 def test_a_long_chain_gives_its_first_steps_and_its_root():
     """V1: 40 steps; the last one runs."""
     driver = Driver(kernel(1), check=False)
@@ -257,32 +241,6 @@ def test_a_long_chain_gives_its_first_steps_and_its_root():
     assert [link.id for link in first.chain] == [*(f"t{38 - number}" for number in range(10)), "t0"]
     assert first.left_out == 28
     assert first.chain[-1].running_ns == 3 * MS
-
-
-def test_what_waits_for_the_impossible_is_impossible():
-    """V1, B1: the limit was lowered; who depends on that task learns it too."""
-    driver = Driver(kernel(None, cpu=4), check=False)
-    driver.submit("runs", cpu=1, lasts=None)
-    driver.dispatch()
-    wide = driver.submit("wide", cpu=4)
-    after = driver.submit("after", after=["wide"])
-    last = driver.submit("last", after=["after"])
-    driver.until(1)
-    assert not driver.why(last).never
-    driver.kernel.resources["cpu"].limit = 3
-    assert [driver.why(task).never for task in (wide, after, last)] == [True, True, True]
-    assert driver.why(wide).conditions == (Condition("raise", "cpu", None, 1),)
-
-
-def test_a_soft_demand_above_the_limit_has_to_be_alone():
-    """V1, B2: not never, but only when nothing else runs."""
-    driver = Driver(kernel(None, ram=4))
-    driver.submit("runs", lasts=None)
-    driver.dispatch()
-    task = driver.submit("big", ram=9)
-    driver.until(1)
-    assert driver.why(task).conditions == (Condition("alone", "ram", None, 5),)
-    assert not driver.why(task).never
 
 
 def test_a_slot_holder_knows_who_waits_for_what_it_holds():
@@ -308,42 +266,6 @@ def test_a_slot_holder_knows_who_waits_for_what_it_holds():
     assert (why.state, why.ending_ns, why.ending_cause, why.running_ns) == ("DISPOSING", 5 * MS, "cancelled", 15 * MS)
     assert (why.awaited_by, why.awaiting) == (1, ("d",))
     assert [blocked.first for blocked in why.blocks] == [("a", "b"), ("e",)]
-
-
-def test_a_parked_task_knows_since_when():
-    """V1, X2: it keeps its slot."""
-    driver = Driver(kernel(1))
-    task = driver.submit("task", lasts=50)
-    driver.until(10)
-    driver.pause(task)
-    driver.until(30)
-    assert (driver.why(task).parked_ns, driver.why(task).running_ns) == (20 * MS, 30 * MS)
-
-
-def test_whose_higher_priority_starves_it():
-    """V1, V2: the slot holders above it; not those below."""
-    driver = Driver(kernel(2, Strict()))
-    driver.submit("high", 80, lasts=None)
-    driver.submit("low", 20, lasts=None)
-    driver.dispatch()
-    task = driver.submit("task")
-    driver.until(7)
-    why = driver.why(task)
-    assert (why.starved, why.starved_ns, [holder.id for holder in why.starved_by]) == (True, 7 * MS, ["high"])
-
-
-def test_the_whole_wait_spans_the_attempts():
-    """V1, T7: 10 ms for the slot, then two backoffs, then 5 ms for the slot again."""
-    driver = Driver(kernel(1))
-    driver.submit("first")
-    task = driver.submit("task", fails=2, lasts=1, policy=policy(retry=Retry(2, backoff=0.02)))
-    driver.until(60)
-    driver.submit("hog", 80, lasts=16)
-    driver.until(200)
-    why = driver.kernel.why(driver.now_ns, task)
-    assert {cause: ns // MS for cause, ns in why.breakdown.items()} == {"slot": 10, "backoff": 60, "slot_higher": 4}
-    assert why.waited_ns == 74 * MS
-    assert (why.outcome, why.attempt) == ("success", 3)
 
 
 def test_too_many_lanes_give_lower_bounds_that_say_so():

@@ -1,11 +1,11 @@
 """Services in this process, without a socket: the quick way to a job or a lease."""
 
 import os
-import threading
 from pathlib import Path
 
 import pytest
 
+from machines import Requests, in_home
 from patience import PATIENCE_S, until
 from whywait.machine.home import Home
 from whywait.machine.rows import Running
@@ -27,14 +27,12 @@ class Machine:
     def add(self, *command, **asked):
         """Add a job and wait until it is on the disk; return it."""
         job = self.service.jobs.add(list(command), "/", dict(os.environ), **asked)
-        job.accepted.wait()
+        job.accepted.result()
         return job
 
     def ended(self, job):
         """Wait for the end of a job; return it."""
-        done = threading.Event()
-        self.service.jobs.when_ended(job, lambda _: done.set())
-        assert done.wait(PATIENCE_S), job
+        self.service.jobs.end_of(job).result(PATIENCE_S)
         return job
 
     def handle(self, job):
@@ -61,3 +59,16 @@ def machine(tmp_path):
     machine.up()
     yield machine
     machine.close()
+
+
+@pytest.fixture
+def client(machine):
+    """Return a way to the service; what asks in this process finds it too."""
+    with in_home(machine):
+        client = Requests(machine)
+        yield client
+        for request in client.made:
+            request.close()
+        until(
+            lambda: not (now := client.status())["running_total"] + now["waiting_total"], "the end of all permissions"
+        )

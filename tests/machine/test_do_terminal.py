@@ -1,6 +1,5 @@
 """``whywait do`` in an interactive bash on a pseudo-terminal: job control, the waiting line, the end."""
 
-import json
 import os
 import re
 import signal
@@ -47,24 +46,25 @@ def test_the_command_has_the_terminal_and_its_status_comes_back(shell):
     assert shell.finish().out.endswith("got something\n")
 
 
-def test_ctrl_c_ends_the_command_and_the_list_that_it_stands_in(shell):
-    """M2: the shell sees death by SIGINT, so it does not go on with the next command."""
-    shell.type("whywait do -- sh -c 'echo here; exec sleep 100'; echo not reached")
+@pytest.mark.parametrize(
+    ("command", "status", "end"),
+    [
+        ("sh -c 'echo here; exec sleep 100'; echo not reached", 128 + signal.SIGINT, ""),
+        ("""sh -c 'trap "echo caught; exit 5" INT; echo here; while :; do sleep 0.01; done'""", 5, "caught\n"),
+        ("sh -c 'echo here >&2; exec sleep 100' | whywait do -- cat", 128 + signal.SIGINT, ""),
+    ],
+    ids=["dies of it", "handles it", "in a pipeline"],
+)
+def test_ctrl_c_is_for_the_command_to_decide(shell, machine, command, status, end):
+    """M2: of death by SIGINT the shell does not go on with the next command; what survives it, the client survives."""
+    shell.type(f"whywait do -- {command}")
     shell.until("here\r\n")
+    until(lambda: active(machine) == 1 + ("|" in command), "all commands")
     shell.press_ctrl_c()
     done = shell.finish()
-    assert done.status == 128 + signal.SIGINT
+    assert done.status == status
+    assert done.out.endswith(end)
     assert "\nnot reached" not in done.out
-
-
-def test_a_command_that_handles_ctrl_c_decides_what_happens(shell):
-    """M2: the client does not die of what the command survives."""
-    shell.type("""whywait do -- sh -c 'trap "echo caught; exit 5" INT; echo here; while :; do sleep 0.01; done'""")
-    shell.until("here\r\n")
-    shell.press_ctrl_c()
-    done = shell.finish()
-    assert done.status == 5
-    assert done.out.endswith("caught\n")
 
 
 def test_ctrl_z_stops_the_job_and_fg_goes_on(shell):
@@ -86,9 +86,8 @@ COUNTS = "whywait do --name count -- sh -c 'echo here; while :; do echo still >>
 
 
 def state_of(machine):
-    """Return what is listed of the one lease there is, as its id and state; None if there is none."""
-    rows = [row for row in json.loads(machine.run("ls", "--json").out) if row["kind"] == "lease"]
-    return (rows[0]["id"], rows[0]["state"]) if rows else None
+    row = machine.row("")
+    return row and (row["id"], row["state"])
 
 
 def test_a_paused_command_stops_and_goes_on_by_resume_alone(shell, machine):
@@ -122,12 +121,6 @@ def test_a_paused_command_stops_and_goes_on_by_resume_alone(shell, machine):
     until(lambda: active(machine) == 0, "the permission coming back")
 
 
-def row_of(machine, prefix):
-    """Return what is listed of the lease whose id begins so."""
-    rows = json.loads(machine.run("ls", "--json").out)
-    return next((row for row in rows if row["kind"] == "lease" and row["id"].startswith(prefix)), None)
-
-
 STOPPED = "paused (its terminal stopped it)"
 
 
@@ -138,20 +131,20 @@ def test_a_command_that_ctrl_z_has_stopped_is_shown_as_such(shell, machine):
     waits = machine.start("do", "--cpu", "1", "--name", "next", "--", "true", stderr=subprocess.PIPE)
     shell.press_ctrl_z()
     shell.finish()
-    row = until(lambda: (row := row_of(machine, "held-"))["stopped"] and row, "the service hearing of the stop")
+    row = until(lambda: (row := machine.row("held-"))["stopped"] and row, "the service hearing of the stop")
     name = row["id"]
     assert row["state"] == "PAUSED"
     assert re.search(rf"^{name} +{re.escape(STOPPED)} ", machine.run("ls").out, re.MULTILINE)
     assert re.search(rf"^ *{name}: .*, {re.escape(STOPPED)}\)$", machine.run("status").out, re.MULTILINE)
     assert f"{name} has been {STOPPED} for " in machine.run("why", name).out
     assert re.search(
-        rf"held by {name} \(2, .*, {re.escape(STOPPED)}\)", machine.run("why", row_of(machine, "next-")["id"]).out
+        rf"held by {name} \(2, .*, {re.escape(STOPPED)}\)", machine.run("why", machine.row("next-")["id"]).out
     )
     refused = machine.run("resume", name)
     assert "its terminal stopped it: it goes on with fg there" in refused.err
     assert refused.code != 0
     shell.type("fg")
-    until(lambda: row_of(machine, "held-")["state"] == "RUNNING", "the service hearing of fg")
+    until(lambda: machine.row("held-")["state"] == "RUNNING", "the service hearing of fg")
     shell.type("")
     assert shell.finish().status == 0
     assert waits.wait(30) == 0
@@ -169,7 +162,7 @@ while True:
 def test_a_cancel_is_told_with_the_terminal_that_it_came_from(shell, machine):
     """M14: the shell in which it was typed, and where that is."""
     shell.type("whywait do --name victim -- sleep 1000")
-    name = until(lambda: (row := row_of(machine, "victim-")) and row["state"] == "RUNNING" and row["id"], "the command")
+    name = until(lambda: (row := machine.row("victim-")) and row["state"] == "RUNNING" and row["id"], "the command")
     with Shell(machine) as other:
         other.run(f"whywait cancel {name}")
         terminal, pid = other.run("tty; echo $$").out.split()[-2:]
@@ -190,16 +183,16 @@ def test_a_pause_and_a_stop_are_apart(shell, machine):
     for last in ("fg", "resume"):
         shell.press_ctrl_z()
         shell.finish()
-        until(lambda: row_of(machine, "count-")["stopped"], "the service hearing of the stop")
+        until(lambda: machine.row("count-")["stopped"], "the service hearing of the stop")
         assert machine.run("pause", name).code == 0
         if last == "fg":
             assert machine.run("resume", name).code == 0
-            row = row_of(machine, "count-")
+            row = machine.row("count-")
             assert (row["state"], row["stopped"]) == ("PAUSED", True)
         else:
             assert "is paused by whywait pause" in shell.run("fg").out
-            until(lambda: not row_of(machine, "count-")["stopped"], "the end of the stop")
-            assert row_of(machine, "count-")["state"] == "PAUSED"
+            until(lambda: not machine.row("count-")["stopped"], "the end of the stop")
+            assert machine.row("count-")["state"] == "PAUSED"
         size = counted.stat().st_size
         if last == "resume":
             assert machine.run("resume", name).code == 0
@@ -209,27 +202,6 @@ def test_a_pause_and_a_stop_are_apart(shell, machine):
         shell.until("whywait do")
     shell.press_ctrl_c()
     shell.finish()
-
-
-def test_a_request_that_ctrl_z_has_stopped_waits_paused_and_others_go_first(machine):
-    """M15: it is no more granted while it is stopped, holds nothing, and goes on waiting when its terminal lets it."""
-    with Shell(machine) as first, Shell(machine) as second:
-        first.type("whywait do --cpu 2 -- sh -c 'echo here; read line'")
-        first.until("here\r\n")
-        second.type("whywait do --cpu 2 --name halted -- echo ran")
-        second.until("waits: cpu")
-        second.press_ctrl_z()
-        second.finish()
-        row = until(lambda: (row := row_of(machine, "halted-"))["stopped"] and row, "the service seeing the stop")
-        assert (row["state"], row["ran_s"]) == ("PAUSED", None)
-        assert row["why"].startswith(f"{STOPPED} for ")
-        assert re.search(rf"^{row['id']} +{re.escape(STOPPED)} ", machine.run("ls").out, re.MULTILINE)
-        first.type("")
-        first.finish()
-        assert machine.run("do", "--cpu", "2", "--", "true").code == 0
-        assert row_of(machine, "halted-")["state"] == "PAUSED"
-        second.type("fg")
-        assert second.finish().out.endswith("ran\n")
 
 
 @pytest.mark.parametrize("whom", ["the client", "the group"])
@@ -243,13 +215,13 @@ def test_a_command_stops_and_goes_on_with_its_client(machine, tmp_path, whom):
     until(counted.exists, "the command")
     pid = client.pid if whom == "the client" else -client.pid
     os.kill(pid, signal.SIGSTOP)
-    until(lambda: row_of(machine, "count-")["stopped"], "the service hearing of the stop")
+    until(lambda: machine.row("count-")["stopped"], "the service hearing of the stop")
     size = counted.stat().st_size
-    assert row_of(machine, "count-")["state"] == "PAUSED"
+    assert machine.row("count-")["state"] == "PAUSED"
     assert counted.stat().st_size == size
     os.kill(pid, signal.SIGCONT)
     until(lambda: counted.stat().st_size > size, "the command going on")
-    until(lambda: row_of(machine, "count-")["state"] == "RUNNING", "the service hearing of it")
+    until(lambda: machine.row("count-")["state"] == "RUNNING", "the service hearing of it")
     client.terminate()
     assert client.wait(30) == 128 + signal.SIGTERM
 
@@ -355,16 +327,6 @@ def test_a_command_that_stops_itself_stops_the_job(shell):
     assert shell.run("fg").out.endswith("on\n")
 
 
-def test_a_pipeline_shares_the_terminal(shell, machine):
-    """M2: clients in one pipeline are one job; Ctrl-C reaches all of them."""
-    assert shell.run("whywait do -- seq 3 | whywait do -- tac").out.endswith("3\n2\n1\n")
-    shell.type("whywait do -- sh -c 'echo here >&2; exec sleep 100' | whywait do -- cat")
-    shell.until("here\r\n")
-    until(lambda: active(machine) == 2, "both commands")  # an interpreter that just starts has another status
-    shell.press_ctrl_c()
-    assert shell.finish().status == 128 + signal.SIGINT
-
-
 FULL_SCREEN = """
 import os, signal, sys, termios, tty
 before = termios.tcgetattr(0)
@@ -403,115 +365,81 @@ def test_a_full_screen_program_leaves_and_finds_the_terminal_as_it_was(shell, ma
     assert shell.finish() == ("key b'q'\n", 0)
 
 
-def test_the_waiting_line_is_rewritten_with_the_reason_and_cleared(machine):
-    """M2, V1: one line says what is missing and what holds it; nothing of it is left when the command runs."""
+@pytest.fixture
+def waiting(machine):
+    """Return a shell beside another one whose command holds all there is; ``waiting.let_go()`` ends that command."""
     with Shell(machine) as first, Shell(machine) as second:
-        first.type("whywait do --ram 20GB --name pytest -- sh -c 'echo here; read line'")
+        first.type("whywait do --cpu 2 --ram 20GB --name pytest -- sh -c 'echo here; read line'")
         first.until("here\r\n")
-        second.type("whywait do --ram 10GB -- echo ran")
-        drawn = second.until("held by pytest")
-        assert "\x1b[Kwaits: ram: needs 10.0 GB, 4.0 GB of 24.0 GB free, held by pytest" in drawn
-        assert "\n" not in drawn.partition("waits:")[2]
+        second.let_go = lambda: first.type("")
+        yield second
         first.type("")
-        first.finish()
-        done = second.finish()
-        assert second.seen.rpartition("waits:")[2].partition("\r\x1b[K")[2].startswith("ran\r\n")
-        assert done.status == 0
+        until(lambda: active(machine) == 0, "all permissions coming back")
 
 
-def test_ctrl_c_while_it_waits_withdraws_the_request(machine):
-    """M2: nothing is left of the request, and the terminal is clean."""
-    with Shell(machine) as first, Shell(machine) as second:
-        first.type("whywait do --cpu 2 -- sh -c 'echo here; read line'")
-        first.until("here\r\n")
-        second.type("whywait do --cpu 1 -- touch ran")
-        second.until("waits:")
-        second.press_ctrl_c()
-        assert second.finish().status == 128 + signal.SIGINT
-        assert second.seen.rpartition("waits:")[2].partition("\r\x1b[K")[2].startswith("\r\n")
-        first.type("")
-        first.finish()
-        until(lambda: active(machine) == 0, "the permission coming back")
-        assert not (machine.home.parent / "ran").exists()
+def test_the_waiting_line_is_rewritten_with_the_reason_and_cleared(waiting):
+    """M2, V1: one line says what is missing and what holds it, with the times of now; nothing of it is left."""
+    waiting.type("whywait do --ram 10GB -- echo ran")
+    lines = [waiting.until(")").rpartition("waits:") for _ in range(3)]
+    assert lines[0][0].endswith("\x1b[K")
+    assert lines[0][2].startswith(" ram: needs 10.0 GB, 4.0 GB of 24.0 GB free, held by pytest")
+    assert "\n" not in "".join(text for _, _, text in lines)
+    assert len({text for _, _, text in lines}) == 3
+    waiting.let_go()
+    assert waiting.finish().status == 0
+    assert waiting.seen.rpartition("waits:")[2].partition("\r\x1b[K")[2].startswith("ran\r\n")
 
 
-def test_a_request_that_was_stopped_waits_on_after_fg(machine):
-    """M2: Ctrl-Z while it waits gives the terminal back, and fg shows the reason again."""
-    with Shell(machine) as first, Shell(machine) as second:
-        first.type("whywait do --cpu 2 -- sh -c 'echo here; read line'")
-        first.until("here\r\n")
-        second.type("whywait do --cpu 1 -- echo ran")
-        second.until("waits:")
-        second.press_ctrl_z()
-        assert second.finish().status == 128 + signal.SIGTSTP
-        second.type("fg")
-        second.until("waits: cpu")
-        first.type("")
-        assert second.finish().out.endswith("ran\n")
-        first.finish()
+def test_ctrl_c_while_it_waits_withdraws_the_request(waiting, machine):
+    """M2: nothing is left of the request, and the terminal is clean, also a narrow one, with ``^C`` behind the line."""
+    waiting.resize(40, 20)
+    waiting.type("whywait do --cpu 1 -- touch ran")
+    line = waiting.until("…").rpartition("\x1b[K")[2]
+    assert line.startswith("waits: cpu")
+    assert len(f"{line}^C") < 40
+    waiting.press_ctrl_c()
+    assert waiting.finish().status == 128 + signal.SIGINT
+    assert waiting.seen.rpartition("waits:")[2].partition("\r\x1b[K")[2].startswith("\r\n")
+    waiting.let_go()
+    until(lambda: active(machine) == 0, "the permission coming back")
+    assert not (machine.home.parent / "ran").exists()
 
 
-def test_the_times_in_the_waiting_line_go_on(machine):
-    """M2: the line is brought up to date though the reason is the same."""
-    with Shell(machine) as first, Shell(machine) as second:
-        first.type("whywait do --cpu 2 -- sh -c 'echo here; read line'")
-        first.until("here\r\n")
-        second.type("whywait do --cpu 1 -- echo ran")
-        lines = {re.search(r"waits: .*\)", second.until(")"))[0] for _ in range(3)}
-        assert len(lines) == 3
-        second.press_ctrl_c()
-        second.finish()
-        first.type("")
-        first.finish()
+def test_a_request_that_ctrl_z_has_stopped_waits_paused_and_others_go_first(waiting, machine):
+    """M15: it is no more granted while it is stopped, holds nothing, and goes on waiting when its terminal lets it."""
+    waiting.type("whywait do --cpu 2 --name halted -- echo ran")
+    waiting.until("waits: cpu")
+    waiting.press_ctrl_z()
+    assert waiting.finish().status == 128 + signal.SIGTSTP
+    row = until(lambda: (row := machine.row("halted-"))["stopped"] and row, "the service seeing the stop")
+    assert (row["state"], row["ran_s"]) == ("PAUSED", None)
+    assert row["why"].startswith(f"{STOPPED} for ")
+    assert re.search(rf"^{row['id']} +{re.escape(STOPPED)} ", machine.run("ls").out, re.MULTILINE)
+    waiting.type("fg")
+    waiting.until("waits: cpu")
+    waiting.press_ctrl_z()
+    waiting.finish()
+    waiting.let_go()
+    assert machine.run("do", "--cpu", "2", "--", "true").code == 0
+    assert machine.row("halted-")["state"] == "PAUSED"
+    waiting.type("fg")
+    assert waiting.finish().out.endswith("ran\n")
 
 
-def test_the_waiting_line_leaves_room_for_the_key_that_ends_it(machine):
-    """M2: a line that wraps cannot be cleared, and ``^C`` stands behind it."""
-    with Shell(machine) as first, Shell(machine) as second:
-        first.type("whywait do --cpu 2 -- sh -c 'echo here; read line'")
-        first.until("here\r\n")
-        second.resize(40, 20)
-        second.type("whywait do --cpu 1 -- echo ran")
-        line = second.until("…").rpartition("\x1b[K")[2]
-        assert line.startswith("waits: cpu")
-        assert len(f"{line}^C") < 40
-        second.press_ctrl_c()
-        second.finish()
-        first.type("")
-        first.finish()
-
-
-def test_a_request_in_the_background_leaves_the_line_of_the_user_alone(machine):
-    """M2: a job in the background says once that it waits and once that it runs."""
-    with Shell(machine) as first, Shell(machine) as second:
-        first.type("whywait do --cpu 2 -- sh -c 'echo here; read line'")
-        first.until("here\r\n")
-        second.type("whywait do --cpu 1 -- echo ran &")
-        second.until("whywait: waits: cpu")
-        first.type("")
-        second.until("whywait: runs after")
-        second.until("ran\r\n")
-        assert "\x1b[K" not in second.seen.partition("whywait: waits")[2]
-
-
-def test_a_request_that_goes_on_in_the_background_leaves_the_line_of_the_user_alone(machine):
-    """M2, M15: a line that was drawn before bg is not cleared where the user types; fg draws it again."""
-    with Shell(machine) as first, Shell(machine) as second:
-        first.type("whywait do --cpu 2 -- sh -c 'echo here; read line'")
-        first.until("here\r\n")
-        second.type("whywait do --cpu 1 -- echo ran")
-        second.until("waits: cpu")
-        second.press_ctrl_z()
-        second.finish()
-        second.run("bg")
-        second.type("fg")
-        second.until("waits: cpu")
-        second.press_ctrl_z()
-        second.finish()
-        second.run("bg")
-        in_background = len(second.seen)
-        first.type("")
-        second.until("whywait: runs after")
-        second.until("ran\r\n")
-        assert "\x1b[K" not in second.seen[in_background:]
-        first.finish()
+@pytest.mark.parametrize("begun", ["with &", "before bg"])
+def test_a_request_in_the_background_leaves_the_line_of_the_user_alone(waiting, begun):
+    """M2, M15: it says once that it waits and once that it runs; a line that was drawn before bg is not cleared."""
+    if begun == "with &":
+        waiting.type("whywait do --cpu 1 -- echo ran &")
+        waiting.until("whywait: waits: cpu")
+    else:
+        waiting.type("whywait do --cpu 1 -- echo ran")
+        waiting.until("waits: cpu")
+        waiting.press_ctrl_z()
+        waiting.finish()
+        waiting.run("bg")
+    in_background = len(waiting.seen)
+    waiting.let_go()
+    waiting.until("whywait: runs after")
+    waiting.until("ran\r\n")
+    assert "\x1b[K" not in waiting.seen[in_background:]

@@ -55,7 +55,7 @@ def running(folder):
 
 
 def cpu_in_use(machine):
-    budget = json.loads(machine.run("status", "--json").out)["budget"]
+    budget = machine.status()["budget"]
     return next(each["limit"] - each["free"] for each in budget if each["name"] == "cpu")
 
 
@@ -123,18 +123,6 @@ def test_tokens_of_a_client_that_is_killed_come_back(machine, folder, victim):
     assert active(machine) == 0
 
 
-def test_a_build_with_many_jobs_lets_others_in(machine, folder):
-    """M9: a task that waits for cpu gets a token between two jobs, long before the build has ended."""
-    names = " ".join(f"t{number}" for number in range(5000))
-    (folder / "Makefile").write_text(f"all: {names}\n{names}:\n\t@sleep 0.02; touch $@\n")
-    client = start(machine, folder, "make")
-    until(lambda: cpu_in_use(machine) == CPU and (folder / "t9").exists(), "the build having all cpu")
-    assert machine.run("do", "--cpu", "1", "--", "true").code == 0
-    assert client.poll() is None
-    client.send_signal(signal.SIGTERM)
-    client.wait(60)
-
-
 def test_a_busy_build_on_two_cores_gives_back_down_to_one_job(tmp_path, folder):
     """M9: a command that waits for cpu starts when a job of the build has ended, long before the build has."""
     with machine_in(tmp_path, "--cpu", "2", "--slots", "8") as machine:
@@ -198,13 +186,15 @@ def test_cargo_uses_what_is_free(machine, folder, style):
     finish(folder, client)
 
 
-class Supply:
-    """So much cpu, given out at once if it is there."""
+class Supplied(Jobserver):
+    """A jobserver for which there is so much cpu, given out at once if it is there."""
 
-    def __init__(self, free):
+    def __init__(self, style, free):
+        super().__init__(style, 2, 5)
         self.free = free
         self.is_asked = False
-        self.jobserver = None
+        for _ in range(5):
+            self.look()
 
     def ask(self):
         self.is_asked = True
@@ -221,56 +211,45 @@ class Supply:
         if self.is_asked and self.free:
             self.free -= 1
             self.is_asked = False
-            self.jobserver.granted()
+            self.granted()
 
 
 @pytest.fixture
-def jobserver():
-    made = Jobserver("pipe", 2, 5)
-    yield made
-    made.close()
-    for fd in made.inherited:
-        os.close(fd)
+def supplied():
+    """Return a function that makes a jobserver which has had what it may."""
+    made = []
+
+    def make(style, free=0):
+        made.append(Supplied(style, free))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+        for fd in each.inherited:
+            os.close(fd)
 
 
-@pytest.fixture
-def by_fifo():
-    made = Jobserver("fifo", 2, 5)
-    yield made
-    made.close()
-
-
-def supplied(jobserver, free):
-    """Return a supply for a jobserver, from which that has had what it may."""
-    supply = Supply(free)
-    supply.jobserver = jobserver
-    for _ in range(5):
-        jobserver.look(supply)
-    return supply
-
-
-def test_by_a_pipe_all_that_comes_back_goes_to_others_while_they_want_it(jobserver):
+def test_by_a_pipe_all_that_comes_back_goes_to_others_while_they_want_it(supplied):
     """M9: exactly: what programs put back they do not get again before this has decided; the command's own stay."""
+    jobserver = supplied("pipe", 5)
     reads, writes = jobserver.inherited
-    supply = supplied(jobserver, 5)
-    assert supply.free == 2  # two of its own and three more: the most that it may have
+    assert jobserver.free == 2  # two of its own and three more: the most that it may have
     assert os.read(reads, 4) == b"++++"
     os.write(writes, b"+")
-    jobserver.look(supply)
-    assert (supply.free, os.read(reads, 4)) == (2, b"++")  # nothing else waits: it goes round
+    jobserver.look()
+    assert (jobserver.free, os.read(reads, 4)) == (2, b"++")  # nothing else waits: it goes round
     jobserver.wanted(is_wanted=True)
-    jobserver.look(supply)
     os.write(writes, b"++")
     assert_empty(reads)  # though it was put back
-    jobserver.look(supply)
-    assert supply.free == 4
+    jobserver.look()
+    assert jobserver.free == 4
     os.write(writes, b"+++")
-    jobserver.look(supply)
-    assert (supply.free, os.read(reads, 4)) == (5, b"++")  # its own
-    jobserver.wanted(is_wanted=False)
+    jobserver.look()
+    assert (jobserver.free, jobserver.is_asked, os.read(reads, 4)) == (5, False, b"++")  # its own
     for _ in range(5):
-        jobserver.look(supply)
-    assert (supply.free, os.read(reads, 4)) == (2, b"+++")
+        jobserver.wanted(is_wanted=False)
+    assert (jobserver.free, os.read(reads, 4)) == (2, b"+++")
 
 
 def assert_empty(fd):
@@ -280,47 +259,20 @@ def assert_empty(fd):
     os.set_blocking(fd, True)
 
 
-@pytest.mark.parametrize("style", ["pipe", "fifo"])
-def test_what_lies_ready_goes_back_at_once_when_others_want_it(style):
-    """M9: down to the job that needs no token, and to the tokens that are the command's own."""
-    jobserver = Jobserver(style, 2, 5)
-    supply = supplied(jobserver, 3)
-    assert supply.free == 0
-    jobserver.wanted(is_wanted=True)
-    jobserver.look(supply)
-    assert (supply.free, supply.is_asked) == (3, False)
-    jobserver.close()
-    for fd in jobserver.inherited:
-        os.close(fd)
-
-
-def test_by_a_fifo_what_is_seen_goes_to_others_while_they_want_it(by_fifo):
+def test_by_a_fifo_what_is_seen_goes_to_others_while_they_want_it(supplied):
     """M9: programs take and put back in the same place, and may be quicker; it is watched only while that matters."""
-    supply = supplied(by_fifo, 3)
-    assert not by_fifo.has_to_look
-    fd = by_fifo.fileno()
+    jobserver = supplied("fifo", 3)
+    assert not jobserver.has_to_look
+    fd = jobserver.fileno()
     assert len(os.read(fd, 5)) == 5  # all are in use
-    by_fifo.wanted(is_wanted=True)
-    by_fifo.look(supply)
-    assert by_fifo.has_to_look
-    os.write(fd, b"++")
-    by_fifo.look(supply)
-    assert supply.free == 2
-    os.write(fd, b"+++")
-    by_fifo.look(supply)
-    assert (supply.free, len(os.read(fd, 5)), by_fifo.has_to_look) == (3, 2, False)
-
-
-def test_nothing_is_asked_for_while_others_wait(jobserver):
-    """M9: what has been asked for is withdrawn, so that it stands before no other task."""
-    supply = supplied(jobserver, 0)
-    assert supply.is_asked
     jobserver.wanted(is_wanted=True)
-    jobserver.look(supply)
-    assert not supply.is_asked
-    jobserver.wanted(is_wanted=False)
-    jobserver.look(supply)
-    assert supply.is_asked
+    assert jobserver.has_to_look
+    os.write(fd, b"++")
+    jobserver.look()
+    assert jobserver.free == 2
+    os.write(fd, b"+++")
+    jobserver.look()
+    assert (jobserver.free, len(os.read(fd, 5)), jobserver.has_to_look) == (3, 2, False)
 
 
 @pytest.mark.parametrize(
@@ -332,9 +284,10 @@ def test_nothing_is_asked_for_while_others_wait(jobserver):
         ("k -- A=1 B=2\\ 3", "k {} -- A=1 B=2\\ 3"),
     ],
 )
-def test_flags_of_make_are_kept_and_those_of_another_jobserver_are_not(jobserver, before, after):
+def test_flags_of_make_are_kept_and_those_of_another_jobserver_are_not(supplied, before, after):
     """M9: a command inside another make uses this jobserver and no other; variables stay behind all flags."""
     environment = {"MAKEFLAGS": before, "CARGO_MAKEFLAGS": "-j --jobserver-auth=7,8", "A": "b"}
+    jobserver = supplied("pipe")
     jobserver.add_to(environment)
     reads, writes = jobserver.inherited
     assert environment == {"A": "b", "MAKEFLAGS": after.format(f"-j6 --jobserver-auth={reads},{writes}")}

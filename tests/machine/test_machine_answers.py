@@ -99,19 +99,6 @@ def test_cancel_says_so_only_of_what_it_has_cancelled(program):
     assert {name: {"cancelled": "aborted", "nothing": "success"}[done] for name, done in answers.items()} == outcomes
 
 
-def test_retry_of_all_that_failed_is_one_change(program):
-    """M11: each failed job is tried again once, however often that is asked for."""
-    machine = Machine()
-    for name in ("a", "b"):
-        machine.ask("POST", "/machine/jobs", job(name, "false"))
-        machine.ask("GET", f"/machine/jobs/{name}/wait")
-    again = machine.ask("POST", "/machine/retry", {})["jobs"]
-    assert [each["of"] for each in again] == ["a", "b"]
-    for each in again:
-        machine.ask("GET", f"/machine/jobs/{each['id']}/wait")
-    assert [each["of"] for each in machine.ask("POST", "/machine/retry", {})["jobs"]] == ["3", "4"]
-
-
 def at_once(number, call):
     """Call a function on as many threads at once; return what the calls return, or what they are refused with."""
     ready = threading.Barrier(number)
@@ -183,7 +170,7 @@ def test_a_service_that_cannot_keep_what_has_happened_ends(tmp_path):
                 machine.ask("GET", "/machine/jobs")
         until(lambda: "cannot be kept" in (program.home / "service.log").read_text())
         assert "2 of 3 jobs are whole" in program.run("up", "--detach", "--slots", "1").err
-        status = json.loads(program.run("status", "--json").out)
+        status = program.status()
         assert "2 of 3 jobs are whole; the service goes on with 2 jobs" in status["notices"][0]
         assert status["notices"][0] in program.run("status").out
         assert set(on_disk(program)) == {"runs", "kept"}

@@ -37,7 +37,7 @@ def test_a_block_of_python_is_told_its_units(machine):
     ("asked", "reason"),
     [
         (("--gpu", "3"), "demands 3 gpu and there are 2"),
-        (("--device", "rig"), "--device 'rig' is not allowed: write KIND=N"),
+        (("--device", "rig"), "--device: 'rig' is not allowed: write"),
         (("--device", "dongle=1"), "dongle"),
     ],
 )

@@ -23,10 +23,6 @@ def machine(tmp_path_factory):
         yield machine
 
 
-def row(machine, job):
-    return next(each for each in json.loads(machine.run("ls", "--json").out) if each["id"] == job)
-
-
 def asked_ram(machine, job):
     with closing(sqlite3.connect(machine.home / "jobs.db")) as connection:
         (options,) = connection.execute("SELECT options FROM jobs WHERE name = ?", (job,)).fetchone()
@@ -39,7 +35,7 @@ def test_a_job_learns_from_the_one_before(machine):
     assert machine.run("wait", first).code == 0
     again = machine.add("--ram", "learned", "--", sys.executable, "-c", LOAD)
     assert machine.run("wait", again).code == 0
-    peak = row(machine, first)["peak_ram"]
+    peak = machine.row(first)["peak_ram"]
     assert peak > 60 * MB
     assert asked_ram(machine, first) == 1000 * MB
     assert asked_ram(machine, again) == peak + -(-peak // 10)
@@ -67,7 +63,7 @@ def test_a_job_of_a_former_service_keeps_what_it_has_learned(tmp_path):
     asked = {"scope": "s", "id": "x:1", "ram": "learned:2GB"}
     service.jobs.add(["sleep", "60"], "/", {}, scope="s", id="first")
     live = service.jobs.add(["true"], "/", {}, **asked)
-    live.accepted.wait()
+    live.accepted.result()
     service.close()
     service = Service(home, slots=1, cpu=1, ram="4GB", history=None)
     try:

@@ -1,7 +1,5 @@
 """M4: requests from inside a permission are served out of it, never in addition to it."""
 
-import json
-import os
 import subprocess
 import sys
 import threading
@@ -9,13 +7,11 @@ from contextvars import Context
 
 import pytest
 
-from machines import in_home, machine_in
+from machines import granted, machine_in
 from patience import until
 from whywait import Authority
 from whywait import machine as this_machine
 from whywait.errors import MachineError
-from whywait.machine.client import LeaseRequest, Machine
-from whywait.machine.home import Home
 
 
 @pytest.fixture(scope="module")
@@ -24,31 +20,12 @@ def machine(tmp_path_factory):
         yield machine
 
 
-@pytest.fixture
-def client(machine):
-    with in_home(machine):
-        client = Machine(Home(str(machine.home)))
-        client.requests = []
-        yield client
-        for request in client.requests:
-            request.close()
-        until(lambda: client.ask("GET", "/machine/status")["running_total"] == 0, "the end of all permissions")
-
-
 def ask(client, inside=None, **asked):
-    request = LeaseRequest(client, "test", command=True, **{**asked, "inside": inside})
-    client.requests.append(request)
-    return request
-
-
-def granted(request):
-    while "granted" not in (message := request.receive(30)):
-        assert "ended" not in message, message
-    return message["granted"]["environment"]
+    return client.request(inside=inside, **asked)
 
 
 def token(request):
-    return granted(request)["WHYWAIT_LEASE"]
+    return granted(request)["environment"]["WHYWAIT_LEASE"]
 
 
 def test_a_request_from_inside_takes_nothing_of_the_machine(client):
@@ -57,8 +34,7 @@ def test_a_request_from_inside_takes_nothing_of_the_machine(client):
     inner = ask(client, token(outer), cpu=2, ram="6GB")
     granted(other)
     granted(inner)
-    free = {gate["name"]: gate["free"] for gate in client.ask("GET", "/machine/status")["budget"]}
-    assert free == {"cpu": 0, "ram": 0}
+    assert client.free() == {"cpu": 0, "ram": 0}
 
 
 def test_what_does_not_fit_now_waits_for_others_inside_and_says_so(client):
@@ -135,7 +111,7 @@ def test_a_token_of_a_lease_that_has_ended_means_nothing(client):
     outer = ask(client, cpu=1)
     inside = token(outer)
     outer.ended()
-    until(lambda: client.ask("GET", "/machine/status")["running_total"] == 0)
+    until(lambda: client.status()["running_total"] == 0)
     granted(ask(client, inside, cpu=4))
 
 
@@ -200,14 +176,3 @@ def test_a_program_that_a_block_starts_is_inside_its_lease(client, machine):
             timeout=60,
         )
         assert done.stdout == b"in\n"
-
-
-def test_what_runs_inside_is_listed_and_explained_like_all_else(client, machine):
-    """M4, M7: with the scope that it is in."""
-    outer = ask(client, cpu=2)
-    inner = ask(client, token(outer), cpu=2)
-    granted(inner)
-    rows = {row["id"]: row for row in json.loads(machine.run("ls", "--json").out)}
-    assert rows[inner.id]["scope"] == f"inside {outer.id}"
-    assert "has been running" in machine.run("why", inner.id).out
-    assert os.environ.get("WHYWAIT_LEASE") is None

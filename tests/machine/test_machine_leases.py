@@ -1,7 +1,6 @@
 """M2, M3, M5: leases, from the request to the end, over the real socket."""
 
 import asyncio
-import json
 import logging
 import os
 import re
@@ -11,19 +10,20 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
+from typing import get_type_hints
 
 import pytest
 
-from machines import in_home, machine_in
+from machines import granted, in_home, machine_in
 from patience import until
 from whywait import machine as this_machine
-from whywait.engines.base import SUCCEEDED
+from whywait.devtools.schemas import fits, schema_of
 from whywait.errors import MachineError, TaskDropped
 from whywait.machine import remains as remains_module
-from whywait.machine.client import Gone, LeaseRequest, Machine
-from whywait.machine.client_lease import TAKE_S, ClientLease
+from whywait.machine.client import LeaseRequest
+from whywait.machine.client_lease import TAKE_S
 from whywait.machine.home import Home
+from whywait.machine.listing import Row
 from whywait.machine.remains import Remain, Remains
 from whywait.machine.service import Service
 
@@ -36,33 +36,12 @@ def machine(tmp_path_factory):
         yield machine
 
 
-@pytest.fixture
-def client(machine):
-    """Return a way to the service; the client in this process finds it too."""
-    with in_home(machine):
-        client = Machine(Home(str(machine.home)))
-        client.requests = []
-        yield client
-        for request in client.requests:
-            request.close()
-        until(lambda: free(client) == 4, "the end of all leases")
-
-
 def free(client):
-    gates = client.ask("GET", "/machine/status")["budget"]
-    return next(gate["free"] for gate in gates if gate["name"] == "cpu")
+    return client.free()["cpu"]
 
 
-def ask(client, cpu=4, command=True, **asked):
-    request = LeaseRequest(client, "test", command=command, cpu=cpu, **asked)
-    client.requests.append(request)
-    return request
-
-
-def granted(request):
-    while "granted" not in (message := request.receive(30)):
-        assert "ended" not in message, message
-    return message["granted"]
+def ask(client, cpu=4, **asked):
+    return client.request(cpu=cpu, **asked)
 
 
 @pytest.mark.parametrize("command", [[], {}, [[]], [1], "make", 1, None])
@@ -91,36 +70,6 @@ def test_a_lease_waits_for_its_turn_and_hears_why(client):
     granted(third)
     third.ended()
     assert third.receive(30) == {"ended": {"outcome": "success", "cause": None}}
-
-
-def test_the_status_of_the_command_is_the_outcome(client):
-    """M2: told in the events like that of any task."""
-    request = ask(client)
-    granted(request)
-    request.ended(3)
-    assert request.receive(30) == {"ended": {"outcome": "error", "cause": "exit_code"}}
-
-
-def test_a_client_that_hangs_up_while_it_waits_has_withdrawn_its_request(client):
-    """M3: the next in line is not kept waiting."""
-    first = ask(client)
-    granted(first)
-    second = ask(client)
-    third = ask(client, cpu=1)
-    second.close()
-    first.ended()
-    granted(third)
-    third.ended()
-
-
-def test_a_client_that_is_gone_gives_its_permission_back(client):
-    """M3: at once, if nothing runs under it."""
-    first = ask(client)
-    granted(first)
-    second = ask(client)
-    first.close()
-    granted(second)
-    second.ended()
 
 
 def test_what_a_client_has_left_behind_is_killed_before_the_permission_is_given_on(client, tmp_path):
@@ -159,41 +108,6 @@ def test_a_permission_lasts_as_long_as_a_descendant_that_the_command_left_behind
     second.ended()
 
 
-@pytest.mark.parametrize("phase", ["asking", "waiting", "running"])
-def test_a_client_that_is_killed_in_any_phase_leaves_nothing(client, machine, phase, tmp_path):
-    """M3: SIGKILL."""
-    holder = ask(client)
-    granted(holder)
-    program = f"""if True:
-        import os, sys, time
-        from whywait.machine.client import LeaseRequest, Machine
-        print("asking", flush=True)
-        if {phase!r} == "asking":
-            time.sleep(60)
-        request = LeaseRequest(Machine(), "doomed", command=True, cpu=4)
-        request.receive()
-        print("waiting", flush=True)
-        while "granted" not in request.receive():
-            pass
-        print("running", flush=True)
-        time.sleep(60)
-    """
-    process = subprocess.Popen([sys.executable, "-c", program], env=machine.environment, stdout=subprocess.PIPE)
-    for line in process.stdout:
-        if line.decode().strip() == phase:
-            break
-        if line == b"waiting\n":
-            holder.ended()
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    if phase != "running":
-        holder.ended()
-    after = ask(client)
-    granted(after)
-    after.ended()
-
-
 def test_a_lease_can_be_cancelled_paused_and_resumed_like_any_task(client, machine):
     """M7: by the same verbs; the client is told."""
     request = ask(client)
@@ -201,7 +115,7 @@ def test_a_lease_can_be_cancelled_paused_and_resumed_like_any_task(client, machi
     pausing = threading.Thread(target=machine.run, args=("pause", request.id))
     pausing.start()
     assert request.receive(30) == {"wish": "pause"}
-    request.parked()
+    request.tell("parked")
     pausing.join()
     assert "has been paused" in machine.run("why", request.id).out
     assert machine.run("resume", request.id).code == 0
@@ -231,7 +145,7 @@ def test_many_leases_can_be_paused_at_the_same_moment(client, machine):
         thread.start()
     for request in requests:
         assert request.receive(30) == {"wish": "pause"}
-        request.parked()
+        request.tell("parked")
     for thread in pausing:
         thread.join()
     assert told == ["PAUSED"] * count
@@ -280,20 +194,18 @@ def test_what_a_killed_block_has_started_in_its_name_is_killed(client, machine):
     assert not Path(f"/proc/{child}/exe").exists()
 
 
-def test_leases_are_listed_with_the_jobs(client, machine):
-    """M7: what runs and what waits, of every client."""
-    request = ask(client, command=["pytest", "-n", "8"], priority="high")
-    granted(request)
-    job = machine.add("--cpu", "1", "--", "true")
-    rows = {row["id"]: row for row in json.loads(machine.run("ls", "--json").out)}
-    assert rows[request.id]["kind"] == "lease"
-    assert rows[request.id]["command"] == ["pytest", "-n", "8"]
-    assert (rows[request.id]["priority"], rows[request.id]["state"]) == (80, "RUNNING")
-    assert f"held by {request.id}" in rows[job]["why"]
-    text = machine.run("status").out
-    assert f"cpu: 4 of 4 taken by {request.id} (4)" in text
-    request.ended()
-    assert machine.run("wait", job).code == 0
+def test_a_job_and_a_lease_are_told_in_the_row_that_is_declared(client, machine):
+    """M7: in ls, in status, and one by one."""
+    machine.run("wait", machine.add("--", "true"))
+    with this_machine.lease(cpu=1):
+        listed = machine.rows()
+        status = machine.status()
+        one = client.ask("GET", f"/machine/jobs/{listed[0]['id']}")
+    assert {row["kind"] for row in listed} == {"job", "lease"}
+    assert one.keys() - {"text", "reasons"} == set(get_type_hints(Row))
+    for row in [*listed, *status["running"], *status["ended"]]:
+        assert row.keys() == set(get_type_hints(Row))
+        assert fits(row, schema_of(Row)), row
 
 
 @pytest.mark.parametrize(
@@ -306,16 +218,6 @@ def test_what_can_never_be_granted_is_refused(client, asked, says):
         LeaseRequest(client, "test", command=True, **asked)
 
 
-def test_a_request_that_waits_too_long_is_dropped(client):
-    """M2: max_wait."""
-    first = ask(client)
-    granted(first)
-    second = ask(client, max_wait=0.1)
-    messages = [second.receive(30), second.receive(30)]
-    assert messages[-1] == {"ended": {"outcome": "rejected", "cause": "max_wait"}}
-    first.ended()
-
-
 STOPPED = """
 import sys
 from whywait.machine.client import LeaseRequest, Machine
@@ -325,7 +227,7 @@ input()
 for _ in range(2):
     while "granted" not in (message := request.receive()):
         pass
-    print(request.takes(message["granted"]["environment"]["WHYWAIT_LEASE"]), flush=True)
+    print(request.takes(message["granted"]["environment"]), flush=True)
 request.ended()
 """
 
@@ -406,14 +308,6 @@ def test_a_block_runs_under_a_lease(client):
         raise ZeroDivisionError
 
 
-def test_a_block_gives_up_after_its_timeout_and_says_why(client):
-    """M2: nothing stays behind."""
-    first = ask(client)
-    granted(first)
-    with pytest.raises(TimeoutError, match=r"not granted in 0.1 s: cpu: needs 1, 0 of 4 free, held by test"):
-        enter(this_machine.lease(cpu=1, timeout=0.1))
-
-
 def test_a_block_that_waits_tells_why(client, caplog):
     """M2: to a callback, or to the log; and to other threads."""
     heard = []
@@ -447,7 +341,7 @@ def test_a_program_without_a_file_has_a_name_that_commands_can_take(client, mach
     done = subprocess.run([sys.executable, "-c", program], env=machine.environment, capture_output=True, check=True)
     assert done.stdout.startswith(b"python-")
     request = LeaseRequest(client, "-c", command=False, cpu=1)
-    client.requests.append(request)
+    client.made.append(request)
     assert request.id.startswith("c-")
 
 
@@ -501,32 +395,6 @@ def test_a_lease_whose_service_is_gone_is_lost(tmp_path, caplog):
         machine.down()
         until(lambda: lease.lost)
     assert "the block has run to its end" in caplog.text
-
-
-def test_a_client_hears_that_its_service_is_gone(tmp_path):
-    """M5: by the end of the connection."""
-    with machine_in(tmp_path) as machine:
-        request = LeaseRequest(Machine(Home(str(machine.home))), "test", command=True)
-        granted(request)
-        machine.down()
-        with pytest.raises(Gone):
-            list(iter(lambda: request.receive(30), None))
-        request.close()
-
-
-def test_a_part_that_is_just_being_asked_for_does_not_hold_its_whole():
-    """M9: the whole may end on another thread between the steps; its permission comes back, the part is cancelled."""
-    ended, cancelled = [], []
-    around = {"permissions": None, "remains": None, "forget": lambda _: None}
-    around["engine"] = SimpleNamespace(ended=lambda *told: ended.append(told))
-    whole, part = (ClientLease(name, None, ["make"], None, lambda _: None, **around) for name in ("whole", "part"))
-    whole._execution = "execution"
-    whole.add_part(part)
-    whole._report(SimpleNamespace(end=lambda: None), SUCCEEDED)
-    assert ended == [("execution", SUCCEEDED)]
-    handle = SimpleNamespace(cancel=lambda: cancelled.append(1), add_done_callback=lambda _: None)
-    part.submitted(handle)
-    assert cancelled == [1]
 
 
 @pytest.mark.parametrize(("verb", "wish"), [("cancel", "abort"), ("pause", "pause")])

@@ -1,6 +1,5 @@
 """M1, M5: many clients at once, many jobs in the queue; figures are compared with each other, never with a clock."""
 
-import json
 import threading
 import time
 from pathlib import Path
@@ -84,11 +83,11 @@ def test_adding_to_a_long_queue_costs_what_adding_to_an_empty_one_does(machine):
     for _ in range(20):
         client.ask("POST", "/machine/workflows", {"name": "many", "jobs": [JOB] * 100})
     assert cost() < 3 * empty
-    before = [row["number"] for row in json.loads(machine.run("ls", "--json").out)]
+    before = [row["number"] for row in machine.rows()]
     assert len(before) == 2150
     machine.down()
     machine.up("--slots", "1")
-    assert [row["number"] for row in json.loads(machine.run("ls", "--json").out)] == before
+    assert [row["number"] for row in machine.rows()] == before
     assert "more wait: whywait ls --all" in machine.run("ls").out
 
 
@@ -96,6 +95,6 @@ def test_ended_jobs_are_forgotten_while_the_service_runs(machine):
     """M6: when a tenth more than are kept are there."""
     for _ in range(30):
         machine.run("wait", str(Client().ask("POST", "/machine/jobs", {**JOB, "command": ["true"]})["number"]))
-    left = [row["number"] for row in json.loads(machine.run("ls", "--json").out)]
+    left = [row["number"] for row in machine.rows()]
     assert len(left) <= 23
     assert left[-1] == 30

@@ -15,7 +15,7 @@ from patience import until
 from program import LONGEST_S
 from shells import program_in
 
-HOW_TO = ("agents-ci.md", "gpu-lab.md", "pueue-task-spooler.md")
+HOW_TO = ("agents-ci.md", "gpu.md", "pueue-task-spooler.md")
 PAGES = [DOCS / "machine.md", *(DOCS / "how-to" / name for name in HOW_TO)]
 SESSION = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Programs that the pages name and that a test need not have: they run until the test ends, or say something.

@@ -1,18 +1,14 @@
 """M1, M2, M5, M7: the program as users run it: the life of a service, wrong use, and who can reach what."""
 
-import json
 import os
 import re
 import signal
 import socket
-import sqlite3
 import stat
 import subprocess
 import sys
 import time
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 import pytest
 
@@ -29,14 +25,6 @@ def machine(tmp_path):
     machine = Machine(tmp_path / "home")
     yield machine
     machine.down()
-
-
-def pid_of(machine):
-    return json.loads(machine.run("status", "--json").out)["pid"]
-
-
-def jobs_of(machine):
-    return json.loads(machine.run("ls", "--json").out)
 
 
 # The life of a service
@@ -56,46 +44,29 @@ def test_the_first_add_starts_a_service_and_says_so(machine):
     assert machine.run("wait", "1", "2").code == 0
 
 
-def test_many_first_clients_start_one_service(machine):
-    """M1: all are served by it."""
-    adding = [machine.start("add", "--", "true", stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(8)]
-    told = [process.communicate() for process in adding]
-    assert sorted(int(out) for out, _ in told) == list(range(1, 9))
-    assert sum(b"started the service" in err for _, err in told) == 1
-
-
 def test_a_second_service_for_the_same_home_is_refused(machine):
     """M1: the first is untouched."""
     machine.up()
-    before = pid_of(machine)
+    before = machine.pid
     for options in ((), ("--detach",)):
         refused = machine.run("up", *options)
         assert refused.code == 2
         assert "a service runs in" in refused.err
-    assert pid_of(machine) == before
+    assert machine.pid == before
 
 
 def test_a_service_has_the_machine_unless_told_otherwise(machine):
     """M1: its cores, nine tenths of its memory."""
     machine.up()
-    status = json.loads(machine.run("status", "--json").out)
+    status = machine.status()
     limits = {gate["name"]: gate["limit"] for gate in (status["slots"], *status["budget"])}
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert limits == {"slot": os.cpu_count(), "cpu": os.cpu_count(), "ram": memory * 9 // 10}
     machine.down()
     machine.up("--slots", "none", "--cpu", "3", "--ram", "1GB", "--resource", "licence=2")
-    status = json.loads(machine.run("status", "--json").out)
+    status = machine.status()
     limits = {gate["name"]: gate["limit"] for gate in (status["slots"], *status["budget"])}
     assert limits == {"slot": None, "cpu": 3, "ram": 10**9, "licence": 2}
-
-
-def test_what_a_service_says_before_it_listens_is_not_lost(machine):
-    """M1: `up --detach` fails as `up` does."""
-    machine.home.mkdir(mode=0o700)
-    (machine.home / "jobs.db").write_bytes(b"something else entirely, and long enough to be looked at" * 10)
-    refused = machine.run("up", "--detach")
-    assert refused.code == 2
-    assert re.fullmatch(r"whywait: .*jobs\.db is no store of jobs, or is broken.*\n", refused.err)
 
 
 def test_a_service_that_cannot_write_its_log_still_says_why_it_did_not_start(machine):
@@ -104,17 +75,6 @@ def test_a_service_that_cannot_write_its_log_still_says_why_it_did_not_start(mac
     refused = subprocess.run(limited, env=machine.environment, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert re.fullmatch(r"whywait: .*jobs\.db cannot be .*\n", refused.stderr)
-
-
-def test_a_home_that_is_a_file_is_no_folder(machine):
-    """M1: and is left as it is."""
-    machine.home.write_text("mine")
-    for args in (("up", "--detach"), ("add", "--", "true"), ("ls",)):
-        refused = machine.run(*args)
-        assert refused.code == 2
-        assert refused.err == f"whywait: {machine.home} is no folder; choose another one by WHYWAIT_HOME\n"
-    assert machine.home.read_text() == "mine"
-    machine.home.unlink()
 
 
 def test_down_waits_for_what_runs_and_keeps_what_waits(machine, tmp_path):
@@ -128,9 +88,9 @@ def test_down_waits_for_what_runs_and_keeps_what_waits(machine, tmp_path):
         assert down.wait(PATIENCE_S) == 0
     assert (tmp_path / "n").read_text() == "done\n"
     machine.up("--slots", "1")
-    first, second = jobs_of(machine)
+    first, second = machine.rows()
     assert (first["outcome"], second["outcome"]) == ("success", None)
-    until(lambda: jobs_of(machine)[1]["state"] == "RUNNING")
+    until(lambda: machine.rows()[1]["state"] == "RUNNING")
     assert machine.down().code == 0
     assert machine.run("down").code == 2
 
@@ -141,7 +101,7 @@ def test_a_signal_ends_a_service_and_what_it_runs(machine, number, tmp_path):
     machine.up()
     machine.add("--", "sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 60")
     until((tmp_path / "pid").exists)
-    os.kill(pid_of(machine), number)
+    os.kill(machine.pid, number)
     until(lambda: not Client(Home(str(machine.home))).home.is_taken())
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
 
@@ -161,12 +121,6 @@ def test_the_output_of_a_job_can_be_followed_and_is_there_without_a_service(mach
     assert "two" in machine.run("log", job).out
     for missing in ("named", "77"):
         assert machine.run("log", missing).code == 2
-
-
-def test_a_time_may_be_a_number_of_seconds(machine):
-    """M2: as everywhere else."""
-    machine.up()
-    assert machine.run("do", "--max-wait", "60", "--timeout", "60.5", "--", "true").code == 0
 
 
 def test_a_unit_for_systemd_runs_the_same_service(machine):
@@ -192,7 +146,7 @@ def test_an_idle_service_uses_no_cpu(machine):
     machine.run("wait", machine.add("--", "true"))
     machine.run("status")
     time.sleep(1.0)
-    stat = Path(f"/proc/{pid_of(machine)}/stat")
+    stat = Path(f"/proc/{machine.pid}/stat")
     time.sleep(1.0)
 
     def used():
@@ -211,7 +165,7 @@ def test_a_storm_of_kills_loses_nothing(machine, tmp_path):
     ran, accepted = tmp_path / "ran", []
     for round_number in range(6):
         machine.up("--slots", "2")
-        pid = pid_of(machine)
+        pid = machine.pid
         script = f'echo "$1" >> {ran}; sleep 0.$(($1 % 3)); setsid sleep 60 & sleep 60'
         command = ["add", "--no-start", "--", "sh", "-c", script, "sh"]
         adding = [
@@ -223,7 +177,7 @@ def test_a_storm_of_kills_loses_nothing(machine, tmp_path):
         accepted += [int(out) for process in adding if (out := process.communicate()[0]).strip()]
         until(lambda: not alive_under(machine.home), "the end of what the service ran")
     machine.up("--slots", "2")
-    jobs = jobs_of(machine)
+    jobs = machine.rows()
     numbers = [job["number"] for job in jobs]
     assert numbers == sorted(set(numbers))
     assert set(accepted) <= set(numbers)
@@ -253,28 +207,13 @@ def alive_under(home):
 def test_a_stale_socket_is_no_obstacle(machine):
     """M1: a service that was killed leaves one behind."""
     machine.up()
-    os.kill(pid_of(machine), signal.SIGKILL)
+    os.kill(machine.pid, signal.SIGKILL)
     until(lambda: not Home(str(machine.home)).is_taken())
     assert (machine.home / "machine.sock").exists()
     told = machine.run("ls")
     assert told.code == 2
     assert "no service runs in" in told.err
     assert machine.add("--", "true") == "1"
-
-
-def test_a_running_job_with_attempts_left_has_its_next_one_after_a_kill(machine, tmp_path):
-    """M5: in the next service; the attempt that was lost counts."""
-    machine.up()
-    job = machine.add(
-        "--retry", "1", "--", "sh", "-c", f"echo x >> {tmp_path}/n; test $(wc -l < {tmp_path}/n) = 2 || sleep 60"
-    )
-    until((tmp_path / "n").exists)
-    os.kill(pid_of(machine), signal.SIGKILL)
-    machine.up()
-    assert machine.run("wait", job).code == 0
-    (told,) = jobs_of(machine)
-    assert (told["outcome"], told["attempt"]) == ("success", 2)
-    assert "(attempt 2)" in machine.run("log", job).out
 
 
 # Wrong use
@@ -300,8 +239,8 @@ def test_a_running_job_with_attempts_left_has_its_next_one_after_a_kill(machine,
         (["cancel", "77"], "no job has the id '77'"),
         (["retry"], "needs ids of jobs"),
         (["forget", "--ended", "1"], "needs ids of jobs"),
-        (["up", "--cpu", "0"], "--cpu '0'"),
-        (["up", "--slots", "few"], "--slots 'few'"),
+        (["up", "--cpu", "0"], "--cpu: '0'"),
+        (["up", "--slots", "few"], "--slots: 'few'"),
         (["up", "--ram", "much"], "much"),
         (["up", "--gpus", "big,small"], '--gpus: "big" is not a size'),
         (["up", "--keep", "-1"], "--keep"),
@@ -314,7 +253,7 @@ def test_wrong_use_is_told_in_a_line(wrong_machine, args, says):
     assert done.code == 2
     assert says in done.err
     assert (done.err.count("\n"), done.err.partition(" ")[0]) == (1, "whywait:")
-    assert jobs_of(wrong_machine) == []
+    assert wrong_machine.rows() == []
 
 
 @pytest.fixture(scope="module")
@@ -326,8 +265,8 @@ def wrong_machine(tmp_path_factory):
 def test_what_is_no_job_has_no_log_and_no_end_to_wait_for(wrong_machine):
     """M2: said in a line; a slip in its id is told the nearest."""
     runs = wrong_machine.start("do", "--name", "bench", "--", "sleep", "1000")
-    until(lambda: jobs_of(wrong_machine), "the command")
-    (name,) = (row["id"] for row in jobs_of(wrong_machine))
+    until(wrong_machine.rows, "the command")
+    (name,) = (row["id"] for row in wrong_machine.rows())
     for verb in ("log", "wait", "retry", "forget"):
         refused = wrong_machine.run(verb, name)
         assert refused.code == 2
@@ -346,19 +285,6 @@ def test_without_a_service_it_says_how_to_start_one(machine, verb):
     done = machine.run(*verb.split())
     assert done.code == 2
     assert f"no service runs in {machine.home}; start it with: whywait up --detach" in done.err
-
-
-def test_a_newer_store_is_left_alone(machine):
-    """M5: the error names the file."""
-    machine.up()
-    machine.run("wait", machine.add("--", "true"))
-    machine.down()
-    with sqlite3.connect(machine.home / "jobs.db") as connection:
-        connection.execute("PRAGMA user_version = 99")
-    connection.close()
-    refused = machine.run("up", "--detach")
-    assert refused.code == 2
-    assert "was written by a newer whywait (format 99" in refused.err
 
 
 def test_a_home_with_a_long_name_has_its_socket_too(tmp_path):
@@ -383,26 +309,38 @@ def test_only_its_user_can_reach_anything_of_it(machine):
     assert stat.S_ISSOCK((machine.home / "machine.sock").stat().st_mode)
 
 
-def test_a_home_that_others_can_enter_is_refused(machine):
-    """M1: with the command that closes it."""
-    machine.home.mkdir(mode=0o755)
-    machine.home.chmod(0o755)
-    for verb in (["up"], ["add", "--", "true"], ["ls"]):
-        done = machine.run(*verb)
-        assert done.code == 2
-        assert f"can be entered by other users; close it with: chmod 700 {machine.home}" in done.err
-    machine.home.chmod(0o700)
+OF_ANOTHER = pytest.param(
+    lambda home: home.mkdir(mode=0o700) or os.chown(home, 12345, -1),
+    "is another user's: it belongs to user 12345, and you are user 0",
+    marks=pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user"),
+    id="of another user",
+)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")
-def test_another_users_home_is_refused(machine):
-    """M1: with whose it is."""
-    machine.home.mkdir(mode=0o700)
-    os.chown(machine.home, 12345, -1)
-    done = machine.run("add", "--", "true")
-    assert done.code == 2
-    assert "is another user's: it belongs to user 12345, and you are user 0" in done.err
-    os.chown(machine.home, 0, -1)
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        pytest.param(
+            lambda home: home.write_text("mine"), "{} is no folder; choose another one by WHYWAIT_HOME", id="a file"
+        ),
+        pytest.param(
+            lambda home: home.mkdir() or home.chmod(0o755),
+            "{} can be entered by other users; close it with: chmod 700 {}",
+            id="open to others",
+        ),
+        OF_ANOTHER,
+    ],
+)
+def test_a_home_that_is_not_a_folder_of_the_user_alone_is_refused(tmp_path, make, says):
+    """M1: in a line, by every verb, and it is left as it is."""
+    machine = Machine(tmp_path / "home")
+    make(machine.home)
+    before = machine.home.stat()
+    for args in (("up", "--detach"), ("add", "--", "true"), ("ls",)):
+        refused = machine.run(*args)
+        assert refused.code == 2
+        assert says.format(machine.home, machine.home) in refused.err
+    assert (machine.home.stat().st_mode, machine.home.stat().st_uid) == (before.st_mode, before.st_uid)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
@@ -469,23 +407,6 @@ def test_forget_leaves_nothing_of_an_environment_on_the_disk(machine):
     assert are_kept() == [True, True]
     machine.run("forget", "--ended")
     assert are_kept() == [False, False]
-
-
-def test_the_page_is_served_on_a_port_with_a_token_and_cannot_add_jobs(machine):
-    """M7: what a browser can reach shows and steers the run; commands come only over the socket."""
-    machine.up()
-    machine.run("wait", machine.add("--", "true"))
-    url = machine.run("status", "--open", env={"BROWSER": "true"}).out.strip()
-    base, _, token = url.partition("#token=")
-    headers = {"Authorization": f"Bearer {token}"}
-    with urlopen(Request(f"{base}api/tasks", headers=headers)) as answer:
-        tasks = json.load(answer)["tasks"]
-    assert [(task["id"], task["outcome"]) for task in tasks] == [("1", "success")]
-    for code, request in (401, f"{base}api/tasks"), (404, Request(f"{base}machine/jobs", data=b"{}", headers=headers)):
-        with pytest.raises(HTTPError, match=str(code)) as refused:
-            urlopen(request)
-        refused.value.close()  # the error is the answer, which is a file
-    assert machine.run("status", "--open", env={"BROWSER": "true"}).out.strip() == url
 
 
 def test_the_browser_is_led_to_the_page_without_the_token_on_its_command_line(machine, tmp_path):

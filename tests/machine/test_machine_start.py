@@ -8,7 +8,6 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -22,12 +21,10 @@ from patience import PATIENCE_S, until
 from whywait import Authority, Command, CommandFailed
 from whywait.errors import MachineError
 from whywait.kernel.order import Aging
-from whywait.machine.home import Home, tell
+from whywait.machine.home import Home
 from whywait.machine.kept import keep_options, read_options, token_of
-from whywait.machine.starting import outwait
 from whywait.support.memory import total_memory
 from whywait.support.units import format_size
-from whywait.trees.system import new_mark, set_mark
 
 
 class Plain(Machine):
@@ -38,17 +35,8 @@ class Plain(Machine):
         assert done.code == 0, done
         return done.err
 
-    @property
-    def pid(self):
-        return json.loads(self.run("status", "--json").out)["pid"]
-
-    def kill(self):
-        """Kill the service, as a loss of power would."""
-        os.kill(self.pid, signal.SIGKILL)
-        until(lambda: not Home(str(self.home)).is_taken(), "the end of the service")
-
     def jobs(self):
-        return {job["id"]: job for job in json.loads(self.run("ls", "--json").out)}
+        return {job["id"]: job for job in self.rows()}
 
 
 @pytest.fixture
@@ -98,51 +86,6 @@ def test_jobs_that_do_not_fit_wait_and_start_under_a_budget_that_has_what_they_n
     assert machine.run("wait", card, licence, last).code == 0
 
 
-def test_a_job_that_asks_for_more_memory_than_there_is_now_waits(machine):
-    """M13, M10: as on a computer from which memory was taken; it is not lost."""
-    machine.up("--ram", "2GB", "--slots", "1")
-    machine.add("--", "sleep", "1000")
-    large = machine.add("--ram", "1500MB", "--", "true")
-    machine.kill()
-    machine.up("--ram", "1GB")
-    assert machine.run("do", "--ram", "1GB", "--", "echo", "did").out == "did\n"
-    assert "ram: needs 1.5 GB, and the limit is 1.0 GB" in machine.run("why", large).out
-    machine.down()
-    machine.up("--ram", "2GB")
-    assert machine.run("wait", large).code == 0
-
-
-def test_a_workflow_with_limits_of_its_own_is_taken_up_whole(machine, tmp_path):
-    """M13, M8: its scope has its slots again; what fits runs, the rest waits."""
-    text = """
-name = "flow"
-slots = 1
-[budget]
-gpus = ["24GB"]
-[task.hold]
-run = "sleep 1000"
-retry = 1
-[task.train]
-run = "true"
-gpu = 1
-"""
-    (tmp_path / "flow.toml").write_text(text)
-    machine.up("--gpus", "24GB")
-    started = machine.run("run", "--machine", "--detach", str(tmp_path / "flow.toml"))
-    assert started.code == 0, started
-    until(lambda: machine.run("why", "hold").out.startswith("hold has been running"), "the start of the workflow")
-    machine.kill()
-    machine.up("--gpus", "none")
-    until(lambda: "has been running" in machine.run("why", "hold").out, "its next attempt")
-    told = machine.run("why", "train").out
-    assert "slots of scope flow: the only one is taken, by hold" in told
-    assert "gpu: needs 1, and there is none here" in told
-    machine.run("cancel", "hold")
-    machine.down()
-    machine.up("--gpus", "24GB")
-    assert machine.run("wait", "train").code == 0
-
-
 def test_options_are_replaced_used_and_forgotten(machine):
     """M13: `up` with options replaces the kept set, without it uses it, `--defaults` forgets it; each is said."""
     home = Home(str(machine.home))
@@ -153,7 +96,7 @@ def test_options_are_replaced_used_and_forgotten(machine):
     machine.down()
     words = "--slots 3 --soft-ram --resource a=1 --resource b=2"
     assert f" with the kept options {words}, which whywait up --defaults forgets" in machine.up()
-    status = json.loads(machine.run("status", "--json").out)
+    status = machine.status()
     assert {gate["name"]: gate["limit"] for gate in status["budget"]} | {"ram": 0} == {
         "cpu": os.cpu_count(), "ram": 0, "a": 1, "b": 2
     }  # fmt: skip
@@ -299,7 +242,7 @@ def test_a_machine_shares_some_memory_and_no_more_than_there_is(machine, ram):
     refused = machine.run("up", "--ram", ram)
     assert refused.code == 2
     asked = {"1EB": "1.0 EB"}.get(ram, "0 B")
-    assert refused.err == (f"whywait: --ram {asked} is not allowed: this computer has {format_size(total_memory())}\n")
+    assert refused.err == (f"whywait: --ram: {asked} is not allowed: this computer has {format_size(total_memory())}\n")
 
 
 # Coming while a service starts
@@ -342,37 +285,6 @@ def test_clients_that_come_while_a_service_starts_wait_for_it(machine, slow_star
     assert machine.pid == process.pid
 
 
-def test_a_start_that_fails_tells_why_to_all_that_wait_for_it(machine, slow_start):
-    """M1: one sentence, the same for each."""
-    slow_start()
-    verbs = (("do", "--", "echo", "did"), ("add", "--", "true"), ("up", "--detach"))
-    coming = [machine.start(*verb, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for verb in verbs]
-    told = [each.communicate(timeout=PATIENCE_S) for each in coming]
-    assert [each.returncode for each in coming] == [2] * len(verbs)
-    assert [out for out, _ in told] == [b""] * len(verbs)
-    for _, err in told:
-        assert re.fullmatch(rb"whywait: jobs of a former service still run .*\n", err), told
-
-
-def test_a_client_that_starts_nothing_is_told_why_the_service_did_not_begin(tmp_path):
-    """M1: by what the service leaves in the file by which it had the home; what is from before does not count."""
-    home = Home(str(tmp_path / "home"))
-    home.make()
-    taken = home.take()
-    tell(taken, "1 an old problem")
-
-    def fail():
-        tell(taken, f"{os.getpid()} a new problem")
-        os.close(taken)
-
-    timer = threading.Timer(0.1, fail)
-    timer.start()
-    with pytest.raises(MachineError, match=r"^a new problem$"):
-        outwait(home, lambda: False)
-    timer.join()
-    assert outwait(home, lambda: False) is False
-
-
 def test_many_ups_and_clients_at_once_make_one_service(machine):
     """M1: every client is served; of the services one stays, and the others are refused."""
     verbs = [("up", "--detach"), ("do", "--", "echo", "did"), ("add", "--", "true"), ("up", "--detach")] * 2
@@ -389,42 +301,6 @@ def test_many_ups_and_clients_at_once_make_one_service(machine):
 # Inside a task or a job
 
 
-def marked():
-    set_mark(new_mark())
-
-
-STAND_IN = """#!{python}
-import json, os, subprocess, sys
-json.dump([sys.argv[1:], dict(os.environ)], open({seen!r}, "w"))
-options, command = sys.argv[1:sys.argv.index("--")], sys.argv[sys.argv.index("--") + 1:]
-given = dict(each.split("=", 1)[1].split("=", 1) for each in options if each.startswith("--setenv="))
-logs = [each for each in options if each.startswith("--property=StandardOutput=append:")]
-log = open(logs[0].partition("append:")[2], "ab")
-call = ["setsid", "-f", *command]
-sys.exit(subprocess.run(call, env=given, stdin=subprocess.DEVNULL, stdout=log, stderr=log).returncode)
-"""
-
-
-@pytest.mark.parametrize("inside", ["tree", "lease"])
-def test_inside_a_task_a_service_is_refused_where_systemd_cannot_start_it(machine, tmp_path, inside):
-    """M1, M3: it would end with the task; one sentence says what to do."""
-    environment = {**machine.environment, "PATH": str(tmp_path), "SECRET": "s"}
-    if inside == "lease":
-        environment["WHYWAIT_LEASE"] = "4611686018427387905"
-    for verb in (("add", "--", "true"), ("up", "--detach")):
-        refused = subprocess.run(
-            machine.command(*verb), env=environment, capture_output=True, text=True, check=False,
-            preexec_fn=marked if inside == "tree" else None,
-        )  # fmt: skip
-        assert refused.returncode == 2
-        assert refused.stderr == (
-            "whywait: a service that is started from inside a task or a job would end with it, and systemd-run --user, "
-            "which could start it outside, does not work here (No such file or directory): start it first, outside, by "
-            "whywait up --detach\n"
-        )
-    assert not Home(str(machine.home)).is_taken()
-
-
 def test_inside_a_command_of_a_program_and_of_another_machine_a_service_is_refused(machine, tmp_path):
     """M1, M3: both are process trees that end as a whole."""
     command = machine.command("add", "--", "true")
@@ -439,37 +315,6 @@ def test_inside_a_command_of_a_program_and_of_another_machine_a_service_is_refus
         done = other.run("do", "--", *inside)
         assert (done.code, "would end with it" in done.err) == (2, True), done
     assert not Home(str(machine.home)).is_taken()
-
-
-def test_inside_a_task_systemd_starts_the_service(machine, tmp_path):
-    """M1, M3: by a stand-in for systemd-run here; the service is not marked, and has nothing private of the task."""
-    seen, program = tmp_path / "seen", tmp_path / "bin" / "systemd-run"
-    program.parent.mkdir()
-    program.write_text(STAND_IN.format(python=sys.executable, seen=str(seen)))
-    program.chmod(0o755)
-    path = f"{program.parent}:{os.environ['PATH']}"
-    # The stand-in is a child of the task, and so is what it starts: the mark stays, which systemd's has not.
-    environment = {
-        **machine.environment,
-        "PATH": path,
-        "SECRET": "s",
-        "TZ": "UTC",
-        "LC_TIME": "C",
-        "XDG_DATA_HOME": "/x",
-    }
-    environment |= {"WHYWAIT_LEASE": "4611686018427387905", "WHYWAIT_SLOTS": "1", "CUDA_VISIBLE_DEVICES": "0"}
-    added = subprocess.run(
-        machine.command("add", "--", "true"), env=environment, capture_output=True, text=True, check=False
-    )
-    assert (added.returncode, added.stdout) == (0, "1\n"), added
-    arguments, environment_of_run = json.loads(seen.read_text())
-    assert arguments[:3] == ["--user", "--quiet", "--collect"]
-    assert environment_of_run["XDG_RUNTIME_DIR"]
-    given = dict(each.split("=", 1)[1].split("=", 1) for each in arguments if each.startswith("--setenv="))
-    kept = {"PATH": path, "TZ": "UTC", "LC_TIME": "C", "XDG_DATA_HOME": "/x", "CUDA_VISIBLE_DEVICES": "0"}
-    assert given.items() >= {**kept, "WHYWAIT_HOME": str(machine.home)}.items()
-    assert not {"SECRET", "WHYWAIT_LEASE", "WHYWAIT_SLOTS"} & given.keys()
-    assert machine.run("wait", "1").code == 0
 
 
 def test_a_service_has_nothing_private_of_the_process_that_starts_it(machine):
@@ -490,7 +335,7 @@ def test_a_service_has_nothing_private_of_the_process_that_starts_it(machine):
     process = subprocess.Popen(machine.command("up"), env={**machine.environment, **private}, stderr=subprocess.DEVNULL)
     try:
         until(lambda: machine.run("status").code == 0, "the service in the foreground")
-        status = json.loads(machine.run("status", "--json").out)
+        status = machine.status()
         assert status["slots"]["limit"] == os.cpu_count()
     finally:
         process.terminate()
@@ -523,9 +368,9 @@ def test_a_service_whose_home_was_removed_ends_with_what_it_runs(machine):
     machine.up("--slots", "1")
     pid = machine.pid
     held = machine.start("do", "--", "sleep", "1000")
-    until(lambda: json.loads(machine.run("status", "--json").out)["running_total"] == 1, "the start of a command")
+    until(lambda: machine.status()["running_total"] == 1, "the start of a command")
     waiting = machine.start("do", "--quiet", "--", "true", stderr=subprocess.PIPE)
-    until(lambda: json.loads(machine.run("status", "--json").out)["waiting_total"] == 1, "a request that waits")
+    until(lambda: machine.status()["waiting_total"] == 1, "a request that waits")
     shutil.rmtree(machine.home)
     _, told = waiting.communicate(timeout=PATIENCE_S)
     assert (waiting.returncode, b"by the removal of its folder" in told) == (125, True), told
@@ -533,62 +378,6 @@ def test_a_service_whose_home_was_removed_ends_with_what_it_runs(machine):
     until(lambda: not Path(f"/proc/{pid}").exists(), "the end of the service")
     assert machine.add("--", "true") == "1"
     assert machine.pid != pid
-
-
-def test_of_two_services_after_a_removal_of_the_lock_one_goes_on_when_the_other_has_ended(machine):
-    """M5: what the first one has accepted until its end is there once."""
-    machine.up("--slots", "1")
-    machine.add("--id", "runs", "--", "sleep", "1000")
-    (machine.home / "lock").unlink()
-    second = machine.start("up", "--detach", stderr=subprocess.DEVNULL)
-    accepted = ["runs"]
-    while second.poll() is None:
-        done = machine.run("add", "--id", f"job-{len(accepted)}", "--", "true")
-        if done.code == 0:
-            accepted.append(done.out.strip())
-    assert second.returncode == 0
-    assert list(machine.jobs()) == accepted
-    log = (machine.home / "service.log").read_text()
-    assert "cannot be kept" not in log, log
-
-
-@pytest.mark.parametrize("text", ["9" * 5000, "\u00b2", "x 1", ""])
-def test_a_lock_with_anything_in_it_is_taken(machine, text):
-    """M1: the process in it counts only while the lock is held."""
-    machine.home.mkdir(mode=0o700)
-    (machine.home / "lock").write_text(text)
-    assert machine.add("--", "true") == "1"
-
-
-ODD = {
-    "jobs.db": ("fifo", "folder"),
-    "jobs.db-wal": ("fifo",),
-    "lock": ("folder", "fifo"),
-    "alive": ("folder",),
-    "options.json": ("folder", "fifo"),
-    "token": ("fifo",),
-    "start-lock": ("folder",),
-    "machine.sock": ("file", "folder"),
-    "logs": ("file",),
-    "service.log": ("fifo", "folder"),
-    "history.db": ("folder",),
-}
-
-
-@pytest.mark.parametrize(("name", "kind"), [(name, kind) for name, kinds in ODD.items() for kind in kinds])
-def test_an_odd_file_in_the_home_is_told_in_a_sentence(machine, name, kind):
-    """M5: what it is, and what to do; nothing hangs, and it is left as it is."""
-    machine.home.mkdir(mode=0o700)
-    path = machine.home / name
-    {"fifo": os.mkfifo, "folder": os.mkdir, "file": Path.touch}[kind](path)
-    for verb in (("up", "--detach"), ("add", "--", "true"), ("up",)):
-        refused = machine.run(*verb)
-        assert refused.code == 2, refused
-        assert re.fullmatch(
-            rf"whywait: {re.escape(str(path))} is a {kind}, where the service has a \w+: .*\n", refused.err
-        )
-    assert machine.run("ls").code == 2
-    assert path.exists()
 
 
 @pytest.mark.parametrize(
@@ -679,3 +468,4 @@ def test_everything_of_the_page_but_the_page_itself_needs_the_token(machine):
     }
     assert open_to_all == {("GET", "/healthz")}
     assert token.encode() not in status_of(f"{address}/")[1]
+    assert status_of(f"{address}/machine/jobs", token, "POST")[0] == 404, "commands come over the socket only"

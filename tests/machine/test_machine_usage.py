@@ -1,6 +1,5 @@
 """What runs under a permission is measured, and found again whatever it has done to hide."""
 
-import json
 import os
 import signal
 import subprocess
@@ -10,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from machines import Machine, active, in_home, machine_in
+from machines import Machine, active, machine_in
 from patience import until
 from whywait import machine as share
-from whywait.machine.client import Machine as Client
-from whywait.machine.home import Home
 from whywait.trees.system import descendants, stat_of
 
 MB = 1_000_000
@@ -38,18 +35,8 @@ def machine(tmp_path_factory):
         yield machine
 
 
-@pytest.fixture
-def client(machine):
-    with in_home(machine):
-        yield Client(Home(str(machine.home)))
-
-
 def listed(machine):
-    return [row["id"] for row in json.loads(machine.run("ls", "--json").out)]
-
-
-def row_of(machine, id):
-    return next(row for row in json.loads(machine.run("ls", "--json").out) if row["id"] == id)
+    return [row["id"] for row in machine.rows()]
 
 
 def end_of(client, name):
@@ -69,9 +56,9 @@ def test_a_command_is_measured_with_its_descendants(machine, client, tmp_path, v
     script.write_text(ALLOCATE)
     running = machine.start(verb, "--ram", "500MB", "--", sys.executable, script, 80, go, stdout=subprocess.DEVNULL)
     name = until(lambda: listed(machine), "the command")[-1]
-    until(lambda: (row_of(machine, name)["peak_ram"] or 0) > 160 * MB, lambda: row_of(machine, name))
-    assert row_of(machine, name)["peak_ram"] < 260 * MB
-    assert row_of(machine, name)["measured"] in {"sampled", "cgroup"}
+    until(lambda: (machine.row(name)["peak_ram"] or 0) > 160 * MB, lambda: machine.row(name))
+    assert machine.row(name)["peak_ram"] < 260 * MB
+    assert machine.row(name)["measured"] in {"sampled", "cgroup"}
     go.touch()
     assert running.wait(30) == 0
     until(lambda: active(machine) == 0, "the end")
@@ -113,7 +100,7 @@ def test_a_client_that_is_killed_has_been_measured(machine, client, tmp_path):
     script.write_text(ALLOCATE)
     running = machine.start("do", "--name", "lost", "--", sys.executable, script, 80, tmp_path / "never")
     name = until(lambda: [each for each in listed(machine) if each.startswith("lost-")], "the command")[0]
-    until(lambda: (row_of(machine, name)["peak_ram"] or 0) > 160 * MB, lambda: row_of(machine, name))
+    until(lambda: (machine.row(name)["peak_ram"] or 0) > 160 * MB, lambda: machine.row(name))
     running.kill()
     running.wait()
     assert end_of(client, name)["peak_ram"] > 160 * MB
@@ -123,7 +110,7 @@ def test_a_service_that_is_killed_with_all_its_helpers_leaves_nothing_to_the_nex
     """M5: what nothing guards any more is found by its mark before the next service starts anything."""
     machine = Machine(tmp_path / "home")
     machine.up("--slots", "1")
-    pid = json.loads(machine.run("status", "--json").out)["pid"]
+    pid = machine.pid
     script = "setsid env -i sh -c 'echo $$ > bare; exec sleep 1000' & echo $$ > command; exec sleep 1000"
     machine.run("add", "--", "sh", "-c", script, cwd=tmp_path)
     lost = [tmp_path / "bare", tmp_path / "command"]
@@ -140,6 +127,6 @@ def test_a_service_that_is_killed_with_all_its_helpers_leaves_nothing_to_the_nex
     machine.up()
     try:
         assert not any(stat_of(each) and stat_of(each)[0] != b"Z" for each in processes)
-        assert [row["cause"] for row in json.loads(machine.run("ls", "--json").out)] == ["worker_lost"]
+        assert [row["cause"] for row in machine.rows()] == ["worker_lost"]
     finally:
         machine.down()

@@ -26,10 +26,6 @@ def machine(tmp_path_factory):
         yield machine
 
 
-def job_of(machine, id):
-    return next(job for job in json.loads(machine.run("ls", "--json").out) if job["id"] == id)
-
-
 def line_of(machine, id):
     return next(line for line in machine.run("ls").out.splitlines() if line.split()[0] == id)
 
@@ -56,7 +52,7 @@ def test_a_program_that_does_not_exist_is_refused_at_add(machine, tmp_path, comm
     refused = machine.run("add", "--", *command, cwd=tmp_path)
     assert (refused.code, refused.out) == (2, "")
     assert says.format(folder=tmp_path) in refused.err
-    assert json.loads(machine.run("ls", "--json").out) == json.loads(before)
+    assert machine.rows() == json.loads(before)
 
 
 def test_a_program_is_looked_for_with_the_path_and_from_the_directory_of_its_client(machine, tmp_path):
@@ -141,7 +137,7 @@ def test_a_paused_job_is_called_paused_everywhere(machine):
     """X1, V1: by the verb, `ls`, `status`, `why`, and `why` of those behind it."""
     holder = machine.add("--gpu", "2", "--", "sleep", "60")
     behind = machine.add("--gpu", "1", "--", "true")
-    until(lambda: job_of(machine, holder)["state"] == "RUNNING")
+    until(lambda: machine.row(holder)["state"] == "RUNNING")
     assert machine.run("pause", holder).out == f"{holder}: paused\n"
     assert line_of(machine, holder).split()[1] == "paused"
     assert line_of(machine, holder).endswith("somebody has to resume it")
@@ -165,8 +161,8 @@ def test_a_job_that_was_lost_with_its_service_says_so_everywhere(tmp_path):
     """M5: in `ls`, `why`, `wait` and the log; the code of the cause stays."""
     with machine_in(tmp_path) as machine:
         job = machine.add("--", "sleep", "60")
-        until(lambda: job_of(machine, job)["state"] == "RUNNING")
-        os.kill(json.loads(machine.run("status", "--json").out)["pid"], signal.SIGKILL)
+        until(lambda: machine.row(job)["state"] == "RUNNING")
+        os.kill(machine.pid, signal.SIGKILL)
         machine.up()
         lost = "lost, because the service has ended"
         assert line_of(machine, job).endswith(f"was {lost}")
@@ -174,14 +170,14 @@ def test_a_job_that_was_lost_with_its_service_says_so_everywhere(tmp_path):
         waited = machine.run("wait", job)
         assert (waited.code, waited.err) == (1, f"whywait: job {job} was {lost}\n")
         assert machine.run("log", job).out.rstrip().endswith(lost)
-        assert (job_of(machine, job)["outcome"], job_of(machine, job)["cause"]) == ("error", "worker_lost")
+        assert (machine.row(job)["outcome"], machine.row(job)["cause"]) == ("error", "worker_lost")
 
 
 def test_a_service_that_ends_gives_no_more_slots(tmp_path):
     """M5: `status` does not count them against none."""
     with machine_in(tmp_path, "--slots", "3") as machine:
         job = machine.add("--", "sleep", "60")
-        until(lambda: job_of(machine, job)["state"] == "RUNNING")
+        until(lambda: machine.row(job)["state"] == "RUNNING")
         with machine.start("down", stderr=subprocess.DEVNULL):
             until(lambda: "ending with what runs" in machine.run("status").out)
             assert "\nslot: 1 taken, and no more are given\n" in machine.run("status").out

@@ -52,7 +52,7 @@ def folder(tmp_path):
 
 
 def jobs_of(machine, scope):
-    return [job for job in json.loads(machine.run("ls", "--json").out) if job["scope"] == scope]
+    return [job for job in machine.rows() if job["scope"] == scope]
 
 
 RETRIES = """
@@ -114,7 +114,7 @@ def test_a_detached_workflow_goes_on_by_itself_and_survives_the_service(tmp_path
         done = machine.run("run", folder / "long.toml", "--machine", "--detach")
         assert (done.code, done.out) == (0, "long\n")
         assert machine.run("run", folder / "long.toml", "--machine", "--detach").out == "long-2\n"
-        os.kill(json.loads(machine.run("status", "--json").out)["pid"], signal.SIGKILL)
+        os.kill(machine.pid, signal.SIGKILL)
         machine.up()
         until(lambda: any(job["state"] == "RUNNING" for job in jobs_of(machine, "long")))
         rows = {job["id"]: job for job in jobs_of(machine, "long")}
@@ -230,27 +230,6 @@ def test_a_job_from_python(machine, tmp_path):
             this_machine.add(["true"], cpu=20)
         with pytest.raises(MachineError, match="use a list of strings"):
             this_machine.add("true")
-
-
-def test_devices_are_shared_and_told(tmp_path):
-    """M1, M2: GPUs and other kinds; the job is told which units it has."""
-    options = ("--gpus", "24GB,12GB", "--device", "rig=a,b", "--slots", "8")
-    with machine_in(tmp_path, *options) as machine:
-        show = 'echo "gpu=$CUDA_VISIBLE_DEVICES rig=$WHYWAIT_RIG"'
-        job = machine.add("--vram", "6GB", "--device", "rig=1", "--", "sh", "-c", show)
-        assert machine.run("wait", job).code == 0
-        assert "gpu=1 rig=a" in machine.run("log", job).out
-        (row,) = json.loads(machine.run("ls", "--json").out)
-        assert row["devices"] == {"gpu": ["1"], "rig": ["a"]}
-        holder = machine.start("do", "--gpu", "2", "--", "sleep", "60")
-        until(lambda: json.loads(machine.run("status", "--json").out)["running_total"] == 1)
-        waits = machine.add("--gpu", "1", "--", "true")
-        assert "no gpu is free" in machine.run("why", waits).out
-        holder.terminate()
-        holder.wait()
-        assert machine.run("wait", waits).code == 0
-        refused = machine.run("add", "--gpu", "3", "--", "true")
-        assert (refused.code, "3 gpu" in refused.err) == (2, True)
 
 
 def test_no_module_stands_in_the_way_of_a_public_name():

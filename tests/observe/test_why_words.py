@@ -343,7 +343,7 @@ def test_running_parked_and_asked_to_end():
         *waited,
     ]
     driver.pause(task)
-    driver.park(task)
+    driver.parked(task)
     driver.until(1510)
     assert lines(said(driver, task))[0] == (
         "train has been paused for 500 ms (somebody has to resume it), started 1.5 s ago, "
@@ -455,7 +455,7 @@ def test_a_job_that_has_only_a_number_is_not_taken_for_a_unit():
         "  it starts when job 5 has succeeded",
     ]
     driver.pause(four)
-    driver.park(four)
+    driver.parked(four)
     assert "gpu 1 is held by job 4 (paused)" in said(driver, waits)
 
 
@@ -468,7 +468,7 @@ def test_no_sentence_has_a_state_in_capitals():
     driver.until(0)
     told = [said(driver, task)]
     driver.pause(task)
-    driver.park(task)
+    driver.parked(task)
     told.append(said(driver, driver.submit("next")))
     driver.cancel(task)
     told += [said(driver, task), *(event_in_words(event) for event in driver.events)]

@@ -75,8 +75,7 @@ def test_an_idle_authority_does_not_wake_up(engine):
 @pytest.mark.parametrize("engine", ["thread", "simple", "process"])
 def test_an_authority_that_nobody_holds_any_more_is_let_go(engine, monkeypatch):
     """O5: neither left by `with` nor disposed of; its threads and processes end when they have had nothing to do."""
-    idle = ("runtime.clock.IDLE_S", "engines.process.pump.NAP_S", "engines.process.engine.IDLE_S")
-    for name in (*idle, "engines.thread.ThreadEngine.idle_s"):
+    for name in ("runtime.clock.IDLE_S", "engines.thread.ThreadEngine.idle_s"):
         monkeypatch.setattr(f"whywait.{name}", 0.01)
     others = set(threading.enumerate())
     authority = Authority(slots=1, engine=engine)

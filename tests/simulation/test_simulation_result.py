@@ -1,10 +1,7 @@
 """The simulator's options and its result: what may be set, and what is told in numbers."""
 
-import random
-
 import pytest
 
-import whywait.simulation.simulation
 from simulated import events, op, simulate, task
 from whywait.errors import ConfigError
 from whywait.kernel.limits import Retry
@@ -138,32 +135,3 @@ def test_a_parked_body_holds_what_it_holds_to_the_end():
     summary = simulate(task("x", cpu=2), task("y", 0, 20), ops=[op(5, "pause", "x")], cpu=4, slots=2).summary
     assert summary["utilisation"]["slots"]["mean"] == 2.0
     assert summary["utilisation"]["cpu"]["mean"] == 2.0
-
-
-def make_plain_workload(seed):
-    chance = random.Random(seed)
-    config = {"slots": chance.choice([None, 1, 2, 5]), "order": chance.choice(["strict", "aging"]), "every_ms": 7}
-    config |= {"backfill": chance.choice(["greedy", "none"]), "queue_limit": chance.choice([None, None, 6])}
-    demanding = chance.random() < 0.5
-    if demanding:
-        config |= {"cpu": chance.choice([None, 4]), "ram": 10, "scopes": {"s": {"slots": 1}}, "resources": {"gpu": 1}}
-    tasks = []
-    for number in range(chance.randint(1, 40)):
-        fields = {"priority": chance.choice([0, 50, 50, 80])}
-        if demanding:
-            fields |= {"cpu": chance.randint(0, 5), "ram": chance.randint(0, 12)}
-        if chance.random() < 0.3:
-            fields["scope"] = "s"
-        if demanding and chance.random() < 0.2:
-            fields["resources"] = {"gpu": chance.randint(1, 2)}
-        tasks.append(task(f"t{number}", chance.randint(0, 20), chance.randint(1, 5), **fields))
-    return {"config": config, "tasks": tasks}
-
-
-def test_plain_runs_are_recorded_like_others(monkeypatch):
-    """V3, V4: where the engine records by itself, it records what the kernel's events say."""
-    workloads = [make_plain_workload(seed) for seed in range(400)]
-    plain = [Simulation(workload).run().to_dict() for workload in workloads]
-    monkeypatch.setattr(whywait.simulation.simulation, "is_plain", lambda *_: False)
-    for workload, result in zip(workloads, plain, strict=True):
-        assert result == Simulation(workload).run().to_dict()

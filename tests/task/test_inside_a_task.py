@@ -10,14 +10,9 @@ import time
 import pytest
 
 import process_bodies
-from cores import interpreted
-from interrupts import Interrupt, at_every_place
 from patience import PATIENCE_S, until
 from whywait import Authority, Command, Executor, current
-from whywait.engines.thread import ThreadEngine
-from whywait.errors import ConfigError, InvalidTransition, PauseTimeout, TaskAborted, TaskTimeout, WhywaitError
-from whywait.runtime.core import Core
-from whywait.task import parts
+from whywait.errors import ConfigError, InvalidTransition, TaskAborted, TaskTimeout, WhywaitError
 from whywait.task.parts import HANDLER_THREADS
 
 
@@ -25,63 +20,6 @@ from whywait.task.parts import HANDLER_THREADS
 def authority():
     with Authority(slots=2, pause_timeout=PATIENCE_S) as made:
         yield made
-
-
-def test_outside_a_task_there_is_no_context():
-    """X1: a clear error, also in a thread that a task has started on its own."""
-    with pytest.raises(WhywaitError, match="works inside a running task only"):
-        current()
-
-
-def test_requests_that_overtake_each_other_do_no_harm(authority):
-    """X1, X2: they are carried out without the lock; what counts is what the kernel wishes now."""
-    begun, go = threading.Event(), threading.Event()
-
-    def body():
-        context = current()
-        begun.set()
-        while not go.wait(0.002):
-            context.checkpoint()
-        return context.signal.pause_asked
-
-    handle = authority.submit(body)
-    assert begun.wait(PATIENCE_S)
-    core, decisions = authority._core, []
-    for act in (core.kernel.pause, core.kernel.resume):
-        with core.lock:
-            now = time.monotonic_ns()
-            act(now, handle)
-            decisions.append(core.kernel.dispatch(now))
-    for decision in reversed(decisions):
-        core.ask_and_tell(decision, [])
-    go.set()
-    assert handle.result(PATIENCE_S) is False
-
-
-def test_a_request_for_an_attempt_that_has_ended_is_dropped(authority):
-    """X3, T7: the next attempt is not asked in its place."""
-    seen = []
-    begun, fail = threading.Event(), threading.Event()
-
-    def body():
-        begun.set()
-        seen.append(None)
-        if len(seen) == 1:
-            fail.wait(PATIENCE_S)
-            raise ValueError
-        return current().signal.pause_asked
-
-    handle = authority.submit(body, retry=1)
-    assert begun.wait(PATIENCE_S)
-    with authority._core.lock:
-        now = time.monotonic_ns()
-        authority._core.kernel.pause(now, handle)
-        authority._core.kernel.resume(now, handle)
-        decision = authority._core.kernel.dispatch(now)
-    fail.set()
-    assert handle.result(PATIENCE_S) is False
-    authority._core.ask_and_tell(decision, [])
-    assert not handle.signal.pause_asked
 
 
 @pytest.mark.parametrize("engine", ["thread", "process"])
@@ -126,44 +64,6 @@ def test_what_is_disposing_says_so_when_it_opens_workers(authority):
     ]
 
 
-def test_those_behind_a_parked_task_say_so(authority):
-    """X2, V1: it keeps its slot, and is named as the one that does."""
-    stop = threading.Event()
-
-    def body():
-        while not stop.wait(0.002):
-            current().checkpoint()
-
-    one, two = authority.submit(body, id="one"), authority.submit(body, id="two")
-    behind = authority.submit(int, id="behind")
-    try:
-        one.pause()
-        text = str(behind.why())
-        one.resume()
-    finally:
-        stop.set()
-    assert re.search(r"all 2 are taken, by one \(.* ms, paused\) and two \(.* ms\)", text)
-    for handle in (one, two, behind):
-        handle.result(PATIENCE_S)
-
-
-def test_a_thread_body_that_timed_out_is_disposing_until_it_ends():
-    """T6, T4: the slot stays taken; the outcome is TIMEOUT when the body has really ended."""
-    with Authority(slots=1) as authority:
-        began, go = threading.Event(), threading.Event()
-        for timeout in (0.01, 0.1, 1.0, 10.0):  # on a busy machine it may be over before the body has begun
-            handle = authority.submit(lambda: (began.set(), go.wait(PATIENCE_S)), timeout=timeout)
-            until(lambda handle=handle: handle.done() or (began.is_set() and handle.state == "DISPOSING"))
-            if not handle.done():
-                break
-        behind = authority.submit(int)
-        assert (behind.state, authority.stats()["active"]) == ("READY", 1)
-        go.set()
-        with pytest.raises(TaskTimeout):
-            handle.result(PATIENCE_S)
-        assert behind.result(PATIENCE_S) == 0
-
-
 def test_a_thread_body_ends_by_injection_if_that_is_allowed():
     """T6, O5: body and handlers that never look are ended, the opt-in given."""
 
@@ -180,90 +80,6 @@ def test_a_thread_body_ends_by_injection_if_that_is_allowed():
         handle = authority.submit(body, timeout=0.02)
         with pytest.raises(TaskTimeout):
             handle.result(PATIENCE_S)
-
-
-@interpreted
-@pytest.mark.parametrize(
-    ("owner", "step", "late"),
-    [
-        (ThreadEngine, "_call_interruptibly", "body"),
-        (parts.Parts, "_begins", "handler"),
-        (parts.Parts, "_begins", "worker"),
-    ],
-)
-def test_what_begins_when_its_time_is_up_ends_by_injection_too(monkeypatch, owner, step, late):
-    """T6, O5: the exception is sent before there is a thread to raise it in."""
-    asked, killed = threading.Event(), threading.Event()
-    kill, begin = Core._kill, getattr(owner, step)
-
-    def begin_late(self, begun):
-        asked.set()
-        assert killed.wait(PATIENCE_S)
-        return begin(self, begun)
-
-    def kill_and_tell(core, task, execution):
-        kill(core, task, execution)
-        killed.set()
-
-    def spin():
-        while True:
-            time.sleep(0.001)
-
-    def body():
-        if late != "body":
-            getattr(current(), {"handler": "handler", "worker": "spawn"}[late])(spin)
-        spin()
-
-    monkeypatch.setattr(Core, "_kill", kill_and_tell)
-    monkeypatch.setattr(owner, step, begin_late)
-    with Authority(slots=1, inject=True, grace=0) as authority:
-        handle = authority.submit(body)
-        assert asked.wait(PATIENCE_S)
-        handle.cancel()
-        assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
-        assert authority.submit(int).result(PATIENCE_S) == 0
-
-
-def test_a_stream_ends_wherever_a_signal_came_when_it_was_first_asked_for():
-    """W3, O6: another reader gets all that is emitted, and the end."""
-    go, kept = threading.Event(), []
-
-    def body():
-        go.wait(PATIENCE_S)
-        current().emit(1)
-
-    def attempt(place):
-        go.clear()
-        handle = authority.submit(body)
-        with Interrupt(place) as interrupt:
-            kept.append(handle.stream())  # what comes in its finaliser is swallowed there
-        go.set()
-        read = authority.submit(lambda: list(handle.stream()))
-        assert read.result(PATIENCE_S) == [1], interrupt.where
-        return interrupt.where
-
-    with Authority(slots=2) as authority:
-        assert at_every_place(attempt) > 5
-
-
-def test_a_pause_that_reaches_nobody_shows_in_the_events():
-    """X1: the abort that follows says why, and so does the signal."""
-    seen = []
-
-    def body():
-        signal = current().signal
-        signal.wait(PATIENCE_S)
-        seen.append(signal.reason)
-
-    with Authority(slots=1, pause_timeout=0.02) as authority:
-        handle = authority.submit(body)
-        until(lambda: handle.state == "RUNNING")
-        with pytest.raises(PauseTimeout, match="reached no checkpoint"):
-            handle.pause()
-        asked = [dict(e.details) for e in authority.events() if e.kind == "TASK_ABORT_ASKED"]
-        assert asked == [{"cause": "pause_timeout"}]
-        handle.exception(PATIENCE_S)
-        assert seen == ["pause_timeout"]
 
 
 def test_a_command_has_no_stream_but_can_be_followed(authority):
@@ -287,33 +103,6 @@ def test_more_handlers_than_threads(authority):
         )
 
     assert authority.submit(body).result(PATIENCE_S) == 2 * HANDLER_THREADS
-
-
-def test_nothing_starts_between_a_failure_and_its_signal(authority, monkeypatch):
-    """W2: a handler that is added in that very moment never begins."""
-    failed, added, ran = threading.Event(), threading.Event(), []
-    real = parts.ask_end
-
-    def late(handle, reason):
-        failed.set()
-        added.wait(PATIENCE_S)
-        real(handle, reason)
-
-    monkeypatch.setattr(parts, "ask_end", late)
-
-    def body():
-        context = current()
-        bad = context.handler(int, "x")
-        failed.wait(PATIENCE_S)
-        try:
-            context.handler(ran.append, 1, after=[bad])
-        finally:
-            added.set()
-
-    handle = authority.submit(body)
-    with pytest.raises(ValueError, match="invalid literal"):
-        handle.result(PATIENCE_S)
-    assert (handle.cause, ran) == ("handler", [])
 
 
 def test_waiting_for_a_handler_can_end_before_it_does(authority):
@@ -437,28 +226,6 @@ def test_in_a_worker_process_there_is_no_picture():
         looks = authority.submit(process_bodies.look, engine="process")
         with pytest.raises(InvalidTransition, match="runs in a worker process, where there is no snapshot"):
             looks.result(PATIENCE_S)
-
-
-def test_a_part_that_has_ended_has_its_result(authority, monkeypatch):
-    """X1: whatever moment another thread looks at it: the state becomes final last."""
-    seen = []
-
-    def set_and_look(part, name, value):
-        object.__setattr__(part, name, value)
-        if name == "state" and part.done():
-            try:
-                seen.append(part.result())
-            except ValueError:
-                seen.append("raised")
-
-    monkeypatch.setattr(parts.Part, "__setattr__", set_and_look, raising=False)
-
-    def fail():
-        raise ValueError
-
-    assert authority.submit(lambda: current().handler(lambda: "value").result(PATIENCE_S)).result(PATIENCE_S) == "value"
-    authority.submit(lambda: current().handler(fail)).exception(PATIENCE_S)
-    assert seen == ["value", "raised"]
 
 
 def test_what_happens_inside_a_task_is_told_before_its_scope_is_disposed():

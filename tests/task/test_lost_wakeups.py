@@ -2,20 +2,13 @@
 
 import asyncio
 import threading
-from contextlib import suppress
 
 import pytest
 
-from interrupts import Interrupt, at_every_place
 from patience import PATIENCE_S, until
-from stress import hasty_switches
 from whywait import Authority, current
-from whywait.engines.process.child_streams import Calls
 from whywait.errors import TaskAborted
 from whywait.task.context import TaskContext
-from whywait.task.signals import AbortSignal
-
-STORM = 250  # one in a hundred was lost where a signal came between the look at it and the sleep
 
 
 def get(context):
@@ -103,49 +96,6 @@ def test_a_pause_between_the_checkpoint_of_a_coroutine_and_its_sleep_is_heard(mo
         assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
 
 
-def test_a_signal_between_a_question_of_a_worker_process_and_its_sleep_is_heard():
-    """X3, W1: a worker process that asks the process above for an item."""
-    signal = AbortSignal("asks")
-
-    class Context:
-        @property
-        def signal(self):
-            return signal
-
-        def checkpoint(self):
-            signal.raise_if_aborted()
-            signal.follow(pause=0, reason="cancelled")  # right after it has looked
-            signal.notify()
-
-    class Link:
-        def send(self, kind, payload):
-            assert payload
-
-    with pytest.raises(TaskAborted):
-        Calls(Link()).call(Context(), ("get", "main", 0, None, None))
-
-
-@WAITS
-def test_a_storm_of_signals_loses_none(wait):
-    """X3, W1, W3: tasks are cancelled while they begin to wait, the interpreter switching as often as it can."""
-    with hasty_switches(), Authority(slots=4) as authority:
-        handles = []
-        for _ in range(STORM):
-            begun = threading.Event()
-
-            def body(begun=begun):
-                begun.set()
-                wait(current())
-
-            handles.append(authority.submit(body))
-            assert begun.wait(PATIENCE_S)
-            handles[-1].cancel()
-        for handle in handles:
-            with suppress(TaskAborted):
-                handle.result(PATIENCE_S)
-            assert (handle.outcome, handle.cause) == ("aborted", "cancelled")
-
-
 @pytest.mark.parametrize("engine", ["thread", "process"])
 def test_a_reader_of_what_comes_next_lets_a_producer_go_on_that_waits_for_a_first_reader(engine):
     """W3: what came before is held for no reader any more, and the producer hears of it."""
@@ -181,56 +131,3 @@ def test_a_producer_goes_on_when_the_reader_that_held_it_up_has_left(engine, lea
             slow.close()
         del slow
         assert list(quick) == [1, 2, 3, 4]
-
-
-@pytest.mark.parametrize("producer", ["thread", "coroutine"])
-def test_a_read_that_is_broken_off_anywhere_leaves_no_producer_waiting(producer):
-    """W3: the chunk of that read may be gone with it; whatever comes after is read."""
-
-    def body():
-        output = current().stream("main", limit=1)
-        for number in range(3):
-            output.emit(number)
-
-    async def body_async():
-        output = current().stream("main", limit=1)
-        for number in range(3):
-            await output.emit_async(number)
-
-    with Authority(slots=1) as authority:
-
-        def attempt(place):
-            handle = authority.submit(body_async if producer == "coroutine" else body)
-            reader, rest = handle.stream(), []
-            stream = authority._core.stream_of(handle, "main")
-            until(lambda: stream.count and (stream.waiters._bells or stream.waiters._awaited))
-            with Interrupt(place) as interrupt:
-                next(reader)
-            thread = threading.Thread(target=lambda: rest.extend(reader), daemon=True)
-            thread.start()
-            thread.join(PATIENCE_S)
-            assert rest[-2:] == [1, 2], interrupt.where
-            return interrupt.where
-
-        at_every_place(attempt)
-
-
-def test_a_wish_that_was_broken_off_is_passed_on_when_it_is_repeated(monkeypatch):
-    """X3: the reason is there, and the interrupt came before the threads that wait for it were woken."""
-    signal = AbortSignal("task")
-    heard = []
-    thread = threading.Thread(target=lambda: heard.append(signal.wait(PATIENCE_S)))
-    thread.start()
-    until(lambda: signal._aborted._waiters._bells)
-
-    def interrupt(latch):
-        monkeypatch.undo()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(type(signal._aborted), "open", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        signal.follow(pause=0, reason="cancelled")
-    assert signal.aborted
-    signal.follow(pause=0, reason="cancelled")
-    thread.join(PATIENCE_S)
-    assert heard == [True]

@@ -7,11 +7,9 @@ from queue import Empty, Full
 import pytest
 
 import process_bodies
-import whywait
 from patience import PATIENCE_S, until
 from whywait import Authority, current
 from whywait.errors import ConfigError, InvalidTransition, TaskAborted
-from whywait.runtime import core
 
 OVER = "task owner has ended: its queue 'items' takes and gives nothing more"
 
@@ -192,36 +190,3 @@ def test_a_worker_process_is_refused_a_limit_that_makes_no_sense(authority):
         return current().spawn(process_bodies.asks_for_queue, -1, process=True).result(PATIENCE_S)
 
     assert "queue limit -1 is not allowed" in authority.submit(body).result(PATIENCE_S)
-
-
-@pytest.mark.skipif(whywait.compiled, reason="it replaces a function, which the compiled core calls directly")
-def test_what_a_thread_adds_after_the_end_of_the_body_ends_with_the_task(monkeypatch):
-    """W1: between the end of a body without parts and its report; the worker is asked to end, the queue is over."""
-    reached, added = threading.Event(), threading.Event()
-    ended, kept = [], []
-
-    def worker():
-        signal = current().signal
-        signal.wait(PATIENCE_S)
-        ended.append(signal.reason)
-
-    with Authority(slots=1) as authority:
-        report = core.report_end
-
-        def late(*args):
-            if args[1].id == "late":
-                reached.set()
-                assert added.wait(PATIENCE_S)
-            return report(*args)
-
-        monkeypatch.setattr(core, "report_end", late)
-        handle = authority.submit(lambda: kept.append(current()), id="late")
-        assert reached.wait(PATIENCE_S)
-        queue = kept[0].queue()
-        kept[0].spawn(worker)
-        added.set()
-        handle.result(PATIENCE_S)
-        until(lambda: ended)
-    assert ended == ["ended"]
-    with pytest.raises(InvalidTransition, match="task late has ended: its queue 'main'"):
-        queue.put(1)

@@ -20,15 +20,6 @@ from whywait.trees.tree import ProcessTree, dismiss_guards
 MB = 1_000_000
 
 
-class Tree:
-    """A tree whose cgroup is a folder."""
-
-    guard = 0
-
-    def __init__(self, folder):
-        self.cgroup = str(folder)
-
-
 def count(folder, current, **stat):
     (folder / "memory.current").write_text(f"{current}\n")
     (folder / "memory.stat").write_text("".join(f"{name} {value}\n" for name, value in stat.items()))
@@ -37,7 +28,7 @@ def count(folder, current, **stat):
 def test_memory_that_a_cgroup_counts_is_taken_from_it(tmp_path):
     """U1: without the copies of files that the system would give back; the highest is the peak, and the way is told."""
     told = []
-    watch = Watch(Tree(tmp_path), told.append)
+    watch = Watch(0, str(tmp_path), told.append)
     count(tmp_path, 300 * MB, anon=200 * MB, inactive_file=60 * MB, active_file=30 * MB, slab_reclaimable=10 * MB)
     watch.look()
     assert (watch.ram, watch.how) == (200 * MB, "cgroup")
@@ -49,7 +40,7 @@ def test_memory_that_a_cgroup_counts_is_taken_from_it(tmp_path):
 def test_a_cgroup_that_counts_no_memory_is_sampled(tmp_path):
     """U1: its processes are looked at one by one."""
     (tmp_path / "cgroup.procs").write_text(f"{os.getpid()}\n0\n")
-    watch = Watch(Tree(tmp_path))
+    watch = Watch(0, str(tmp_path))
     watch.look()
     assert watch.how == "sampled"
     assert watch.ram > 5 * MB

@@ -393,28 +393,20 @@ def test_cgroups_do_not_stay(way, tmp_path, sleeps):
 
 @pytest.mark.usefixtures("way")
 def test_guards_that_are_dismissed_end_with_their_trees():
-    """O5: at once those without a tree, the others with it; the next tree has a new one."""
-    with ProcessTree(["true"]) as tree:
-        with ProcessTree(["true"]) as other:
-            other.wait_all()
+    """O5: at once those without a tree, killed or slow to end, the others with it; the next tree has a new one."""
+    with ProcessTree(["true"]) as tree, ProcessTree(["true"]) as slow, ProcessTree(["true"]) as killed:
+        slow.wait_all()
+        slow.close()
+        os.kill(killed.guard, signal.SIGKILL)
+        killed.wait_all()
+        killed.close()
+        os.kill(slow.guard, signal.SIGSTOP)
+        goes_on = threading.Timer(0.1, os.kill, (slow.guard, signal.SIGCONT))
+        goes_on.start()
         dismiss_guards()
-        assert (state_of(other.guard), state_of(tree.guard) != "") == ("", True)
+        assert (state_of(slow.guard), state_of(killed.guard), state_of(tree.guard) != "") == ("", "", True)
+        goes_on.join()
         tree.wait_all()
     assert state_of(tree.guard) == ""
     with ProcessTree(["true"]) as last:
         assert last.wait(PATIENCE_S) == 0
-
-
-def test_a_guard_that_was_killed_or_is_slow_to_end_has_ended_when_all_are_dismissed():
-    """O5: nothing stays in the list of processes."""
-    with ProcessTree(["true"]) as first:
-        first.wait_all()
-        with ProcessTree(["true"]) as second:
-            os.kill(second.guard, signal.SIGKILL)
-            second.wait_all()
-    os.kill(first.guard, signal.SIGSTOP)
-    goes_on = threading.Timer(0.1, os.kill, (first.guard, signal.SIGCONT))
-    goes_on.start()
-    dismiss_guards()
-    assert state_of(first.guard) == state_of(second.guard) == ""
-    goes_on.join()

@@ -54,12 +54,3 @@ def test_processes_whose_environment_is_not_known_yet_are_waited_for_together(mo
     monkeypatch.setattr(time, "monotonic", lambda: sum(passed))
     assert system.bearers("MARK", {1}) == {}
     assert 1 <= sum(passed) < 1.1
-
-
-def test_a_process_that_is_just_ending_is_not_waited_for(monkeypatch):
-    """M3: it runs nothing any more, and gives its memory back for as long as a busy machine lets it."""
-    flags = {"new": 0x400000, "ending": 0x400004}
-    fields = {pid: [b"R", *[b"0"] * 5, str(flags[pid]).encode(), *[b"0"] * 43] for pid in flags}
-    monkeypatch.setattr(system, "stat_of", fields.__getitem__)
-    assert system._is_replaced("new")
-    assert not system._is_replaced("ending")

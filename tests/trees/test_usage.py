@@ -1,6 +1,5 @@
 """What process trees use: measured from outside, with all their descendants."""
 
-import itertools
 import mmap
 import os
 import sys
@@ -225,16 +224,6 @@ def test_an_overdraft_may_be_the_end_and_the_next_attempt_asks_for_more(engine):
         assert len(again.attempts) in {2, 3}
 
 
-def test_retry_for_exit_codes():
-    """U3, T7: only commands that ended with one of the codes are tried again; a signal counts as a shell counts it."""
-    retry = Retry(2, on_exit=[137, 4])
-    with Authority() as authority:
-        tries = {text: authority.submit(Command(text), retry=retry) for text in ("exit 3", "exit 4", "kill -KILL $$")}
-        for handle in tries.values():
-            handle.exception(PATIENCE_S)
-        assert [len(handle.attempts) for handle in tries.values()] == [1, 3, 3]
-
-
 # What it costs
 
 
@@ -262,10 +251,7 @@ def test_the_meter_takes_little_of_a_processor():
             while time.thread_time() < seen[-1] + 0.001:
                 pass
 
-    class Tree:
-        guard, cgroup = 1, ""
-
-    watches = [meter.add(Slow(Tree())) for _ in range(3)]
+    watches = [meter.add(Slow(1)) for _ in range(3)]
     for watch in watches:
         watch.begin()
     try:
@@ -278,27 +264,6 @@ def test_the_meter_takes_little_of_a_processor():
             meter.remove(watch)
         meter.end()
     assert share < 2 * meters.SHARE + 0.003 / 3
-
-
-def test_the_meter_does_not_rest_for_long_after_a_look_that_took_long(monkeypatch):
-    """U2: memory that grows quickly is seen, however busy the machine."""
-    monkeypatch.setattr(meters, "thread_time", itertools.count(step=1000).__next__)
-    seen = []
-
-    class Counted(Watch):
-        def look(self):
-            seen.append(None)
-
-    class Tree:
-        guard, cgroup = 1, ""
-
-    watch = meter.add(Counted(Tree()))
-    watch.begin()
-    try:
-        until(lambda: len(seen) > 2, "a third look")
-    finally:
-        meter.remove(watch)
-        meter.end()
 
 
 def test_usage_travels_in_events():
@@ -323,9 +288,6 @@ def test_a_measure_of_before_does_not_count_for_what_begins_now():
     """U1: a process is measured anew for each task, also if it is being looked at that moment."""
     told = []
 
-    class Tree:
-        guard, cgroup = 0, ""
-
     class Slow(Watch):
         def _sampled(self):
             if not told:
@@ -333,7 +295,7 @@ def test_a_measure_of_before_does_not_count_for_what_begins_now():
                 self.begin()  # another thread does, in the midst of the look
             return 10**9
 
-    watch = Slow(Tree(), told.append)
+    watch = Slow(0, told=told.append)
     watch.look()
     assert (watch.peak, watch.ram, told) == (0, 0, ["begun"])
     watch.look()

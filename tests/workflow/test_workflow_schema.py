@@ -42,7 +42,7 @@ def test_the_examples_fit_the_schema(path):
     assert [error.message for error in VALIDATOR.iter_errors(read_document(str(path)).data)] == []
 
 
-@pytest.mark.parametrize("page", ["docs/workflows.md", "docs/how-to/test-bench.md", "docs/how-to/gpu-workstation.md"])
+@pytest.mark.parametrize("page", ["docs/workflows.md", "docs/how-to/test-bench.md", "docs/how-to/gpu.md"])
 def test_the_files_shown_in_the_docs_fit_the_schema(page):
     blocks = re.findall(r"^```toml\n(.*?)^```$", (TOP / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert blocks

@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from whywait.cli.machine.words import act_in_words
+from whywait.cli.machine.acting import act_in_words
 from whywait.errors import WhywaitError, printable
 from whywait.machine.client import Machine, NoService, Unknown, quoted
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.live import Live
 
-from whywait.cli.machine.words import act_in_words
+from whywait.cli.machine.acting import act_in_words
 from whywait.cli.shared import add_json
 from whywait.cli.top_view import SORTS, Screen, row_label
 from whywait.devtools.remote import Remote, RemoteError

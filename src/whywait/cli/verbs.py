@@ -14,6 +14,7 @@ from whywait.errors import ConfigError
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, Final, NoReturn
 
 WIDTH: Final = 100  # of help texts
@@ -35,17 +36,18 @@ OWN: Final = {
     "bench": "Measure this machine with a fixed set of tasks.",
     "completion": "Print what makes a shell complete verbs, options and tasks.",
 }
+# Those of the machine, and the module of each: VERB is its help there, verb_options(parser) and verb(options) the rest.
 MACHINE: Final = {
-    "up": "Run the service of this machine.",
-    "down": "End the service of this machine.",
-    "status": "Show what the machine has, what runs and what waits.",
-    "do": "Run a command in this terminal when the machine permits it.",
-    "add": "Leave a command to the service; print its id.",
-    "ls": "List the jobs of the service.",
-    "log": "Show the output of a job.",
-    "wait": "Wait for jobs; leave with their status.",
-    "retry": "Run jobs again that have ended.",
-    "forget": "List ended jobs no longer.",
+    "up": ("Run the service of this machine.", "up"),
+    "down": ("End the service of this machine.", "up"),
+    "status": ("Show what the machine has, what runs and what waits.", "showing"),
+    "do": ("Run a command in this terminal when the machine permits it.", "asking"),
+    "add": ("Leave a command to the service; print its id.", "asking"),
+    "ls": ("List the jobs of the service.", "showing"),
+    "log": ("Show the output of a job.", "showing"),
+    "wait": ("Wait for jobs; leave with their status.", "acting"),
+    "retry": ("Run jobs again that have ended.", "acting"),
+    "forget": ("List ended jobs no longer.", "acting"),
 }
 # The modules of verbs that are not called like their verb.
 _MODULES: Final = {
@@ -56,35 +58,38 @@ ABOUT: Final = "Runs tasks when there is room for them, and can always say why o
 
 def run_verb(verb: str, args: list[str]) -> int:
     """Run one verb with its arguments; return the exit code."""
-    module, parser = _module(verb), make_parser(verb)
+    parser = make_parser(verb)
     # A command at the end of the arguments has options of its own; elsewhere options may stand anywhere.
     options = parser.parse_args(args) if verb in MACHINE else parser.parse_intermixed_args(args)
-    code: int = module.run(options)
+    code: int = _parts(verb)[2](options)
     return code
 
 
 def program_help() -> str:
     """Return the help of the program: all verbs, each with a line."""
     lines = ["usage: whywait [--version] [--debug] VERB ...", "", ABOUT]
-    for title, verbs in (("verbs:", OWN), ("the machine:", MACHINE)):
+    for title, verbs in (("verbs:", OWN), ("the machine:", {verb: text for verb, (text, _) in MACHINE.items()})):
         lines += ["", title, *(f"  {verb:<12}{text}" for verb, text in verbs.items())]
     return "\n".join([*lines, "", "whywait VERB --help tells more.", ""])
 
 
 def make_parser(verb: str) -> argparse.ArgumentParser:
     """Return what reads the arguments of a verb."""
-    module = _module(verb)
-    text = module.HELP if isinstance(module.HELP, str) else module.HELP[verb]
+    text, add_options, _ = _parts(verb)
     parser = _Parser(prog=f"whywait {verb}", description=text, formatter_class=_formatter, allow_abbrev=False)
     parser.set_defaults(verb=verb)
-    module.add_options(parser)
+    add_options(parser)
     parser.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
     return parser
 
 
-def _module(verb: str) -> Any:  # noqa: ANN401 - a module
-    name = f"machine.{verb}" if verb in MACHINE else _MODULES.get(verb, verb)
-    return import_module(f"whywait.cli.{name}")
+def _parts(verb: str) -> tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]:
+    """Return the help of a verb, what adds its options, and what runs it."""
+    if verb in MACHINE:
+        module: Any = import_module(f"whywait.cli.machine.{MACHINE[verb][1]}")
+        return getattr(module, verb.upper()), getattr(module, f"{verb}_options"), getattr(module, verb)
+    module = import_module(f"whywait.cli.{_MODULES.get(verb, verb)}")
+    return module.HELP if isinstance(module.HELP, str) else module.HELP[verb], module.add_options, module.run
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):

@@ -32,7 +32,7 @@ from whywait.kernel.waiting import starved_ns
 from whywait.observe.explain import Why, in_words
 from whywait.observe.fold import Attempt
 from whywait.support.units import NS_PER_S, shown
-from whywait.task.running import stream_counts
+from whywait.task.surroundings import stream_counts
 
 MAX_VIEWERS: Final = 100
 NEIGHBOURS: Final = 100

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,8 @@ from whywait.kernel.state import Outcome, TaskState, Wait
 from whywait.kernel.stats import Stats
 from whywait.observe.event_file import FileLimits, read_event_file
 from whywait.observe.fold import Attempt
-from whywait.observe.measures import waited_for_ms
 from whywait.observe.record import Record, is_record
 from whywait.observe.report import Account
-from whywait.support.units import in_ms
 
 
 class SavedRun(Run):
@@ -133,16 +130,7 @@ class SavedRun(Run):
 
     def report(self) -> dict[str, Any]:
         """Return how tasks ended, where the waiting went, and which tasks made others wait."""
-        waits: Counter[str] = Counter()
-        for row in self._rows:
-            waits.update(row.waits)
-        ended = Counter(row.outcome for row in self._rows if row.outcome and row.retried_as is None)
-        return {
-            "makespan_ms": in_ms(self._events[-1].time_ns - self._events[0].time_ns),
-            "outcomes": dict(ended),
-            "waited_for_ms": waited_for_ms(dict(waits.most_common())),
-            **Account(self._events).to_dict(),
-        }
+        return Account(self._events).to_dict()
 
 
 AnyRun = LiveRun | SavedRun

@@ -31,7 +31,7 @@ class AsyncioEngine(LoopEngine):
         self._is_making = self._is_closing = False
         self._engines: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopEngine] = WeakKeyDictionary()
         self._home: LoopEngine | None = None  # of the loop of an `async with`
-        self._latest: LoopEngine | None = None  # the one that was asked for last
+        self._latest: LoopEngine | None = None  # the one that `here` returned last
 
     def here(self) -> LoopEngine:
         """Return the engine of the loop to which a coroutine belongs that this thread submits."""

@@ -1,9 +1,9 @@
 """The border between the runtime and its engines.
 
-An engine is told to ``start`` an execution that holds its slot already, carries its body out and reports the real end
-of the body once, by ``self.runtime.report``. Until then it may be asked to ``abort`` (let the body know), to ``kill``
-(end it by force, where that is possible), to ``pause`` and to ``resume``. Engines know nothing of priorities, budgets,
-retries or dependencies. Every method returns quickly and is called without the lock of the authority.
+The runtime calls ``start`` with an execution that holds its slot already. The engine carries out its body and reports
+the real end of the body once, by ``self.runtime.report``. Until then the runtime may call ``abort`` (let the body
+know), ``kill`` (end it by force, where that is possible), ``pause`` and ``resume``. Engines know nothing of priorities,
+budgets, retries or dependencies. Every method returns quickly and is called without the lock of the authority.
 
 An engine needs nothing of the runtime but what the two protocols here say: :class:`EngineTask` is what an engine is
 given, :class:`Runtime` what it reports to.
@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
-from whywait.kernel.limits import MEASURED, Budget, Limits
+from whywait.kernel.limits import MEASURED
 from whywait.support.elsewhere import Fetchable
 from whywait.support.usage import Facts, Usage
-from whywait.task.inside import finish_parts
-from whywait.task.running import NEVER_RAN, SUCCEEDED, Ended, EndingTask, Services, in_thread
+from whywait.task.parts import finish_parts
+from whywait.task.surroundings import NEVER_RAN, SUCCEEDED, Ended, EndingTask, Services, in_thread
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,7 +36,7 @@ __all__ = ["NEVER_RAN", "SUCCEEDED", "Ended", "Engine", "EngineTask", "Runtime",
 class Lendable(Protocol):
     """A lazy resource of a scope: made by the first body that is handed it."""
 
-    def fetch(self) -> Any:  # noqa: ANN401 - any value
+    def fetch(self) -> Any:
         """Return the value, for bodies in this process; it is made at the first call."""
 
     def lend_to(self, engine: Engine, /) -> tuple[Callable[[], Any], Callable[[Any], object] | None]:
@@ -52,13 +52,13 @@ class EngineTask(EndingTask, Protocol):
     context: Context | None  # the context variables of the submitter; None: those of the thread
     value: Any  # to be set by the engine before it reports success
     error: BaseException | None  # kept by :meth:`failed`
-    facts: Facts  # to be told with the end: what was used, the exit code; set before the report
+    facts: Facts  # what was used, the exit code: set before the report, and part of the end event
     usage_now: Callable[[], Usage] | None  # gives what was used so far, while the body runs
     number: int  # of the present attempt
     attempt: int  # 1, and one more for each retry
     name: str | None  # the id that it was given
     scope: Any  # the kernel's record of its scope
-    abort: Any  # not None once its end was asked for
+    abort: Any  # why it should end; None while it should not
 
     @property
     def function(self) -> str | None:
@@ -85,44 +85,12 @@ class EngineTask(EndingTask, Protocol):
         """Return what among the arguments takes its time: results that have yet to come here, lazy resources."""
 
 
-class RuntimeSettings(Protocol):
-    """The settings of an authority, as far as engines care."""
-
-    @property
-    def limits(self) -> Limits:
-        """The slots among them."""
-
-    @property
-    def budget(self) -> Budget:
-        """How much of each resource may be in use at once."""
-
-    @property
-    def unset(self) -> frozenset[str]:
-        """Limits that neither an argument nor a variable has set."""
-
-    @property
-    def engine(self) -> Any:  # noqa: ANN401 - a name or an engine
-        """The default engine, as it was given."""
-
-    @property
-    def inject(self) -> bool:
-        """Whether an exception may be raised in a thread that ignores its signal."""
-
-    @property
-    def thread_cpu(self) -> bool:
-        """Whether the CPU time of bodies on threads is measured."""
-
-    @property
-    def grace(self) -> float:
-        """How many seconds a body has to end before it is killed."""
-
-
 class Runtime(Services, Protocol):
     """What an engine reports to."""
 
     @property
-    def settings(self) -> RuntimeSettings:
-        """What the authority runs under."""
+    def settings(self) -> Any:
+        """What the authority runs under; engines read its ``limits``, ``budget``, ``grace`` and the like."""
 
     @property
     def token(self) -> int:
@@ -130,35 +98,35 @@ class Runtime(Services, Protocol):
 
     def report(
         self,
-        execution: Any,  # noqa: ANN401 - an EngineTask that this runtime has started
+        execution: Any,
         outcome: Ended = SUCCEEDED,
         engine: Engine | None = None,
         later: deque[Any] | None = None,
         /,
-    ) -> Any:  # noqa: ANN401 - an EngineTask
+    ) -> Any:
         """Report, once, that a body has really ended; its value or error is set.
 
         With ``engine``, return an execution of this engine that starts in its place, if there is one, for the calling
-        thread to go on with. With ``later``, an execution that succeeded is put there: nothing is told to its waiters
-        and callbacks until the engine calls :meth:`tell`.
+        thread to go on with. With ``later``, an execution that succeeded is put there: its waiters go on, and its
+        callbacks are called, when the engine calls :meth:`tell`.
         """
 
-    def carry_out(self, runner: Any, engine: Any, /) -> None:  # noqa: ANN401 - an engine and a thread of its own
+    def carry_out(self, runner: Any, engine: Any, /) -> None:
         """Run the body of the thread's task and report it, and then the tasks that start in its place."""
 
-    def tell(self, execution: Any, /) -> None:  # noqa: ANN401 - an EngineTask
-        """Tell the waiters and callbacks of an execution that its task has ended."""
+    def tell(self, execution: Any, /) -> None:
+        """Wake the waiters of an execution that has ended, and call its callbacks."""
 
-    def thread_lost(self, execution: Any, /) -> None:  # noqa: ANN401 - an EngineTask, or None
+    def thread_lost(self, execution: Any, /) -> None:
         """Let the authority fail as a whole (A2): this thread ends by an exception, and with it this task's body."""
 
     def loop_closed(self, engine: Engine, /) -> None:
         """End the pending tasks of an engine whose event loop has ended."""
 
-    def measured(self, execution: Any, ram: int, /) -> None:  # noqa: ANN401 - an EngineTask
+    def measured(self, execution: Any, ram: int, /) -> None:
         """Report how many bytes of memory a body uses now."""
 
-    def stopped(self, execution: Any, is_stopped: bool, /) -> None:  # noqa: ANN401, FBT001 - an EngineTask; the fact
+    def stopped(self, execution: Any, is_stopped: bool, /) -> None:  # noqa: FBT001 - an EngineTask; the fact
         """Report that the system has stopped the process of a body, or of its client, or that it goes on."""
 
     def call_later(self, delay_s: float, fn: Callable[[], None], /) -> None:
@@ -216,21 +184,21 @@ class Engine(ABC):
         """Let a parked body go on."""
 
     def placement(self, execution: EngineTask) -> Placement | None:  # noqa: ARG002 - for those that know
-        """Return where a task is that this engine was told to start; None: in this process, or as good as."""
+        """Return where a started task is; None: in this process, or on its way."""
         return None
 
     def teller(self, execution: EngineTask) -> Callable[[int], None] | None:
-        """Return what reports the memory that a body uses; None if no budget counts it."""
+        """Return a function that reports the memory which a body uses; None if no budget counts it."""
         if MEASURED not in execution.scope.pool.resources:
             return None
         return lambda ram: self.runtime.measured(execution, ram)
 
-    def lend(self, resource: Lendable) -> Any:  # noqa: ANN401 - any value
+    def lend(self, resource: Lendable) -> Any:
         """Return what a body is handed for a lazy resource."""
         return resource.fetch()
 
     def take_back(self, resource: Lendable) -> None:
-        """Have a resource closed, wherever bodies have made it: its scope is DISPOSED."""
+        """Close a resource wherever bodies have made it: its scope is DISPOSED."""
 
     def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run coroutines on this loop that threads without a loop submit."""
@@ -266,7 +234,7 @@ def run_here(execution: EngineTask) -> Ended:
         fn, args, kwargs = execution.body()
         execution.value = (execution.context or Context()).run(fn, *args, **kwargs)
         outcome = SUCCEEDED
-    except BaseException as error:  # noqa: BLE001 - whatever the body raises is its outcome
+    except BaseException as error:
         outcome = execution.failed(error)
     try:
         return finish_parts(execution, outcome) if execution.attention else outcome

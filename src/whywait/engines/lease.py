@@ -1,4 +1,4 @@
-"""The lease engine: the body of a task runs elsewhere, in the process of a client that was told that it may.
+"""The lease engine: the body of a task runs elsewhere, in the process of a client that has the permission.
 
 The body of such a task is a :class:`Holder`, which stands for the client. How a lease goes:
 

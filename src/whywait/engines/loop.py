@@ -40,8 +40,8 @@ from whywait.errors import WhywaitError
 from whywait.kernel.state import Cause, Outcome
 from whywait.support.coroutines import begun, close, is_cancelled, primed
 from whywait.support.waiters import call_on
-from whywait.task.inside import finish_parts, finish_parts_async, parts_if_any
-from whywait.task.running import in_coroutine
+from whywait.task.parts import finish_parts, finish_parts_async, parts_if_any
+from whywait.task.surroundings import in_coroutine
 
 LOOP_CLOSED: Final[Ended] = (Outcome.ABORTED, Cause.LOOP_CLOSED, False)
 CANCELLED: Final[Ended] = (Outcome.ABORTED, Cause.CANCELLED, False)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _in(module: str, name: str) -> Callable[[], Engine]:
-    """Return what imports the module of an engine, when it is first asked for, and makes the engine."""
+    """Return a function that imports the module of an engine and makes the engine."""
 
     def make() -> Engine:
         engine: Engine = getattr(import_module(f"whywait.engines.{module}"), name)()
@@ -40,7 +40,7 @@ class Engines:
     """All engines of one authority."""
 
     def __init__(self, runtime: Runtime, default: str | Engine) -> None:
-        """Make the default engine; others follow when asked for."""
+        """Make the default engine; the others are made at their first use."""
         self._runtime = runtime
         self._made: dict[str, Engine] = {}
         self._lock = RLock()  # a finaliser may ask for an engine while one is made

@@ -34,8 +34,8 @@ from whywait.engines.base import NEVER_RAN, Ended, Engine, EngineTask, Runtime, 
 from whywait.errors import TaskAborted
 from whywait.support.threads import lasting_thread
 from whywait.support.usage import Usage
-from whywait.task.running import in_thread
 from whywait.task.signals import raise_in_thread
+from whywait.task.surroundings import in_thread
 
 T = TypeVar("T")
 

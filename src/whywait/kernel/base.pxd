@@ -34,10 +34,10 @@ cdef class Base:
     cdef public Stats stats
     cdef public Starvation starvation
 
-cpdef long long tell(Base k, long long now, object kind, Task task, long long cause=*, object details=*, object word=*, long long ns=*) except -1
+cpdef long long tell(Base k, long long now, object kind, Task task, long long cause=*, object details=*, object word=*, long long ns=*, long long starved_ns=*) except -1
 cpdef long long tell_of(Base k, long long now, object kind, Scope scope, object name=*, long long cause=*, object details=*) except -1
 @cython.locals(seq="long long")
-cdef long long _add(Base k, long long now, object kind, object scope, long long number, object name, long long cause, object details, object word, long long ns) except -1
+cdef long long _add(Base k, long long now, object kind, object scope, long long number, object name, long long cause, object details, object word, long long ns, long long starved_ns) except -1
 @cython.locals(before="long long", holders=list)
 cpdef count_holder(Base k, int priority, int more)
 cpdef bint no_slot_held(Base k) noexcept

@@ -193,12 +193,13 @@ def tell(
     details: Details | Started | Waited | None = None,
     word: str | None = None,
     ns: int = 0,
+    starved_ns: int = 0,
 ) -> int:
     """Emit an event of a task; return its seq. ``cause`` is the seq of the event that led to it, if there is one.
 
-    ``word`` and ``ns`` are what :class:`~whywait.kernel.ring.Row` has of submissions and starts.
+    ``word``, ``ns`` and ``starved_ns`` are what :class:`~whywait.kernel.ring.Row` has of submissions and starts.
     """
-    return _add(k, now, kind, task.scope.key, task.number, task.name, cause, details, word, ns)
+    return _add(k, now, kind, task.scope.key, task.number, task.name, cause, details, word, ns, starved_ns)
 
 
 def tell_of(
@@ -211,7 +212,7 @@ def tell_of(
     details: Details | None = None,
 ) -> int:
     """Emit an event of a scope, of a periodic, or of a submission that got no number; return its seq."""
-    return _add(k, now, kind, scope.key, 0, name, cause, details, None, 0)
+    return _add(k, now, kind, scope.key, 0, name, cause, details, None, 0, 0)
 
 
 def _add(
@@ -225,13 +226,14 @@ def _add(
     details: Any,  # noqa: ANN401 - of the kind's own form
     word: str | None,
     ns: int,
+    starved_ns: int,
 ) -> int:
     """Write an event into the ring, pass it on to what listens, and return its seq."""
     k.seq = seq = k.seq + 1
     if k.ring is not None:
-        k.ring.add(now, kind, scope, number, name, cause, details, word, ns)
+        k.ring.add(now, kind, scope, number, name, cause, details, word, ns, starved_ns)
     if k.emit is not None:
-        k.emit(raw_event(seq, now, kind, scope, number, name, cause, details, word, ns))
+        k.emit(raw_event(seq, now, kind, scope, number, name, cause, details, word, ns, starved_ns))
     return seq
 
 

@@ -1,6 +1,7 @@
 cimport cython
 
 from whywait.kernel cimport graph, lending, waiting
+from whywait.kernel.events cimport cause_details, outcome_details
 from whywait.kernel.base cimport Base, tell, tell_of, count_holder, no_slot_held
 from whywait.kernel.gates cimport Gate
 from whywait.kernel.model cimport Lane, Scope, Task

@@ -271,7 +271,7 @@ def end_pending(
 
 def end_with_dependents(k: Base, now: int, task: Task, outcome: Outcome, cause: str, led_by: int = 0) -> None:
     """End a pending task and the tasks that depend on it."""
-    seq = end_pending(k, now, task, outcome, cause, led_by=led_by)
+    seq = end_pending(k, now, task, outcome, cause, None, led_by)
     if task.successors is not None or not task.plain:
         take_down(k, now, [task], task.label, seq)
 
@@ -388,7 +388,7 @@ def dispose(k: Base, now: int, scope: Scope) -> None:
     for each in doomed:
         k.suspended -= each.state is ScopeState.SUSPENDED
         each.state = scope_step(each.state, "dispose", ScopeState.DISPOSING, each.key)
-        seq = tell_of(k, now, Kind.SCOPE_DISPOSING, each, cause=seq)
+        seq = tell_of(k, now, Kind.SCOPE_DISPOSING, each, None, seq)
         for periodic in each.periodics.values():
             stop_ticks(k, periodic)
     scope.note_state()
@@ -437,7 +437,7 @@ def _finish_disposal(k: Base, now: int, scope: Scope, led_by: int) -> None:
         k.scopes.pop(scope.key, None)
         scope.ids.clear()
         scope.by_priority.clear()
-        tell_of(k, now, Kind.SCOPE_DISPOSED, scope, cause=led_by)
+        tell_of(k, now, Kind.SCOPE_DISPOSED, scope, None, led_by)
         if scope.parent is None:
             return
         scope.parent.children.pop(scope.key, None)

@@ -1,1 +1,3 @@
-# Compiled, so that no signal comes in the midst of a command that calls it; it has no types of its own.
+# Compiled, so that no signal comes in the midst of a command that calls it.
+cpdef tuple cause_details(object cause)
+cpdef tuple outcome_details(object outcome, object cause)

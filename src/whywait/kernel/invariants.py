@@ -117,7 +117,7 @@ def every_lane_is_in_one_place(k: Base) -> None:
             _equal([], parked_at, "an open lane is on no bench")
             _equal([lane.queued], heaped, "an open lane stands once in its level's heap")
             assert heaped[0] <= lane.head_entry(), "a key in the heap is never too large"
-            assert lane.level.place is not None, "a level with an open lane has a place among the levels"
+            assert lane.level.place >= 0, "a level with an open lane has a place among the levels"
         else:
             _equal([lane.parked_at], parked_at, "a parked lane is on one bench")
             _equal([], heaped, "a parked lane is not in the heap")

@@ -1,8 +1,9 @@
 """The levels: which lane comes first in the order, without asking all levels.
 
 Because a task's ready_since never decreases with its entry number, the oldest entry of a level is also its best
-under any order in which waiting longer never hurts. So each level offers one lane, and the levels stand in a heap by
-the effective priority and the entry of that lane's head. Three facts keep the heap exact at little cost:
+under any order in which waiting longer never hurts. So each level offers one lane, and the levels stand in a
+:class:`LevelHeap` by the effective priority and the entry of that lane's head. Three facts keep it exact at little
+cost:
 
 1. A place in the heap may be too good, never too bad: a level whose head has left is looked at when it comes to the
    top, and moved down then. Whatever may make a level better (it was empty, a gate opens) gives it a new place.
@@ -19,13 +20,77 @@ taken.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heappop, heappush, heapreplace
+from heapq import heappop, heappush
 
 from whywait.kernel.accounts import Ceiling
 from whywait.kernel.benches import Bench
 from whywait.kernel.gates import UNLIMITED, Gate
 from whywait.kernel.model import BESIDE, NEVER, Lane, Level, Task
 from whywait.kernel.order import Order
+
+
+class LevelHeap:
+    """A heap of levels: the first is the one with the highest effective priority, then the lowest entry.
+
+    A level knows its place, so that it is moved and taken out from anywhere.
+    """
+
+    __slots__ = ("levels",)
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.levels: list[Level] = []
+
+    def put(self, level: Level, effective: int, entry: int) -> None:
+        """Put a level in, or give it another place."""
+        level.effective = effective
+        level.entry = entry
+        if level.place < 0:
+            level.place = len(self.levels)
+            self.levels.append(level)
+        self._settle(level)
+
+    def drop(self, level: Level) -> None:
+        """Take a level out, if it is in."""
+        place = level.place
+        if place >= 0:
+            level.place = -1
+            last: Level = self.levels.pop()
+            if last is not level:
+                last.place = place
+                self.levels[place] = last
+                self._settle(last)
+
+    def _settle(self, level: Level) -> None:
+        """Move a level up or down to where it belongs."""
+        levels, place = self.levels, level.place
+        while place:
+            parent = levels[(place - 1) >> 1]
+            if not _is_before(level, parent):
+                break
+            levels[place] = parent
+            parent.place = place
+            place = (place - 1) >> 1
+        count = len(levels)
+        while 2 * place + 1 < count:
+            below = 2 * place + 1
+            child = levels[below]
+            if below + 1 < count and _is_before(levels[below + 1], child):
+                below += 1
+                child = levels[below]
+            if not _is_before(child, level):
+                break
+            levels[place] = child
+            child.place = place
+            place = below
+        levels[place] = level
+        level.place = place
+
+
+def _is_before(level: Level, other: Level) -> bool:
+    if level.effective != other.effective:
+        return level.effective > other.effective
+    return level.entry < other.entry
 
 
 class Levels:
@@ -40,8 +105,8 @@ class Levels:
         self.ceiling = Ceiling()
         self.in_use = 0  # how many levels there are of tasks that take a slot
         self._by_rank: list[Level | None] = [None] * (2 * BESIDE)
-        self.heap: list[tuple[int, int, Level]] = []  # (-effective priority, entry, level); see above
-        self.beside: list[tuple[int, int, Level]] = []  # the same for tasks that take no slot
+        self.heap = LevelHeap()
+        self.beside = LevelHeap()  # of tasks that take no slot
         self._steps: list[tuple[int, int]] = []  # (when its head may be lifted, rank); see `Level.step_at`
         self.opening: dict[Level, None] = {}  # levels in which a gate opens for parked lanes
         self.alone: Lane | None = None  # the only lane that may be open, of tasks that take a slot; None: ask `first`
@@ -68,29 +133,24 @@ class Levels:
             level.version = ceiling.version
             level.segment = ceiling.segment_after(level.segment, level.rank)
 
-    def first(self, now: int, no_slot_held: bool, heap: list[tuple[int, int, Level]]) -> Lane | None:  # noqa: FBT001 - the hot path
+    def first(self, now: int, no_slot_held: bool, heap: LevelHeap) -> Lane | None:  # noqa: FBT001 - the hot path
         """Return the lane whose head comes first in the order, of those in a heap that face no closed gate."""
         steps = self._steps
         if steps and steps[0][0] <= now:
             self._lift(now)
-        while heap:
-            place = heap[0]
-            level: Level = place[2]
-            if level.place is not place:
-                heappop(heap)
-                continue
+        levels = heap.levels
+        while levels:
+            level = levels[0]
             lane = level.first(no_slot_held)
-            if len(heap) == 1:
+            if len(levels) == 1:
                 if len(level.heap) == 1 and not level.opening and level.takes_slot:
                     self.alone = lane
                 return lane
             if lane is None:
-                level.place = None
-                heappop(heap)
+                heap.drop(level)
                 continue
-            level.place = right = self._place(now, level, lane)
-            heapreplace(heap, right)
-            if heap[0] is right:
+            self._put(now, level, lane)
+            if level.place == 0:
                 return lane
         return None
 
@@ -108,10 +168,8 @@ class Levels:
     def offer(self, now: int, level: Level, lane: Lane) -> None:
         """Let a lane that has just opened, or has got its first task, count in the order."""
         self.alone = None
-        place, heap = level.place, level.among
-        if place is None or lane.head_entry() < place[1]:
-            level.place = place = self._place(now, level, lane)
-            heappush(heap, place)
+        if level.place < 0 or lane.head_entry() < level.entry:
+            self._put(now, level, lane)
 
     def opened(self, now: int, gate: Gate, no_slot_held: bool) -> None:  # noqa: FBT001 - the hot path
         """Let the lanes count in the order that wait at a gate which has more free now and may fit."""
@@ -125,13 +183,15 @@ class Levels:
                 level.opening.append(gate)
                 self.opening[level] = None
                 self.alone = None
-                if level.place is None or bench.oldest_entry() < level.place[1]:
+                if level.place < 0 or bench.oldest_entry() < level.entry:
                     oldest = bench.first(None)
                     assert oldest is not None, "a bench that is kept has lanes"
                     self.offer(now, level, oldest)
 
-    def _place(self, now: int, level: Level, lane: Lane) -> tuple[int, int, Level]:
+    def _put(self, now: int, level: Level, lane: Lane) -> None:
+        """Give a level the place of a lane that it offers; note when aging lifts the lane's head next."""
         head: Task = lane.front[-1]
+        heap: LevelHeap = level.among
         waited, priority = now - head.since, level.priority
         if waited < self.step_ns:  # it has gained nothing yet
             effective, step = priority, level.first_step_ns
@@ -140,7 +200,7 @@ class Levels:
         if step is not None and head.since + step < level.step_at:
             level.step_at = at = head.since + step
             heappush(self._steps, (at, level.rank))
-        return (-effective, head.entry, level)
+        heap.put(level, effective, head.entry)
 
     def _lift(self, now: int) -> None:
         """Give new places to the levels whose head may have been lifted since."""
@@ -150,7 +210,9 @@ class Levels:
             level = self.level_of(rank)
             if at == level.step_at:
                 level.step_at = NEVER
-                level.place = self.alone = None
+                self.alone = None
                 lane = level.first(True)  # noqa: FBT003 - what does not fit is found out when it comes to the top
                 if lane is not None:
-                    self.offer(now, level, lane)
+                    self._put(now, level, lane)
+                else:
+                    level.among.drop(level)

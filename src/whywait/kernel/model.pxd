@@ -41,13 +41,13 @@ cdef class Lane(Fifo):
 
 @cython.final
 cdef class Level:
-    cdef public int rank, priority
+    cdef public int rank, priority, effective
+    cdef public Py_ssize_t place
     cdef public bint takes_slot
-    cdef public list among, heap, opening, watch
-    cdef public object first_step_ns, entered_ns
+    cdef public list heap, opening, watch
+    cdef public object among, first_step_ns, entered_ns
     cdef public Segment segment
-    cdef public long long version, step_at
-    cdef public tuple place
+    cdef public long long version, step_at, entry
     cdef public Timer starve_timer
     @cython.locals(heap=list, lane=Lane, other=Lane, head=Task, key="long long", entry="long long", gate=Gate, bench=Bench)
     cpdef Lane first(self, bint no_slot_held)

@@ -360,7 +360,9 @@ class Level:
 
     __slots__ = (
         "among",
+        "effective",
         "entered_ns",
+        "entry",
         "first_step_ns",
         "heap",
         "opening",
@@ -376,7 +378,12 @@ class Level:
     )
 
     def __init__(
-        self, rank: int, among: list[tuple[int, int, Level]], first_step_ns: int | None, segment: Segment, version: int
+        self,
+        rank: int,
+        among: Any,  # noqa: ANN401 - a LevelHeap, which stands after this
+        first_step_ns: int | None,
+        segment: Segment,
+        version: int,
     ) -> None:
         """Make an empty level whose account is at ``segment``, of that ``version`` of the ceiling."""
         self.rank = rank  # see rank_of
@@ -389,7 +396,9 @@ class Level:
         # Open lanes by the entry of their head. A key may be too small, never too large: its lane's head has left.
         self.heap: list[tuple[int, Lane]] = []
         self.opening: list[Gate] = []  # gates at which a parked lane may fit since the last dispatch
-        self.place: tuple[int, int, Level] | None = None  # where it stands among the levels
+        self.place = -1  # where it stands in the heap of the levels, -1: it does not
+        self.effective = 0  # the effective priority, and
+        self.entry = 0  # the entry, by which it stands there; they may be too good, never too bad
         self.step_at = NEVER  # when the head may be lifted next, no later than it is
         self.watch: list[tuple[int, int, Lane | Task]] = []  # by the starved total at which to report
         self.starve_timer: Timer | None = None
@@ -404,7 +413,7 @@ class Level:
             if lane.front:
                 head: Task = lane.front[-1]
                 entry = head.entry
-                if entry == key:
+                if entry == key or len(heap) == 1:  # what is compared with nothing may keep its key
                     break
                 lane.queued = entry
                 heapreplace(heap, (entry, lane))

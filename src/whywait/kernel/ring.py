@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from whywait.kernel.accounts import Waited
 from whywait.kernel.collector import hide
-from whywait.kernel.events import Kind, RawEvent
+from whywait.kernel.events import Kind, RawEvent, Started
 
 _SUBMITTED: Final = Kind.TASK_SUBMITTED
 
@@ -18,7 +18,7 @@ _SUBMITTED: Final = Kind.TASK_SUBMITTED
 class Row:
     """One event; the fields are those of :class:`~whywait.kernel.events.Event`, with 0 for None."""
 
-    __slots__ = ("cause", "details", "kind", "name", "ns", "number", "scope", "time_ns", "word")
+    __slots__ = ("cause", "details", "kind", "name", "ns", "number", "scope", "starved_ns", "time_ns", "word")
 
     time_ns: int
     kind: str
@@ -29,6 +29,7 @@ class Row:
     details: Any
     word: str | None  # of a submission the name of the task's function, of a start or an end the one cause of the wait
     ns: int  # and how long the wait was
+    starved_ns: int  # of a start: for how long a higher priority held a slot meanwhile
 
 
 class Ring:
@@ -57,6 +58,7 @@ class Ring:
         details: Any,  # noqa: ANN401 - of the kind's own form
         word: str | None,
         ns: int,
+        starved_ns: int,
     ) -> None:
         """Remember an event, and forget the oldest one if there is no more room."""
         rows, at = self.rows, self.at
@@ -81,6 +83,7 @@ class Ring:
         row.details = details
         row.word = word
         row.ns = ns
+        row.starved_ns = starved_ns
 
     def events(self, latest: int, count: int, last_seq: int) -> list[RawEvent]:
         """Return the first ``count`` of so many ``latest`` events, oldest first; the last of all has ``last_seq``."""
@@ -88,8 +91,8 @@ class Ring:
         events = []
         for index in range(count):
             row, seq = rows[first + index], last_seq - latest + 1 + index
-            fields = (row.time_ns, row.kind, row.scope, row.number, row.name, row.cause, row.details, row.word, row.ns)
-            events.append(raw_event(seq, *fields))
+            fields = (row.time_ns, row.kind, row.scope, row.number, row.name, row.cause, row.details)
+            events.append(raw_event(seq, *fields, row.word, row.ns, row.starved_ns))
         return events
 
 
@@ -104,6 +107,7 @@ def raw_event(
     details: Any,  # noqa: ANN401 - of the kind's own form
     word: str | None,
     ns: int,
+    starved_ns: int,
 ) -> RawEvent:
     """Return the tuple that readers take; see :class:`Row`."""
     led_by: int | str | None = cause or None
@@ -116,4 +120,6 @@ def raw_event(
             details = (word, ns)
         else:
             details = (*details, ("waits", (word, ns)))
+    if starved_ns:
+        details = Started(details, (), starved_ns)
     return (seq, time_ns, kind, scope, number or None, name, led_by, details)

@@ -5,7 +5,7 @@ from whywait.kernel.accounts cimport Ceiling
 from whywait.kernel.base cimport Base, Decision, tell, tell_of, count_holder, no_slot_held
 from whywait.kernel.benches cimport Bench
 from whywait.kernel.gates cimport Gate
-from whywait.kernel.levels cimport Levels
+from whywait.kernel.levels cimport LevelHeap, Levels
 from whywait.kernel.model cimport Lane, Level, Scope, Task
 from whywait.kernel.timers cimport Timer
 from whywait.kernel.waiting cimport (
@@ -20,10 +20,10 @@ cpdef hand_over(Base k, Decision decision)
 @cython.locals(gate=Gate, need="long long")
 cpdef Gate closed_gate(Base k, Lane lane)
 cpdef bint would_hold_back(Base k, Lane lane, Gate gate) noexcept
-@cython.locals(slots=Gate, levels=Levels, beside=list, counts_holders=bint, holds_back=Lane, lane=Lane, gate=Gate, task=Task)
+@cython.locals(slots=Gate, levels=Levels, beside=LevelHeap, counts_holders=bint, holds_back=Lane, lane=Lane, gate=Gate, task=Task)
 cdef _fill(Base k, long long now, Decision started)
 cpdef leave_bench(Base k, long long now, Lane lane)
-@cython.locals(lane=Lane, gate=Gate, need="long long")
+@cython.locals(lane=Lane, gate=Gate, need="long long", cause=object, ns="long long", more=object, starved_ns="long long")
 cpdef activate(Base k, long long now, Task task)
 cdef _take_more(Base k, Lane lane, Task task)
 cdef _begin_run(Base k, long long now, Task task)

@@ -106,9 +106,9 @@ def _fill(k: Base, now: int, started: Decision) -> None:  # noqa: C901, PLR0912 
                 lane = levels.first(now, no_slot_held(k), levels.heap)
             elif not lane.front:
                 lane = None
-            if beside:
+            if beside.levels:
                 lane = levels.earlier(now, lane, levels.first(now, no_slot_held(k), beside))
-        elif beside:
+        elif beside.levels:
             lane = levels.first(now, no_slot_held(k), beside)
         else:
             break
@@ -166,11 +166,11 @@ def activate(k: Base, now: int, task: Task) -> None:
     if not task.plain:
         _begin_run(k, now, task)
     k.stats.count_wait(task.wait_cause, task.wait_ns, task.more_waits)
-    if not task.starved_ns and not lane.asks:  # the common case; it waits no more: nothing is added to its waits
-        task.started_seq = tell(k, now, _STARTED, task, k.trigger, task.more_waits, task.wait_cause, task.wait_ns)
+    cause, ns, more, starved_ns = task.wait_cause, task.wait_ns, task.more_waits, task.starved_ns
+    if not lane.asks:  # it waits no more: nothing is added to its waits
+        task.started_seq = tell(k, now, _STARTED, task, k.trigger, more, cause, ns, starved_ns)
     else:
-        told = Started(task.waits or None, task.units, task.starved_ns)
-        task.started_seq = tell(k, now, _STARTED, task, k.trigger, told)
+        task.started_seq = tell(k, now, _STARTED, task, k.trigger, Started(task.waits or None, task.units, starved_ns))
 
 
 def _take_more(k: Base, lane: Lane, task: Task) -> None:

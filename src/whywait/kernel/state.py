@@ -12,8 +12,8 @@ A **scope** is the gate of its tasks. It accepts submissions in ATTACHED and RUN
 two states, keeps everything pending while SUSPENDED, and ends all it contains on its way to DISPOSED.
 
 Each table row is ``(from, event, to)``. The kernel asks :func:`task_step` and :func:`scope_step` before every change
-that is not on the hot path (the hot path compares the one state it starts from), the diagrams in ``docs/states.md``
-and the tests of all illegal pairs are generated from the rows.
+that is not on the hot path (the hot path compares the one state it starts from), the tables in ``docs/concepts.md``
+and the tests of all illegal pairs are checked against the rows.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from whywait.kernel.accounts cimport Waited
 
 cdef Py_ssize_t _ROOM
 cdef long long _MUCH
-cdef object _SUCCESS
+cdef object _SUCCESS, _ABORTED
 
 @cython.final
 cdef class WaitSums:
@@ -17,7 +17,7 @@ cdef class WaitSums:
 
 @cython.final
 cdef class Stats:
-    cdef public long long numbered, iterations, retried, starved, succeeded
+    cdef public long long numbered, iterations, retried, starved, succeeded, _aborted
     cdef public dict _ended, dropped, rejected
     cdef public object promotions
     cdef public WaitSums waits, unstarted

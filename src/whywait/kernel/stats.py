@@ -10,6 +10,7 @@ from whywait.kernel.state import Outcome
 RECENT: Final = 10_000
 _ROOM: Final = RECENT  # the same for compiled code
 _SUCCESS: Final = Outcome.SUCCESS
+_ABORTED: Final = Outcome.ABORTED
 _MUCH: Final = 1 << 62  # half of what a machine's integer holds
 
 
@@ -52,6 +53,7 @@ class Stats:
     """What has happened so far, in numbers."""
 
     __slots__ = (
+        "_aborted",
         "_ended",
         "_recent",
         "_recent_at",
@@ -75,7 +77,8 @@ class Stats:
         self.starved = 0  # how many tasks have been starved beyond the timeout
         self.promotions = 0  # the aging steps that tasks had gained when they left READY
         self.succeeded = 0
-        self._ended: dict[str, int] = dict.fromkeys(Outcome, 0)  # otherwise than in success
+        self._aborted = 0
+        self._ended: dict[str, int] = dict.fromkeys(Outcome, 0)  # otherwise
         self.dropped: dict[str, int] = {}  # by cause
         self.rejected: dict[str, int] = {}  # by cause
         self.waits = WaitSums()  # of tasks that have started
@@ -98,12 +101,14 @@ class Stats:
     @property
     def by_outcome(self) -> dict[str, int]:
         """How many tasks have ended, by outcome."""
-        return {**self._ended, Outcome.SUCCESS: self.succeeded}
+        return {**self._ended, Outcome.SUCCESS: self.succeeded, Outcome.ABORTED: self._aborted}
 
     def count_end(self, outcome: str) -> None:
         """Count a task that has its final outcome."""
         if outcome is _SUCCESS:
             self.succeeded += 1
+        elif outcome is _ABORTED:
+            self._aborted += 1
         else:
             self._ended[outcome] += 1
 
@@ -129,7 +134,7 @@ class Stats:
     @property
     def completed(self) -> int:
         """How many tasks have ended."""
-        return self.succeeded + sum(self._ended.values())
+        return sum(self.by_outcome.values())
 
     def wait_quantiles_ns(self, quantiles: tuple[float, ...] = (0.5, 0.9, 0.99)) -> dict[str, int]:
         """Return exact quantiles of the whole wait of the tasks started last."""

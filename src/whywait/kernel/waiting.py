@@ -92,7 +92,7 @@ def become_ready(k: Base, now: int, task: Task) -> None:  # noqa: C901 - in one 
             lane.queued = entry
             heappush(level.heap, (entry, lane))
             levels.alone = None
-        if level.place is None:
+        if level.place < 0:
             levels.offer(now, level, lane)
     if not task.plain:
         if task.policy.max_wait_ns is not None:

@@ -16,7 +16,7 @@ from whywait.support.version import __version__
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any, Final, Self
 
 _CHUNK: Final = 65536
@@ -31,15 +31,15 @@ NO_JOB: Final = (
 )
 
 
-class NoService(MachineError):  # noqa: N818 - it says what is so
+class NoService(MachineError):
     """No service runs in the home."""
 
 
-class Gone(MachineError):  # noqa: N818 - it says what happened
+class Gone(MachineError):
     """The service has ended while it was spoken to."""
 
 
-class Unknown(MachineError):  # noqa: N818 - it says what is so
+class Unknown(MachineError):
     """The service has no job or lease of this id."""
 
 
@@ -55,12 +55,12 @@ class Machine:
         self._say = say or _say
         self._has_compared = False
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:  # noqa: ANN401 - JSON
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Send a request; return the answer, or raise what the service refuses with."""
         with self.open(method, path, body) as answer:
             return answer.rest()
 
-    def open_within(self, timeout: float | None, method: str, path: str, body: Any = None) -> Answer:  # noqa: ANN401
+    def open(self, method: str, path: str, body: Any = None, *, timeout: float | None = None) -> Answer:
         """Send a request; return the answer as soon as it begins, or raise TimeoutError after so many seconds."""
         data = b"" if body is None else json.dumps(body).encode()
         # By the rules of 1.0 an answer ends where the connection does.
@@ -77,21 +77,13 @@ class Machine:
             if isinstance(error, OSError):
                 raise Gone(f"the service in {self.home.path} has ended") from None
             raise
-        self._compare(answer.version)
-        return answer
-
-    def open(self, method: str, path: str, body: Any = None) -> Answer:  # noqa: ANN401 - JSON
-        """Send a request; return the answer as soon as it begins."""
-        return self.open_within(None, method, path, body)
-
-    def _compare(self, version: str) -> None:
-        """Say so if the service is of another version."""
-        if version != __version__ and not self._has_compared:
+        if answer.version != __version__ and not self._has_compared:
             self._has_compared = True
             self._say(
-                f"the service is whywait {version or 'of another kind'}, this is {__version__}; "
+                f"the service is whywait {answer.version or 'of another kind'}, this is {__version__}; "
                 "to bring it up to date: whywait down && whywait up --detach"
             )
+        return answer
 
     def _connect(self) -> socket.socket:
         try:
@@ -99,7 +91,7 @@ class Machine:
         except NoService:
             if not self._start and not self.home.is_taken():
                 raise
-        from whywait.machine.starting import ensure_service, outwait
+        from whywait.machine.beginning import ensure_service, outwait
 
         if self._start:
             ensure_service(self.home, self.runs, self._say)
@@ -159,7 +151,7 @@ class Answer:
             kind = Unknown if status == _NOT_FOUND else MachineError
             raise kind(message or f"the service answered {status}")
 
-    def rest(self) -> Any:  # noqa: ANN401 - JSON
+    def rest(self) -> Any:
         """Return the whole answer."""
         try:
             return json.loads(self.text())
@@ -173,7 +165,7 @@ class Answer:
             parts.append(data)
         return b"".join(parts).decode()
 
-    def line(self) -> Any:  # noqa: ANN401 - JSON
+    def line(self) -> Any:
         """Return the next line, as soon as it is there; raise Gone if none comes."""
         while b"\n" not in self._data:
             self._read()
@@ -225,7 +217,7 @@ class LeaseRequest:
     Each message is a dict with one of the keys ``waiting`` (a line that says why), ``granted``, ``wish`` or ``ended``.
     """
 
-    def __init__(self, machine: Machine, name: str, *, command: bool | list[str], **asked: Any) -> None:  # noqa: ANN401
+    def __init__(self, machine: Machine, name: str, *, command: bool | list[str], **asked: Any) -> None:
         """Ask; a refusal raises MachineError. ``command``: the command to run, or whether it is one."""
         self.machine = Machine(machine.home)  # one that starts no service: it would know nothing of this lease
         body = {"name": name, "command": command, "inside": os.environ.get(LEASE_VARIABLE), **asked}
@@ -247,33 +239,18 @@ class LeaseRequest:
         """Return the descriptor, which is readable when a message comes or the service ends."""
         return self._answer.fileno()
 
-    def takes(self, lease: str) -> bool:
-        """Take a permission that was granted, known by the value of ``WHYWAIT_LEASE`` in its environment.
+    def tell(self, news: str, **more: Any) -> Any:
+        """Tell the service news of the permission; return the answer."""
+        return self.machine.ask("POST", f"/machine/leases/{quoted(self.id)}/{news}", more)
 
-        Return whether the service has not withdrawn it since.
-        """
-        taken: bool = self.machine.ask("POST", f"/machine/leases/{quoted(self.id)}/taken", {"lease": lease})["taken"]
+    def takes(self, environment: Mapping[str, str]) -> bool:
+        """Take a permission that was granted with this environment; return whether it has not been withdrawn since."""
+        taken: bool = self.tell("taken", lease=environment[LEASE_VARIABLE])["taken"]
         return taken
 
-    def parked(self) -> None:
-        """Tell that the command has stopped, as a ``pause`` wished."""
-        self.machine.ask("POST", f"/machine/leases/{quoted(self.id)}/parked", {})
-
-    def stopped(self, *, is_stopped: bool) -> None:
-        """Tell that the terminal has stopped the command, or lets it go on."""
-        self.machine.ask("POST", f"/machine/leases/{quoted(self.id)}/stopped", {"stopped": is_stopped})
-
-    def ended(
-        self,
-        exit_code: int = 0,
-        peak_ram: int | None = None,
-        cpu_s: float | None = None,
-        *,
-        out_of_memory: bool = False,
-    ) -> None:
-        """Tell that the command has ended, what it has used, and whether the system has killed it for its memory."""
-        body = {"exit_code": exit_code, "peak_ram": peak_ram, "cpu_s": cpu_s, "out_of_memory": out_of_memory}
-        self.machine.ask("POST", f"/machine/leases/{quoted(self.id)}/ended", body)
+    def ended(self, exit_code: int = 0, **used: Any) -> None:
+        """Tell that the command has ended, and what it has ``used``; ``out_of_memory``: the system has killed it."""
+        self.tell("ended", exit_code=exit_code, **used)
 
     def close(self) -> None:
         """Hang up; a request that waits is withdrawn, what runs under the permission is killed."""

@@ -1,11 +1,10 @@
 """One client's request and permission, as the service knows it; ``leases.py`` has the protocol.
 
 Requests come on the thread of the server; permissions, ends and wishes on any. ``ClientLease._lock`` guards what a
-lease has: its handle, permission and parts, whether the client has taken it, and whether it is over; ``Core.lock`` is
-never taken under it. What is told to its client last, ``_told`` and ``_told_wanted``, belongs to the thread of the
-server. Without a lock are read: the permission and ``granted_at``, each set at a grant; ``_is_gone``, set before what
-it is for; ``Leases._by_id``, a dict whose single steps, and whose copy, are atomic. ``_watch`` is set before the lease
-can end.
+lease has: its permission, whether the client has taken it, and whether the client has ended; ``Core.lock`` is never
+taken under it. What is told to its client last, ``_told`` and ``_told_wanted``, belongs to the thread of the server.
+Without a lock are read: the permission and ``granted_at``, each set at a grant; ``_is_gone``, set before what it is
+for. ``_watch`` is set before the lease can end.
 """
 
 from __future__ import annotations
@@ -17,14 +16,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 from threading import RLock
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from whywait.engines.base import SUCCEEDED, Ended, EngineTask
 from whywait.engines.lease import LeaseEngine, Wish
-from whywait.errors import UnknownTask
 from whywait.kernel.state import Cause, Outcome, TaskState
 from whywait.machine import moments
-from whywait.machine.measured import ClientWatch
 from whywait.machine.moments import Moment
 from whywait.machine.permissions import Permission, Permissions
 from whywait.machine.remains import Remain, Remains
@@ -32,9 +29,11 @@ from whywait.runtime.handle import Handle
 from whywait.runtime.scope import Scope
 from whywait.support.known import Known
 from whywait.support.usage import Usage, exit_facts
-from whywait.trees.system import is_stopped
+from whywait.trees.meter import Watch, meter
+from whywait.trees.system import descendants, is_stopped
 
 TAKE_S: Final = 2.0  # how long a stopped client may leave a grant untaken
+LOST: Final[Ended] = (Outcome.ERROR, Cause.WORKER_LOST, False)
 NOT_TAKEN: Final[Ended] = (Outcome.ERROR, Cause.WORKER_LOST, True)  # the only end of a lease that is retried
 DOWN: Final = "down"  # the cause where the service ends
 Tell = Callable[[dict[str, Any]], object]
@@ -44,6 +43,15 @@ def _nothing() -> None:
     """Be called."""
 
 
+class Around(NamedTuple):
+    """What all leases of a service share."""
+
+    permissions: Permissions
+    engine: LeaseEngine
+    remains: Remains
+    forget: Callable[[ClientLease], object]  # called when one has ended
+
+
 class ClientLease(Known):
     """One client's request and permission; a ``Holder`` of the lease engine."""
 
@@ -51,50 +59,43 @@ class ClientLease(Known):
 
     def __init__(
         self,
+        around: Around,
         id: str,
         scope: Scope,
         command: list[str] | None,
         pid: int | None,
         tell: Tell,
-        *,
-        permissions: Permissions,
-        engine: LeaseEngine,
-        remains: Remains,
-        forget: Callable[[ClientLease], object],
+        whole: ClientLease | None,
     ) -> None:
         """Stand for a client that is told what happens by ``tell``; ``command`` is None for a block of Python.
 
-        ``forget`` is called when it has ended.
+        ``whole`` is the lease that it is part of.
         """
         self.id = id
-        self.around = scope
+        self.inside = scope
         self.command = command
         self.pid = pid
+        self.whole = whole
         self.permission: Permission | None = None  # once it is granted
         self.asked_at = moments.now()
         self.granted_at: Moment | None = None
         self.ended_by: str | None = None  # what has asked for its end, as far as that is known
-        self._is_taken = False  # the client knows of the grant
-        self._take_by = 0.0  # until then, if it is stopped
-        self.whole: ClientLease | None = None  # the lease that it is part of
-        self._parts: dict[ClientLease, None] = {}
-        self._told_wanted = False
-        self._permissions = permissions
-        self._engine = engine
-        self._remains = remains
-        self._forget = forget
+        self._around = around
         self._tell = tell
         self._execution: EngineTask | None = None
         self._lock = RLock()
+        self._is_taken = False  # the client knows of the grant
+        self._take_by = 0.0  # until then, if it is stopped
         self._is_over = False  # the client has ended, one way or another
         self._is_gone = False  # without saying so
         self._told: object = ()  # the reason that the client knows
+        self._told_wanted = False
         self._watch: ClientWatch | None = None  # while it is granted; those of parts have none
 
     @property
     def scope(self) -> str:
         """The key of its scope."""
-        return self.around.key
+        return self.inside.key
 
     def known_as(self, id: str | None) -> str:
         """Return what the history calls it: its command, unless it was given another name than the program's."""
@@ -107,60 +108,49 @@ class ClientLease(Known):
         """Whether the client may run."""
         return self.granted_at is not None
 
-    # For the lease engine
-
-    def granted(self, execution: EngineTask) -> None:
-        """Tell the client that it may run."""
-        permission = self._permissions.grant(self.around, self.id, execution)
-        if self.pid is not None and self.whole is None:
-            self._measure(self.pid, execution)
-        with self._lock:  # from here on it may end, which ends the measuring
-            self._execution = execution
-            self.permission = permission
-            self.granted_at = moments.now()
-            self._take_by = time.monotonic() + TAKE_S
-            gone = self._is_over
-        if gone:
-            self._finish((Outcome.ERROR, Cause.WORKER_LOST, False), kill=True)
-        else:
-            self._tell({"granted": {"environment": permission.environment, "devices": permission.devices}})
-            self._ask_again(execution)
-
-    def _ask_again(self, execution: EngineTask) -> None:
-        """Pass on what was wished before the client knew of the grant: until then it heeds nothing."""
-        wished = execution.signal
-        if wished is not None and wished.aborted:
-            self.asked("abort")
-        elif wished is not None and wished.pause_asked:
-            self.asked("pause")
-
-    def _measure(self, pid: int, execution: EngineTask) -> None:
-        """Have the client's process tree looked at until the permission is back."""
-        told = self._engine.teller(execution) if self.command else None  # a block shares its process with others
-        self._watch = watch = ClientWatch(pid, told, is_block=self.command is None)
-        execution.usage_now = lambda: watch.usage
-        watch.begin_with_client()
-
     @property
     def usage(self) -> Usage | None:
         """What the client has used under the permission so far."""
         return None if self._watch is None else self._watch.usage
 
+    # For the lease engine
+
+    def granted(self, execution: EngineTask) -> None:
+        """Tell the client that it may run, and then what was wished before it knew: until then it heeds nothing."""
+        permission = self._around.permissions.grant(self.inside, self.id, execution)
+        if self.pid is not None and self.whole is None:
+            told = self._around.engine.teller(execution) if self.command else None  # a block shares its process
+            self._watch = watch = ClientWatch(self.pid, told, is_block=self.command is None)
+            execution.usage_now = lambda: watch.usage
+            watch.begin_with_client()
+        with self._lock:  # from here on it may end, which ends the measuring
+            self._execution, self.permission, self.granted_at = execution, permission, moments.now()
+            self._take_by = time.monotonic() + TAKE_S
+            gone = self._is_over
+        if gone:
+            self._finish(LOST, kill=True)
+            return
+        self._tell({"granted": {"environment": permission.environment, "devices": permission.devices}})
+        wished = execution.signal
+        if wished is not None and (wished.aborted or wished.pause_asked):
+            self.asked("abort" if wished.aborted else "pause")
+
     def asked(self, wish: Wish) -> None:
         """Pass a wish on to the client, with the cause of an end; the kill of a command does not depend on it.
 
         A block of Python shares its process with what is none of the service's business, so that is not killed: the
-        permission stays taken until the block has ended.
+        permission stays taken until the block has ended. A part ends with its whole.
         """
         execution = self._execution
         if execution is None:  # it is just being granted, which passes the wish on, or has ended
             return
         abort = None if wish in ("pause", "resume") else execution.abort
         self._tell({"wish": wish} if abort is None else {"wish": wish, **self._because(abort[1])})
-        if wish == "kill" and self.command is not None:
-            with self._lock:
-                self._is_over = True
-            self._finish((Outcome.ERROR, Cause.WORKER_LOST, False), kill=True)
+        if self.whole is not None and abort is not None:
+            self._report(SUCCEEDED)
+        elif wish == "kill" and self.command is not None:
+            self._end()
+            self._finish(LOST, kill=True)
 
     # For the routes
 
@@ -180,14 +170,13 @@ class ClientLease(Known):
     def take(self, token: object) -> bool:
         """Note that the client takes the permission with this token; return whether that is the one it has."""
         with self._lock:
-            permission = self.permission
-            self._is_taken = permission is not None and token == permission.token
+            self._is_taken = self.permission is not None and token == self.permission.token
             return self._is_taken
 
     def stopped(self, *, is_stopped: bool) -> None:
         """Take the news that the client, or its command, is stopped or goes on."""
         if self.handle.is_stopped != is_stopped:
-            self._engine.stopped(self.handle, is_stopped=is_stopped)
+            self._around.engine.stopped(self.handle, is_stopped=is_stopped)
 
     def look(self) -> None:
         """See whether the client is stopped; take back a permission that a stopped client has not taken in time."""
@@ -210,10 +199,10 @@ class ClientLease(Known):
                 return
             self._execution = self.permission = self.granted_at = None
             self._told = ()
-        self._permissions.remove(permission)
+        self._around.permissions.remove(permission)
         if self._watch is not None:
             self._watch.end()
-        self._engine.ended(execution, NOT_TAKEN)
+        self._around.engine.ended(execution, NOT_TAKEN)
 
     def say_down(self, by: str) -> None:
         """Tell the client that the service ends, and its request or command with it."""
@@ -226,9 +215,8 @@ class ClientLease(Known):
     def _because(self, cause: str | None) -> dict[str, Any]:
         return {"cause": cause} if self.ended_by is None else {"cause": cause, "by": self.ended_by}
 
-    def say_wanted(self, waiting: int) -> None:
-        """Tell the client of a lease with parts whether others are among so many that wait for cpu, if that is news."""
-        is_wanted = waiting > sum(not part.is_granted for part in list(self._parts))
+    def say_wanted(self, *, is_wanted: bool) -> None:
+        """Tell the client of a lease with parts whether others wait for cpu, if that is news."""
         if is_wanted != self._told_wanted:
             self._told_wanted = is_wanted
             self._tell({"wish": "wanted" if is_wanted else "not wanted"})
@@ -236,7 +224,7 @@ class ClientLease(Known):
     def parked(self) -> None:
         """Report that the command of the client has stopped."""
         if self._execution is not None:
-            self._engine.parked(self._execution)
+            self._around.engine.parked(self._execution)
 
     def ended(
         self,
@@ -269,39 +257,17 @@ class ClientLease(Known):
             return
         self._is_gone = True
         if self.is_granted:
-            self._finish((Outcome.ERROR, Cause.WORKER_LOST, False), kill=True)
+            self._finish(LOST, kill=True)
         else:
             self.handle.cancel()
 
     def settled(self, handle: Handle[Any]) -> None:
         """Tell the client how it has ended; the last that it hears."""
         handle.exception()  # seen
-        if self.whole is not None:
-            self.whole.drop_part(self)
-        self._forget(self)
+        self._around.forget(self)
         if self.permission is not None:
-            self._permissions.remove(self.permission)
+            self._around.permissions.remove(self.permission)
         self._tell({"ended": {"outcome": handle.outcome, **self._because(handle.cause)}})
-
-    # Its parts
-
-    @property
-    def is_divided(self) -> bool:
-        """Whether it has parts, or its client was told that others want them."""
-        return bool(self._parts) or self._told_wanted
-
-    def add_part(self, part: ClientLease) -> None:
-        """Have another lease end with this one at the latest."""
-        with self._lock:
-            if self._is_over:
-                raise UnknownTask(f"lease {self.id} has ended")
-            part.whole = self
-            self._parts[part] = None
-
-    def drop_part(self, part: ClientLease) -> None:
-        """Forget a part that has ended."""
-        with self._lock:
-            self._parts.pop(part, None)
 
     # Its end
 
@@ -320,52 +286,79 @@ class ClientLease(Known):
         assert permission is not None, "it was granted"
         gone = partial(self._nothing_left, permission, outcome, kill=kill)
         if self.command or self._is_gone:
-            self._remains.add(Remain(permission.mark, kill, gone, looked))
+            self._around.remains.add(Remain(permission.mark, kill, gone, looked))
         else:
             gone()
             looked()
 
     def _nothing_left(self, permission: Permission, outcome: Ended, *, kill: bool) -> None:
         """Give the permission back; what was asked for inside it may take its time to end."""
-        if permission.has_inside:
-            end = partial(self._end_inside, permission, outcome, kill=kill)
-            threading.Thread(target=end, name="whywait-lease", daemon=True).start()
+
+        def end_inside() -> None:
+            permission.end(0.0 if kill else None)  # a block inside ends with its process
+            self._report(outcome)
+
+        if permission.has_scopes:
+            threading.Thread(target=end_inside, name="whywait-lease", daemon=True).start()
         else:
-            self._report(permission, outcome)
+            end_inside()
 
-    def _end_inside(self, permission: Permission, outcome: Ended, *, kill: bool) -> None:
-        if kill:
-            permission.end(0.0)  # a block inside ends with its process
-        self._report(permission, outcome)
-
-    def _report(self, permission: Permission, outcome: Ended) -> None:
+    def _report(self, outcome: Ended) -> None:
         with self._lock:
             execution, self._execution = self._execution, None
-            parts, self._parts = self._parts, {}
-        for part in parts:
-            part.end_with_whole()
+            self._is_over = True
         if execution is not None:
-            permission.end()
             if self._watch is not None:
                 self._watch.end()
                 execution.facts = (*execution.facts, *self._watch.usage.facts())
                 execution.usage_now = None
-            self._engine.ended(execution, outcome)
+            self._around.engine.ended(execution, outcome)
 
-    def end_with_whole(self) -> None:
-        """End a part because the whole has ended; one that is just being submitted ends by :meth:`submitted`."""
-        with self._lock:
-            self._is_over = True
-            permission, handle = self.permission, getattr(self, "handle", None)
-        if permission is not None:
-            self._report(permission, SUCCEEDED)
-        elif handle is not None:
-            handle.cancel()
 
-    def submitted(self, handle: Handle[Any]) -> None:
-        """Take the handle of the task that it is the body of; what has ended meanwhile is cancelled."""
-        with self._lock:
-            self.handle, is_over = handle, self._is_over
-        if is_over:
-            handle.cancel()
-        handle.add_done_callback(self.settled)
+class ClientWatch(Watch):
+    """What a client uses under its permission.
+
+    Of a command: all its descendants, that is, what is below the guard that the client forks (``do_guard.py``). Of a
+    block of Python: the process of the client and its descendants, whatever else that process does.
+    """
+
+    def __init__(self, pid: int, told: Callable[[int], object] | None, *, is_block: bool) -> None:
+        """Watch a client; ``told`` is called with the bytes that it uses, whenever they have changed much."""
+        super().__init__(0, told=told)  # the guard is not there yet
+        self._pid = pid
+        self._is_block = is_block
+        self._used_before_s = 0.0
+        self._told_peak, self._told_cpu_s = 0, 0.0  # what the system has told the client
+
+    def begin_with_client(self) -> None:
+        """Measure from now on."""
+        if self._is_block:
+            self.look()
+            self._used_before_s = self.cpu_s
+        meter.add(self)
+        self.begin()
+
+    def add(self, peak: int, cpu_s: float) -> None:
+        """Take in what the client knows at the end: the peak of one process, and the CPU time of all."""
+        if self._is_block:
+            self.look()
+        self._told_peak, self._told_cpu_s = peak, cpu_s
+
+    def end(self) -> None:
+        """Measure no more."""
+        super().end()
+        meter.remove(self)
+
+    @property
+    def usage(self) -> Usage:
+        """What was used so far."""
+        cpu_s = max(self._told_cpu_s, self.cpu_s - self._used_before_s)
+        return Usage(max(0.0, cpu_s), max(self._told_peak, self.peak), self.how)
+
+    def _pids(self) -> list[int]:
+        if self._is_block:
+            return [self._pid, *descendants(self._pid)]
+        if not self._guard:
+            below = descendants(self._pid)
+            self._guard = below[0] if below else 0
+        return descendants(self._guard) if self._guard else []

@@ -101,13 +101,19 @@ class Transaction:
         self._connection.execute(
             "INSERT OR IGNORE INTO environments (id, variables) VALUES (?, ?)", (job.environment, environment)
         )
-        insert(self._connection, job)
+        values = row_of(job)
+        places = ", ".join("?" * len(values))
+        self._connection.execute(f"INSERT INTO jobs ({_ALL}) VALUES ({places})", values)  # noqa: S608 - ours
+        self._touched[job.number] = None
         self._jobs += 1
         self._last = max(self._last, job.number)
 
     def keep_scope(self, key: str, options: Mapping[str, Any]) -> None:
         """Write what a scope was opened with."""
-        keep_scope(self._connection, key, options)
+        values = (key, json.dumps(options))
+        self._connection.execute(
+            "INSERT OR REPLACE INTO scopes (key, options, digest) VALUES (?, ?, ?)", (*values, digest(*values))
+        )
 
     def update(self, number: int, state: State) -> None:
         """Give a job another state."""
@@ -132,29 +138,9 @@ class Transaction:
             [(number,) for number in self._touched],
         )
         after = Sealed(self._commits, self._jobs, self._last)
-        write_sealed(self._connection, after)
+        self._connection.execute("UPDATE seal SET commits = ?, jobs = ?, last = ?", after)
         self._connection.execute("COMMIT")
         return after
-
-
-def insert(connection: sqlite3.Connection, job: KeptJob) -> None:
-    """Insert the row of a job."""
-    values = row_of(job)
-    places = ", ".join("?" * (len(COLUMNS) + 1))
-    connection.execute(f"INSERT INTO jobs ({_ALL}, digest) VALUES ({places})", [*values, digest(*values)])  # noqa: S608 - ours
-
-
-def keep_scope(connection: sqlite3.Connection, key: str, options: Mapping[str, Any]) -> None:
-    """Write what a scope was opened with."""
-    text = json.dumps(options)
-    connection.execute(
-        "INSERT OR REPLACE INTO scopes (key, options, digest) VALUES (?, ?, ?)", (key, text, digest(key, text))
-    )
-
-
-def write_sealed(connection: sqlite3.Connection, sealed: Sealed) -> None:
-    """Write how far the store has come into the store itself."""
-    connection.execute("UPDATE seal SET commits = ?, jobs = ?, last = ?", sealed)
 
 
 def open_file(path: str) -> sqlite3.Connection:

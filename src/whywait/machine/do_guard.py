@@ -34,9 +34,8 @@ from contextlib import suppress
 from whywait.errors import MachineError
 from whywait.machine.client import Gone
 from whywait.machine.home import LEASE_VARIABLE
-from whywait.trees.sources import Sources
 from whywait.trees.system import is_stopped, kills_for_memory, signal_descendants
-from whywait.trees.tree_guard import AGAIN_S, Guard, become_guard
+from whywait.trees.tree_guard import AGAIN_S, Guard, Sources, become_guard
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from typing import Final, NoReturn
 
     from whywait.machine.client import LeaseRequest
-    from whywait.machine.tokens import Tokens
+    from whywait.machine.jobserver import Tokens
 
 GRACE_S: Final = 1.0  # between SIGTERM and SIGKILL when the service is gone
 MESSAGE: Final = 4096  # bytes; all messages on the line are short
@@ -82,7 +81,7 @@ class DoGuard(Guard):
         os.setpgid(0, 0)  # before there is a command: what stops that must not stop the guard
         assert self._request is not None, "it is there at the start"
         with suppress(MachineError):  # the service is gone, which the request tells
-            if self._request.takes(environment[LEASE_VARIABLE]):
+            if self._request.takes(environment):
                 return True
         self._tell("withdrawn")
         return False
@@ -133,7 +132,9 @@ class DoGuard(Guard):
         if self._request is not None:
             code = os.waitstatus_to_exitcode(self._status)
             with suppress(MachineError):  # the service is gone, or has taken it back
-                self._request.ended(code, self.peak, self.cpu_s, out_of_memory=self._is_killed_for_memory())
+                self._request.ended(
+                    code, peak_ram=self.peak, cpu_s=self.cpu_s, out_of_memory=self._is_killed_for_memory()
+                )
         self._tell(f"gone {self._status}")
         while self._client_sleeps and self._line is not None:  # it was stopped with the command and would stay so
             os.kill(self._client, signal.SIGCONT)
@@ -156,7 +157,7 @@ class DoGuard(Guard):
             self._is_alive = self._is_stopped = False
             self._status = status
             if self._is_killed_for_memory():
-                self._say_cause(KILLED)
+                self._tell(f"because {KILLED} ")
             self._heed_pause()  # what it leaves behind
 
     def _hold(self, *, is_held: bool) -> None:
@@ -164,17 +165,12 @@ class DoGuard(Guard):
         if is_held != self._is_held and self._request is not None:
             self._is_held = is_held
             with suppress(MachineError):
-                self._request.stopped(is_stopped=is_held)
+                self._request.tell("stopped", stopped=is_held)
 
     def _is_killed_for_memory(self) -> bool:
         """Return whether the command was killed, by nothing of whywait, while the system killed for memory."""
         is_killed = os.WIFSIGNALED(self._status) and os.WTERMSIG(self._status) == signal.SIGKILL
         return is_killed and not self._has_cause and kills_for_memory(now=True) > self._kills
-
-    def _say_cause(self, cause: str, by: str = "") -> None:
-        """Tell the client what ends the command, unless that is told or the command has ended before."""
-        if not self._has_cause:
-            self._tell(f"because {cause} {by}")
 
     def _read_client(self) -> None:
         assert self._line is not None, "only a line that is there is polled"
@@ -218,19 +214,19 @@ class DoGuard(Guard):
                 self._act(message)
 
     def _end_for(self, cause: str, by: str = "") -> None:
-        """Note that something else than the command itself ends it, if it has not ended."""
-        if self._is_alive:
-            self._say_cause(cause, by)
+        """Tell the client what ends the command, unless that is told or the command has ended before."""
+        if self._is_alive and not self._has_cause:
             self._has_cause = True
+            self._tell(f"because {cause} {by}")
 
     def _act(self, message: dict[str, str]) -> None:
         order = message["wish"]
+        if "cause" in message:
+            self._end_for(message["cause"], message.get("by", ""))
         match order:
             case "abort":
-                self._end_for(message["cause"], message.get("by", ""))
                 self._abort()
             case "kill":
-                self._end_for(message["cause"], message.get("by", ""))
                 self.kill()
             case "stop":
                 if not self._is_stopped and not self._client_sleeps and self._is_alive and is_stopped(self._client):
@@ -254,7 +250,7 @@ class DoGuard(Guard):
             signal_descendants(signal.SIGSTOP)
             if self._request is not None:
                 with suppress(MachineError):  # the service is gone, or the wish is no longer there
-                    self._request.parked()
+                    self._request.tell("parked")
 
     def _abort(self) -> None:
         self._is_paused = False

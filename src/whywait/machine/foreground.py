@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Final, NoReturn
 
     from whywait.machine.client import LeaseRequest
-    from whywait.machine.tokens import Tokens
+    from whywait.machine.jobserver import Tokens
 
 TIMED_OUT: Final = "run_timeout"  # the cause of the end: as the kernel calls it
 NOT_STARTED: Final = "failed"  # the command could not be started, and the status is the number of the error

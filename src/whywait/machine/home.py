@@ -5,16 +5,13 @@ Loaded by every ``whywait add``: it needs little of the standard library.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 
 from whywait.errors import MachineError
-from whywait.support.digits import number_in
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Final
 
 VARIABLE: Final = "WHYWAIT_HOME"
@@ -47,6 +44,7 @@ class Home:
 
     def exists(self) -> bool:
         """Return whether the folder is there; raise if it is not the user's alone."""
+        foreign = f"{self.path} is another user's: {{}}; choose a folder of your own by {VARIABLE}"
         try:
             found = os.stat(self.path)
         except FileNotFoundError:
@@ -54,43 +52,24 @@ class Home:
         except NotADirectoryError:
             raise self._no_folder() from None
         except PermissionError:
-            raise self._foreign("it cannot be entered") from None
+            raise MachineError(foreign.format("it cannot be entered")) from None
         if not stat.S_ISDIR(found.st_mode):
             raise self._no_folder()
         if found.st_uid != os.getuid():
-            raise self._foreign(f"it belongs to user {found.st_uid}, and you are user {os.getuid()}")
+            whose = f"it belongs to user {found.st_uid}, and you are user {os.getuid()}"
+            raise MachineError(foreign.format(whose))
         if found.st_mode & _OTHERS:
             raise MachineError(f"{self.path} can be entered by other users; close it with: chmod 700 {self.path}")
         return True
 
     def make(self) -> None:
-        """Make the folder if it is missing; refuse one in which something else is where the service keeps its files."""
+        """Make the folder if it is missing."""
         if not self.exists():
             parent = os.path.dirname(self.path)
             os.makedirs(parent, exist_ok=True)
             os.makedirs(self.path, mode=0o700, exist_ok=True)
             self.exists()
-        of_store = (self.store, f"{self.store}-wal", f"{self.store}-shm")
-        kept = (*of_store, self.history, self.lock, self.alive, self.start_lock, self.options, self.token)
-        for path in (*kept, self.service_log):
-            self._check(path, "a file", stat.S_ISREG)
-        self._check(self.socket, "a socket", stat.S_ISSOCK)
-        self._check(self.logs, "a folder", stat.S_ISDIR)
         os.makedirs(self.logs, mode=0o700, exist_ok=True)
-
-    def _check(self, path: str, kind: str, is_kind: Callable[[int], bool]) -> None:
-        """Refuse what is no file of this kind, or cannot be used; one that is missing is fine."""
-        try:
-            mode = os.stat(path).st_mode
-        except FileNotFoundError:
-            return
-        if not is_kind(mode):
-            raise MachineError(
-                f"{path} is {_kind_of(mode)}, where the service has {kind}: move it away, or choose another home by "
-                f"{VARIABLE}"
-            )
-        if not os.access(path, os.R_OK | os.W_OK):
-            raise MachineError(f"{path} cannot be read and written by you; allow it with: chmod u+rw {path}")
 
     @property
     def family(self) -> int:
@@ -103,22 +82,7 @@ class Home:
 
     def take(self) -> int | None:
         """Take the home for a service; return the descriptor that keeps it, or None if another service has it."""
-        fd = _lock(self.lock, os.O_CREAT)
-        if fd is not None:
-            tell(fd, str(os.getpid()))
-        return fd
-
-    def told(self) -> tuple[int, str]:
-        """Return the process of the service that has or had the home, 0 if unknown, and why it could not start, if so.
-
-        The process counts only while the home is taken: its number may be another program's after that.
-        """
-        try:
-            with open(self.lock, encoding="utf-8", errors="replace") as file:
-                pid, _, problem = file.read().partition(" ")
-        except OSError:
-            return 0, ""
-        return number_in(pid) or 0, problem
+        return _lock(self.lock, os.O_CREAT)
 
     def is_ours(self, taken: int) -> bool:
         """Return whether the folder, which may have been removed, still has the file that ``take`` has locked."""
@@ -171,15 +135,10 @@ class Home:
     def _no_folder(self) -> MachineError:
         return MachineError(f"{self.path} is no folder; choose another one by {VARIABLE}")
 
-    def _foreign(self, why: str) -> MachineError:
-        return MachineError(f"{self.path} is another user's: {why}; choose a folder of your own by {VARIABLE}")
 
-
-def tell(taken: int, text: str) -> None:
-    """Leave a word in the file by which a home is taken; on a full disk it is left out."""
-    with contextlib.suppress(OSError):
-        os.ftruncate(taken, 0)
-        os.pwrite(taken, text.encode(errors="replace"), 0)
+def private(path: str, flags: int) -> int:
+    """Open a file that only its user can read."""
+    return os.open(path, flags, 0o600)
 
 
 def sync_folder(folder: str) -> None:
@@ -189,12 +148,6 @@ def sync_folder(folder: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def _kind_of(mode: int) -> str:
-    """Return what a file is, in words."""
-    kinds = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a fifo", stat.S_IFSOCK: "a socket"}
-    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 def _lock(path: str, flags: int = 0) -> int | None:

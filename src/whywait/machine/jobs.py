@@ -16,10 +16,10 @@ steps or a copy; ``state`` of a job changes as ``store.py`` says.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import Context
 from dataclasses import replace
@@ -36,11 +36,10 @@ from whywait.kernel.state import CAUSES_OF, Cause, Outcome
 from whywait.machine import moments
 from whywait.machine.asked import check_job, check_name
 from whywait.machine.home import Home
-from whywait.machine.job_log import say_lost
-from whywait.machine.rows import Ended, KeptJob, Pending, Running, State, environment_key
-from whywait.machine.salvage import NAMED
-from whywait.machine.store import Store
-from whywait.machine.tickets import Ticket
+from whywait.machine.job_engine import say_lost
+from whywait.machine.rows import Ended, KeptJob, Pending, Running, State, as_text, environment_key
+from whywait.machine.salvage import NAMED, Content
+from whywait.machine.store import Store, Ticket
 from whywait.runtime.authority import DEFAULT_SCOPE, Authority, core_of
 from whywait.runtime.execution import Execution
 from whywait.runtime.handle import Handle, new_handle
@@ -59,6 +58,7 @@ FACTS: Final = ("root", "exit_signal", "peak_ram", "cpu_ms", "measured")  # of t
 FOR_GOOD: Final = {  # the outcome of a job that was asked to end for a cause after which no attempt follows
     cause: outcome for outcome in (Outcome.ABORTED, Outcome.TIMEOUT) for cause in CAUSES_OF[outcome]
 }
+AWAITED: Final = ("after", "after_ended")
 NEAR: Final = 10_000  # among more ids no near one is looked for
 
 
@@ -73,7 +73,7 @@ class Jobs:
         self._home = home
         self._by_id: dict[tuple[str, str], KeptJob] = {}
         self._accepting: set[tuple[str, str]] = set()  # scopes and names of jobs that are not on the disk yet
-        self._last_number = store.last_number()
+        self._last_number = store.sealed.last
         self._opened: set[str] = set()  # the keys of scopes that were opened for jobs and leases
         self._is_closed = False
         self._untap = self._core.tap(self._note)
@@ -87,7 +87,7 @@ class Jobs:
 
     # Accepting
 
-    def add(self, command: list[str], directory: str, environment: Mapping[str, str], **asked: Any) -> KeptJob:  # noqa: ANN401
+    def add(self, command: list[str], directory: str, environment: Mapping[str, str], **asked: Any) -> KeptJob:
         """Accept a job; its ticket says when it may be answered. A refusal raises and leaves nothing behind."""
         scope = asked.pop("scope", None) or DEFAULT_SCOPE
         (job,) = self.add_batch(
@@ -95,7 +95,7 @@ class Jobs:
         )
         return job
 
-    def add_batch(self, scope: str, batch: Sequence[Mapping[str, Any]], **of_scope: Any) -> list[KeptJob]:  # noqa: ANN401
+    def add_batch(self, scope: str, batch: Sequence[Mapping[str, Any]], **of_scope: Any) -> list[KeptJob]:
         """Accept jobs of one scope, all or none; they may name each other in ``after``.
 
         ``of_scope``, ``slots`` and ``on_error``, are what the scope is opened with if there is none of that key yet.
@@ -121,9 +121,8 @@ class Jobs:
         for number, old in enumerate(ended, self._last_number + 1):
             if not isinstance(old.state, Ended):
                 raise MachineError(f"job {old.id} has not ended: it cannot be retried yet")
-            awaited = {each: list(filter(self._known, old.options[each])) for each in ("after", "after_ended")}
             environment = self._store.environment(old.environment)
-            asked = {**old.options, **awaited, "command": old.command, "directory": old.directory}
+            asked = {**self._open_options(old), "command": old.command, "directory": old.directory}
             jobs.append(self._draft(number, old.scope, {**asked, "environment": environment}, set()))
             noted.append((old, replace(old.state, facts={**old.state.facts, "retried_as": number})))
         self._check(jobs)
@@ -145,31 +144,23 @@ class Jobs:
         ids = {(job.scope, job.name) for job in jobs}
         self._accepting |= ids
         self._last_number += len(jobs)
-        ticket = self._store.accept(
-            [(job, json.dumps(job.variables, sort_keys=True)) for job in jobs],
-            lambda: self._take_in(jobs),
-            scope=opened,
-            noted=noted,
-        )
+        ticket = self._store.accept(jobs, lambda: self._take_in(jobs), scope=opened, noted=noted)
         for job in jobs:
             job.accepted = ticket
-        ticket.when_done(lambda _: self._accepting.difference_update(ids))  # refused, or taken in
+        ticket.add_done_callback(lambda _: self._accepting.difference_update(ids))  # refused, or taken in
         return jobs
 
     def _take_in(self, jobs: Sequence[KeptJob]) -> None:
-        """Let the kernel have jobs that are on the disk; on the thread that wrote them."""
-        for job in jobs:
-            self.by_number[job.number] = self._by_id[job.scope, job.name] = job
+        """Let the kernel have jobs that are on the disk, then clients; on the thread that wrote them."""
         if self._is_closed:
             return
+        self._by_id.update(((job.scope, job.name), job) for job in jobs)
         try:
             self._core.command(self._core.kernel.submit_many, [self._request(job) for job in jobs])
         except Rejected as error:  # a client has closed the scope meanwhile
             for job in jobs:
                 self._end(job, Ended(Outcome.REJECTED, error.cause, moments.now()))
-        else:
-            for job in jobs:
-                _let_end(job)
+        self.by_number.update((job.number, job) for job in jobs)
 
     def _draft(self, number: int, scope: str, asked: dict[str, Any], mates: set[Any]) -> KeptJob:
         """Check what is asked for; return the job that it makes, which is not accepted yet."""
@@ -179,7 +170,7 @@ class Jobs:
         if name is not None:
             self._check_id(scope, name)
         options = {key: value for key, value in asked.items() if value is not None}
-        for each in ("after", "after_ended"):
+        for each in AWAITED:
             given = options.get(each, ())
             ids = (given,) if isinstance(given, str) else given
             within = [f"{scope}/{one}" for one in ids if one in mates]
@@ -190,7 +181,7 @@ class Jobs:
             name=name or str(number),
             command=command,
             directory=directory,
-            environment=environment_key(json.dumps(environment, sort_keys=True)),
+            environment=environment_key(as_text(environment)),
             options=options,
             added=moments.now(),
             variables=environment,
@@ -223,14 +214,14 @@ class Jobs:
         if numbered is not None:
             return numbered
         scope, _, name = ref.rpartition("/")
-        found = [job for (key, each), job in list(self._by_id.items()) if each == name and scope in ("", key)]
+        found = [job for job in self.all() if job.name == name and scope in ("", job.scope)]
         if len(found) == 1:
             return found[0]
         if found:
             raise UnknownTask(f"id {ref!r} is ambiguous: write one of {', '.join(job.full_id for job in found)}")
         from difflib import get_close_matches
 
-        known = [*(job.id for job in list(self.by_number.values())), *others]
+        known = [*(job.id for job in self.all()), *others]
         near = get_close_matches(ref, known, 1) if len(known) <= NEAR else []
         raise UnknownTask(f"no job has the id {ref!r}; {f'did you mean {near[0]}?' if near else 'see: whywait ls'}")
 
@@ -245,13 +236,16 @@ class Jobs:
             raise StaleRef(f"job {job.id} has ended ({job.state.outcome})")
         return job.handle
 
-    def when_ended(self, job: KeptJob, tell: Callable[[KeptJob], object]) -> None:
-        """Call ``tell`` when the end of a job is on the disk; at once if it is."""
+    def end_of(self, job: KeptJob) -> Future[None]:
+        """Return what is done when the end of a job is on the disk."""
+        end: Future[None] = Future()
+        end.set_running_or_notify_cancel()  # it cannot be cancelled
         with self._core.lock:
             if job.handle is not None:
-                job.watchers.append(tell)
-                return
-        tell(job)
+                job.watchers.append(end)
+                return end
+        end.set_result(None)
+        return end
 
     def forget(self, jobs: Iterable[KeptJob]) -> Ticket:
         """Keep ended jobs no longer, nor their logs."""
@@ -272,22 +266,35 @@ class Jobs:
 
         return self._store.forget([job.number for job in jobs], forgotten)
 
+    def keep(self, most: int, age_s: float) -> None:
+        """Forget ended jobs that are too many, or too old, the oldest first."""
+        now = moments.now()
+        ends = [(job, job.state.ended) for job in self.all() if isinstance(job.state, Ended)]
+        ends.sort(key=lambda pair: pair[1].wall)
+        surplus = len(ends) - most
+        old = [
+            job for index, (job, end) in enumerate(ends) if index < surplus or moments.seconds_between(end, now) > age_s
+        ]
+        if old:
+            self.forget(old)
+
     def kept(self) -> Ticket:
         """Return the ticket of all that has happened to jobs so far."""
-        return self._store.last_change()
+        return self._store.last
 
     # Starting again
 
     def take_up(self) -> None:
         """Submit what a former service has not ended, in its old order, before anything starts."""
-        environments = self._store.environments()
+        content, self._store.content = self._store.content, Content()
+        environments = {key: json.loads(text) for key, text in content.environments.items()}
         requests: list[Submission] = []
         paused: list[Execution] = []
-        for job in self._store.jobs():
+        for job in content.jobs.values():
             self.by_number[job.number] = self._by_id[job.scope, job.name] = job
         orphans = self._orphans()
         self._remove_stray_logs()
-        for key, options in self._store.scopes().items():
+        for key, options in content.scopes.items():
             with self._refused_as(f"scope {key}"):
                 self._open_anew(key, options)
         for job in self.all():
@@ -306,10 +313,6 @@ class Jobs:
                 self._core.kernel.pause(now, execution)
 
         self._core.command(act)
-        for job in self.all():
-            if job.handle is not None:
-                _let_end(job)
-        self._store.let_go()
 
     def _orphans(self) -> set[KeptJob]:
         """Return jobs that await one that a damaged store may have lost, and say so: they would start too soon."""
@@ -364,6 +367,7 @@ class Jobs:
         """Return what the kernel takes for a job."""
         body: Any = job  # the engine takes no function
         job.handle = new_handle(self._core, body, (), Context(), self.engine)
+        job.handle.add_done_callback(Handle.exception)  # seen: the store has it, and nothing is to be logged
         record = open_of(self.scope(job.scope)).record
         return request_for(self._core, record, job.handle, self._task_options(job))
 
@@ -383,7 +387,7 @@ class Jobs:
                 job.is_retryable = False
                 started = Running(was.attempt + 1, moments.now(), facts={"devices": devices})
                 # The engine waits for it.
-                job.started = self._store.update(job, started, is_start=True, is_routine=True, is_awaited=True)
+                job.started = self._store.update(job, started, is_start=True).wait
             case Kind.TASK_FINISHED | Kind.TASK_CANCELLED | Kind.TASK_DROPPED:
                 _add(job.waits, details.get("waits"))
                 outcome = details.get("outcome", ENDS[kind])
@@ -401,19 +405,18 @@ class Jobs:
                 self._store.update(job, replace(was, abort=details["cause"]))
 
     def _end(self, job: KeptJob, ended: Ended, *, is_routine: bool = False) -> None:
-        """Have the end of a job written, and what waits for that told."""
-        ticket = self._store.update(job, ended, is_routine=is_routine)
-        ticket.when_done(functools.partial(self._tell_end, job))
+        """Have the end of a job written, and what waits for that told, on the thread that writes."""
 
-    def _tell_end(self, job: KeptJob, ticket: Ticket) -> None:
-        """Tell the requests that wait for a job that it has ended; on the writer's thread."""
-        if ticket.failure is not None:
-            return
-        with self._core.lock:
-            job.handle, job.variables = None, {}
-            watchers, job.watchers = job.watchers, []
-        for tell in watchers:
-            tell(job)
+        def tell(ticket: Future[None]) -> None:
+            if ticket.exception() is not None:
+                return
+            with self._core.lock:
+                job.handle, job.variables = None, {}
+                watchers, job.watchers = job.watchers, []
+            for end in watchers:
+                end.set_result(None)
+
+        self._store.update(job, ended, is_routine=is_routine).add_done_callback(tell)
 
     # To the kernel
 
@@ -453,14 +456,15 @@ class Jobs:
         names = (name if number == 1 else f"{name}-{number}" for number in count(1))
         return next(each for each in names if not self._is_used(each))
 
-    def _task_options(self, job: KeptJob) -> Any:  # noqa: ANN401 - TaskOptions
-        awaited = {  # others were met, and forgotten
-            each: list(filter(self._known, job.options[each])) for each in ("after", "after_ended")
-        }
+    def _task_options(self, job: KeptJob) -> Any:
         retry = job.options.get("retry", 0)
         left = max(0, _retries(job) - job.decided.attempt)
         again = Retry(**{**retry, "times": left}) if isinstance(retry, dict) else left
-        return {**job.options, **awaited, "id": job.name, "retry": again, "engine": self.engine}
+        return {**self._open_options(job), "id": job.name, "retry": again, "engine": self.engine}
+
+    def _open_options(self, job: KeptJob) -> dict[str, Any]:
+        """Return the options of a job without the jobs that it awaited, and that were met and forgotten."""
+        return {**job.options, **{each: list(filter(self._known, job.options[each])) for each in AWAITED}}
 
     def _known(self, full_id: str) -> bool:
         """Return whether there is a job of this id, one that is being accepted included."""
@@ -473,7 +477,7 @@ class Jobs:
         if scope.ids.get(job.name) != outcome:
             self._core.command(self._core.kernel.remember, scope, job.name, outcome)
 
-    def _check_id(self, scope: str, name: Any) -> None:  # noqa: ANN401 - checked here
+    def _check_id(self, scope: str, name: Any) -> None:
         check_name("id", name)
         if name.isdigit():
             raise ConfigError(f"id {name!r} is not allowed: numbers are given by the service; use a name")
@@ -512,12 +516,6 @@ def _ended(job: KeptJob, outcome: str, details: Mapping[str, Any]) -> Ended:
         details.get("exit_code"),
         {key: value for key, value in facts.items() if value is not None},
     )
-
-
-def _let_end(job: KeptJob) -> None:
-    """Look at the error of a job that fails: the store has it, and nothing is to be logged."""
-    assert job.handle is not None, "it was submitted"
-    job.handle.add_done_callback(lambda handle: handle.exception())
 
 
 def _add(waits: dict[str, int], more: Mapping[str, int] | None) -> None:

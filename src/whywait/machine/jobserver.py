@@ -20,6 +20,9 @@ There are two ways in which programs find a jobserver, and they differ in (3):
   the descriptors do not come down.
 - ``fifo``: a path (make 4.4, ninja 1.13, cargo). Bytes are put back where they are taken from. What comes back while
   other tasks wait is taken out as soon as it is seen; a program that takes it again at once may be quicker.
+
+The tokens are permissions of one cpu without a slot, parts of that of the command: when that has ended, they have too,
+however the client ended.
 """
 
 from __future__ import annotations
@@ -28,11 +31,18 @@ import os
 import subprocess
 import tempfile
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
+
+from whywait.errors import MachineError
+from whywait.machine.client import LeaseRequest
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
+    from typing import Any
+
+    from whywait.machine.client import Machine
+    from whywait.trees.tree_guard import Sources
 
 TOKEN: Final = b"+"
 _FIRST_WITH_FIFO: Final = (4, 4)  # of GNU make
@@ -41,21 +51,8 @@ _BY_FIFO: Final = frozenset(("ninja", "samu"))
 _VARIABLES: Final = ("CARGO_MAKEFLAGS", "MFLAGS")  # of a jobserver around this one; MAKEFLAGS is written anew
 
 
-class Supply(Protocol):
-    """Where cpu comes from, one at a time."""
-
-    def ask(self) -> None:
-        """Ask for one more; the answer is a call of :meth:`Jobserver.granted`, now or later."""
-
-    def withdraw(self) -> None:
-        """Take back what was asked for and not granted yet."""
-
-    def give_back(self, count: int) -> None:
-        """Return so many that were granted."""
-
-
 class Jobserver:
-    """The pipes with tokens, and the account of what is in them."""
+    """The pipes with tokens, and the account of what is in them; ``Tokens`` has where cpu comes from, one at a time."""
 
     def __init__(self, style: str, owned: int, most: int) -> None:
         """Make the pipes with ``owned`` tokens that stay to the end, and never more than ``most``.
@@ -68,11 +65,24 @@ class Jobserver:
         self._folder = tempfile.mkdtemp(prefix="whywait-jobserver-")
         self._taken_from = self._make("fifo")
         self._put_into = self._taken_from if style == "fifo" else self._make("back")
-        self._ends = () if style == "fifo" else (self._open("fifo", os.O_RDONLY), self._open("back", os.O_WRONLY))
+        # The descriptors that the command has to inherit.
+        self.inherited = () if style == "fifo" else (self._open("fifo", os.O_RDONLY), self._open("back", os.O_WRONLY))
         self._granted = 0
         self._is_asking = False
         self._is_wanted = False
         self._put(owned)
+
+    def ask(self) -> None:
+        """Ask for one more cpu; the answer is a call of :meth:`granted`, now or later."""
+        raise NotImplementedError
+
+    def withdraw(self) -> None:
+        """Take back what was asked for and not granted yet."""
+        raise NotImplementedError
+
+    def give_back(self, count: int) -> None:
+        """Return so many that were granted."""
+        raise NotImplementedError
 
     def _make(self, name: str) -> int:
         """Make a pipe; return a descriptor that reads and writes, so that neither end is ever closed."""
@@ -91,15 +101,10 @@ class Jobserver:
         """Whether a token that has come back has to be taken: by a pipe always, by a fifo if others want it."""
         return self._style == "pipe" or (self._is_wanted and self._granted > 0)
 
-    @property
-    def inherited(self) -> tuple[int, ...]:
-        """The descriptors that the command has to inherit."""
-        return self._ends
-
     def add_to(self, environment: MutableMapping[str, str]) -> None:
         """Tell the command of the jobserver."""
         path = os.path.join(self._folder, "fifo")
-        auth = f"fifo:{path}" if self._style == "fifo" else ",".join(map(str, self._ends))
+        auth = f"fifo:{path}" if self._style == "fifo" else ",".join(map(str, self.inherited))
         for name in _VARIABLES:
             environment.pop(name, None)
         # What make was told of variables stands behind `--`; a flag behind that would be a target.
@@ -107,23 +112,23 @@ class Jobserver:
         flags = f"{before[1:].rstrip(' ')} -j{self._most + 1} --jobserver-auth={auth}"
         environment["MAKEFLAGS"] = f"{flags}{dashes}{variables}".rstrip(" ")
 
-    def look(self, supply: Supply) -> None:
+    def look(self) -> None:
         """Take what has come back where it is wanted: to the machine, or to the command; ask for more or no more."""
         if self._is_wanted:
             surplus = self._take(self._put_into, self._granted)
             surplus += self._take(self._taken_from, self._granted - surplus)
             if surplus:
                 self._granted -= surplus
-                supply.give_back(surplus)
+                self.give_back(surplus)
         if self._put_into != self._taken_from:
             self._put(self._take(self._put_into, self._most))
         wants_more = not self._is_wanted and self._owned + self._granted < self._most
         if wants_more and not self._is_asking:
             self._is_asking = True
-            supply.ask()
+            self.ask()
         elif self._is_asking and not wants_more:
             self._is_asking = False
-            supply.withdraw()
+            self.withdraw()
 
     def granted(self) -> None:
         """Put a token that was asked for where the command takes it."""
@@ -134,6 +139,7 @@ class Jobserver:
     def wanted(self, *, is_wanted: bool) -> None:
         """Note whether other tasks wait for cpu."""
         self._is_wanted = is_wanted
+        self.look()
 
     def close(self) -> None:
         """Remove the pipes; what the command has inherited is the command's."""
@@ -159,6 +165,81 @@ class Jobserver:
             return 0
 
 
+class Tokens(Jobserver):
+    """Keeps the jobserver of one command supplied.
+
+    A service that does not answer is gone: the guard hears of that by itself.
+    """
+
+    def __init__(self, request: LeaseRequest, style: str, asked: dict[str, Any]) -> None:
+        """Make the jobserver of a command that has a lease of as much as it ``asked`` for."""
+        super().__init__(style, asked["cpu"] - 1, max(asked["cpu"], _cpu_of(request.machine)) - 1)
+        self._request = request
+        self._asked = {"cpu": 1, "slot": False, "part_of": request.id, "priority": asked.get("priority")}
+        self._waiting: LeaseRequest | None = None
+        self._held: list[LeaseRequest] = []
+        self._is_watched = False  # its descriptor is among the sources
+        self._sources: Sources
+
+    def begin(self, sources: Sources) -> None:
+        """Wait for changes among these sources from now on."""
+        self._sources = sources
+        self.look()
+
+    def look(self) -> None:
+        """Ask for more or give back; wait for tokens that come back while that matters."""
+        super().look()
+        if self.has_to_look != self._is_watched:
+            self._is_watched = self.has_to_look
+            if self._is_watched:
+                self._sources.add(self.fileno(), self.look)
+            else:
+                self._sources.remove(self.fileno())
+
+    def ask(self) -> None:
+        """Ask the machine for one more cpu."""
+        with suppress(MachineError):
+            self._waiting = LeaseRequest(self._request.machine, f"{self._request.id}.job", command=False, **self._asked)
+            self._sources.add(self._waiting.fileno(), self._hear)
+            if self._waiting.has_message:
+                self._hear()
+
+    def withdraw(self) -> None:
+        """Ask for it no longer."""
+        if self._waiting is not None:
+            self._sources.remove(self._waiting.fileno())
+            self._waiting.close()
+            self._waiting = None
+
+    def give_back(self, count: int) -> None:
+        """Return so many cpu to the machine."""
+        for _ in range(count):
+            request = self._held.pop()
+            with suppress(MachineError):
+                request.ended()
+            request.close()
+
+    def _hear(self) -> None:
+        """Take what the machine says to the request that waits."""
+        request = self._waiting
+        assert request is not None, "only a request that waits is heard"
+        try:
+            messages = [request.receive()]
+            while request.has_message:
+                messages.append(request.receive())
+        except MachineError:
+            messages = [{"ended": {}}]
+        for message in messages:
+            if "granted" in message or "ended" in message:
+                self._sources.remove(request.fileno())
+                self._waiting = None
+                if "granted" in message:
+                    self._held.append(request)
+                    self.granted()
+                    self.look()
+                return
+
+
 def style_for(program: str, environment: Mapping[str, str]) -> str:
     """Return the way to tell a command of its jobserver: a pipe where its program is known to understand that.
 
@@ -178,3 +259,10 @@ def style_for(program: str, environment: Mapping[str, str]) -> str:
     except (IndexError, ValueError):
         return "fifo"  # another make, which knows no jobserver
     return "fifo" if version >= _FIRST_WITH_FIFO else "pipe"
+
+
+def _cpu_of(machine: Machine) -> int:
+    """Return how much cpu a machine has."""
+    budget = machine.ask("GET", "/machine/status?most=1")["budget"]
+    found: int = next((each["limit"] for each in budget if each["name"] == "cpu"), 1)
+    return found

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from whywait.errors import MachineError
-from whywait.machine.home import Home, sync_folder
+from whywait.machine.home import Home, private, sync_folder
 
 _TOKEN: Final = re.compile(r"[\w-]{20,200}", re.ASCII)
 
@@ -70,7 +70,7 @@ def _write(path: str, text: str) -> None:
     """Write a file that only its user can read: all of it is there after a loss of power, or the one before."""
     draft = f"{path}.new"
     try:
-        with open(draft, "w", encoding="utf-8", opener=_private) as file:
+        with open(draft, "w", encoding="utf-8", opener=private) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -80,7 +80,3 @@ def _write(path: str, text: str) -> None:
         with suppress(OSError):
             os.unlink(draft)
         raise MachineError(f"{path} cannot be written: {error.strerror or error}") from None
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -42,16 +42,17 @@ from typing import Any, Final
 
 from whywait.engines.lease import LeaseEngine
 from whywait.errors import ConfigError, Infeasible, UnknownTask
-from whywait.machine.asked import DEMANDS, check_command, check_name
-from whywait.machine.client_lease import ClientLease, Tell
-from whywait.machine.client_names import parent_of
+from whywait.machine.asked import OF_LEASES, check_command, check_name, check_options
+from whywait.machine.client_lease import Around, ClientLease, Tell
 from whywait.machine.jobs import Jobs
 from whywait.machine.permissions import PLACES, Permission, Permissions
 from whywait.machine.remains import Remains
 from whywait.runtime.authority import DEFAULT_SCOPE
+from whywait.support.units import printable
+from whywait.trees.system import stat_of
 
 GRANTS: Final = 1_000_000  # how often one request may be granted: each but the last was taken back
-OPTIONS: Final = frozenset((*DEMANDS, "priority", "timeout", "max_wait", "after", "slot"))
+_PTYS: Final = (136, 143)  # the major numbers of pseudo-terminals
 
 
 class Leases:
@@ -60,11 +61,11 @@ class Leases:
     def __init__(self, jobs: Jobs, permissions: Permissions) -> None:
         """Start with none."""
         self._jobs = jobs
-        self._permissions = permissions
-        self._by_id: dict[str, ClientLease] = {}
+        self._by_id: dict[str, ClientLease] = {}  # its single steps, and its copy, are atomic
         self._numbers = 0
         self.engine = LeaseEngine()
-        self.remains = Remains()
+        self._permissions = permissions
+        self._around = Around(permissions, self.engine, Remains(), self._forget)
         self.ends_by = "a signal"  # what ends it, unless a client has asked for that
 
     def request(
@@ -77,20 +78,24 @@ class Leases:
         inside: str | None = None,
         pid: int | None = None,
         part_of: str | None = None,
-        **asked: Any,  # noqa: ANN401 - demands
+        **asked: Any,
     ) -> ClientLease:
         """Ask for a permission; ``tell`` hears what comes of it, on any thread. A refusal raises.
 
         ``pid`` is the client; one that a process started in a block of Python is inside the lease of the block.
         """
-        if unknown := asked.keys() - OPTIONS:
-            raise ConfigError(f"a lease has no option {', '.join(sorted(unknown))}: use {', '.join(sorted(OPTIONS))}")
+        check_options("a permission", asked, OF_LEASES)
         check_name("scope", scope or DEFAULT_SCOPE)
         if not isinstance(command, bool):
             check_command(command)
         options: Any = {key: value for key, value in asked.items() if value is not None}
-        around = self._permissions.find(inside) or self._block_around(pid)
-        if around is not None:
+        whole, around = None, None
+        if part_of is not None:
+            whole = self.get(part_of)
+            if whole.permission is None:
+                raise UnknownTask(f"permission {part_of!r} is not granted")
+            served_in = whole.permission.scope_of_parts()
+        elif (around := self._permissions.find(inside) or self._block_around(pid)) is not None:
             served_in = around.inner_scope()
             _serve_inside(around, options)
         else:
@@ -98,33 +103,22 @@ class Leases:
             if "after" in options:
                 options["after"] = self._jobs.awaited(options["after"])
         argv = command if isinstance(command, list) else [name] if command else None
-        lease = ClientLease(
-            self._new_id(name),
-            served_in,
-            argv,
-            pid,
-            tell,
-            permissions=self._permissions,
-            engine=self.engine,
-            remains=self.remains,
-            forget=lambda lease: self._by_id.pop(lease.id, None),
-        )
-        if part_of is not None:
-            self.get(part_of).add_part(lease)
+        lease = ClientLease(self._around, self._new_id(name), served_in, argv, pid, tell, whole)
         self._by_id[lease.id] = lease
         tell({"id": lease.id})
         body: Any = lease  # the engine takes no function
         try:
-            handle = served_in.submit(body, id=lease.id, engine=self.engine, retry=GRANTS, **options)
+            lease.handle = served_in.submit(body, id=lease.id, engine=self.engine, retry=GRANTS, **options)
         except BaseException as error:
-            del self._by_id[lease.id]
-            if lease.whole is not None:
-                lease.whole.drop_part(lease)
+            self._forget(lease)
             if isinstance(error, Infeasible) and around is not None:
                 raise around.refusal(error) from None
             raise
-        lease.submitted(handle)
+        lease.handle.add_done_callback(lease.settled)
         return lease
+
+    def _forget(self, lease: ClientLease) -> None:
+        self._by_id.pop(lease.id, None)
 
     def look(self) -> None:
         """See which clients the system has stopped, and which go on."""
@@ -159,22 +153,26 @@ class Leases:
         """Return a living lease."""
         lease = self._by_id.get(id)
         if lease is None:
-            raise UnknownTask(f"no lease has the id {id!r}, or it has ended")
+            raise UnknownTask(f"no permission has the id {id!r}, or it has ended")
         return lease
 
     def waiting(self) -> list[ClientLease]:
         """Return the leases whose clients wait."""
-        return [lease for lease in list(self._by_id.values()) if not lease.is_granted]
+        return [lease for lease in self.all() if not lease.is_granted]
 
-    def divided(self) -> list[ClientLease]:
-        """Return the leases that have parts, or have given them all back because others wait for cpu."""
-        return [lease for lease in self.all() if lease.is_divided]
+    def divided(self) -> dict[ClientLease, int]:
+        """Return the leases that have, or have had, parts, with how many of these wait."""
+        found = {lease: 0 for lease in self.all() if lease.permission is not None and lease.permission.has_parts}
+        for lease in self.waiting():
+            if lease.whole in found:
+                found[lease.whole] += 1
+        return found
 
     def all(self) -> list[ClientLease]:
         """Return all living leases."""
         return list(self._by_id.values())
 
-    def _new_id(self, name: Any) -> str:  # noqa: ANN401 - checked here
+    def _new_id(self, name: Any) -> str:
         if not isinstance(name, str) or not name.isprintable():
             raise ConfigError(f"name {name!r} is not allowed: use printable text")
         plain = name.replace("/", "_").lstrip("@#-") or "lease"
@@ -196,3 +194,31 @@ def _serve_inside(around: Permission, options: dict[str, Any]) -> None:
         raise ConfigError(f"resources {resources!r} is not allowed: use an object of names and amounts")
     options["resources"] = {**resources, PLACES: 1}
     options["slot"] = False
+
+
+def parent_of(pid: int) -> int:
+    """Return the parent of a process; 0 if there is no such process."""
+    fields = stat_of(pid)
+    return int(fields[1]) if fields else 0
+
+
+def name_of_program(pid: int) -> str:
+    """Return what the system calls the program of a process; empty if it has ended."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return printable(file.read().strip())  # a process may call itself anything
+    except OSError:
+        return ""
+
+
+def name_of(pid: int) -> str:
+    """Return what a person can tell a client by: its process, the one that has started it, and its terminal."""
+    fields = stat_of(pid)
+    if not fields:
+        return f"process {pid}"
+    parent, terminal = int(fields[1]), int(fields[4])
+    called = name_of_program(parent)
+    number = (terminal & 0xFF) | (terminal >> 12 & 0xFFF00)
+    is_pty = _PTYS[0] <= terminal >> 8 & 0xFFF <= _PTYS[1]
+    where = f" on pts/{number + ((terminal >> 8 & 0xFFF) - _PTYS[0]) * 256}" if is_pty else ""
+    return f"process {pid}{f' of {called} {parent}' if called else ''}{where}"

@@ -12,11 +12,10 @@ from whywait.kernel.limits import Priority
 from whywait.kernel.model import Lane
 from whywait.kernel.state import Cause, Outcome, TaskState
 from whywait.machine import moments
-from whywait.machine.moments import seconds_between
+from whywait.machine.moments import Moment, seconds_between
 from whywait.machine.rows import Ended, KeptJob, Pending, Running, columns_of
 from whywait.observe.explain import Why, ending_in_words, in_words
 from whywait.runtime.handle import Handle
-from whywait.support.usage import Usage
 from whywait.support.version import __version__
 
 if TYPE_CHECKING:
@@ -27,10 +26,10 @@ FAILED: Final = (Outcome.ERROR, Outcome.TIMEOUT)
 
 
 class Row(TypedDict):
-    """What is told of a job or a lease: in ``ls --json``, ``status --json`` and to programs."""
+    """What is told of a job or a permission: in ``ls --json``, ``status --json`` and to programs."""
 
-    kind: Annotated[Literal["job", "lease"], "a job, or the lease of a `do` or of a program"]
-    id: Annotated[str, "the number of a job or the name that it was given; the id of a lease"]
+    kind: Annotated[Literal["job", "lease"], "a job, or the permission of a `do` or of a program"]
+    id: Annotated[str, "the number of a job or the name that it was given; the id of a permission"]
     number: Annotated[int | None, "the number of a job"]
     scope: Annotated[str, "its scope"]
     state: Annotated[str, "where it stands, as far as it is on the disk", TaskState]
@@ -41,7 +40,7 @@ class Row(TypedDict):
     exit_signal: Annotated[str | None, "the signal that has ended its command"]
     command: Annotated[list[str] | None, "the command, word by word; null for a block of Python"]
     directory: Annotated[str | None, "the folder in which a job runs"]
-    part_of: Annotated[str | None, "the id of the lease inside of which a lease was asked for"]
+    part_of: Annotated[str | None, "the id of the permission that it is a part of"]
     priority: Annotated[int, "its base priority, 0 to 100"]
     attempt: Annotated[int, "which attempt it is, from 1"]
     added: Annotated[float, "when it was accepted, in seconds since 1970"]
@@ -58,10 +57,12 @@ class Row(TypedDict):
     log: Annotated[str | None, "the file with the output of a job"]
 
 
-class _Use(TypedDict):
-    peak_ram: int | None
-    cpu_ms: int | None
-    measured: str | None
+NONE: Final[Row] = {  # of what a row has that has not started, or is no job
+    "kind": "job", "id": "", "number": None, "scope": "", "state": "", "stopped": False, "outcome": None, "cause": None,
+    "exit_code": None, "exit_signal": None, "command": None, "directory": None, "part_of": None, "priority": 0,
+    "attempt": 1, "added": 0.0, "started": None, "ended": None, "waited_s": 0.0, "ran_s": None, "devices": {},
+    "peak_ram": None, "cpu_ms": None, "measured": None, "expected_start_s": None, "why": None, "log": None,
+}  # fmt: skip
 
 
 class Reasons:
@@ -73,90 +74,81 @@ class Reasons:
 
     def of(self, handle: Handle[Any]) -> str | None:
         """Return why a task waits, or what it does; None if it has ended."""
-        task = handle
-        if task.state == TaskState.DISPOSED:
+        if handle.state == TaskState.DISPOSED:
             return None
-        if task.state != TaskState.READY:
+        if handle.state != TaskState.READY:
             return handle.why().in_short
-        known = self._of_lanes.get(task.lane)
+        known = self._of_lanes.get(handle.lane)
         if known is None:
-            known = self._of_lanes[task.lane] = handle.why().in_short
+            known = self._of_lanes[handle.lane] = handle.why().in_short
         return known
 
 
 def job_row(service: Service, job: KeptJob, known: Reasons) -> Row:
     """Return what is told of a job."""
-    now, kept = moments.now(), columns_of(job.state)
-    began, ended, cause = kept["started"], kept["ended"], kept["cause"]
-    ran_s = None
-    if began is not None and cause != Cause.WORKER_LOST:  # until when it ran, none knows
-        ran_s = round(seconds_between(began, ended or now), 3)
-    is_running = isinstance(job.state, Running) and job.handle is not None
-    return {
-        "kind": "job",
+    kept = columns_of(job.state)
+    facts, handle = kept["facts"], job.handle
+    if handle is not None and isinstance(job.state, Running) and (now := handle.usage) is not None:
+        facts = {**facts, **dict(now.facts())}
+    row: Row = {
+        **NONE,
         "id": job.id,
         "number": job.number,
         "scope": job.scope,
         "state": job.shown_state,
-        "stopped": False,  # it has no terminal
         "outcome": kept["outcome"],
-        "cause": cause,
+        "cause": kept["cause"],
         "exit_code": kept["exit_code"],
-        "exit_signal": kept["facts"].get("exit_signal"),
+        "exit_signal": facts.get("exit_signal"),
         "command": job.command,
         "directory": job.directory,
-        "part_of": None,
         "priority": Priority.parse(job.options.get("priority", Priority.NORMAL)),
         "attempt": max(1, job.state.attempt),
-        "added": job.added.wall,
-        "started": None if began is None else began.wall,
-        "ended": None if ended is None else ended.wall,
-        "waited_s": round(seconds_between(job.added, began or ended or now), 3),
-        "ran_s": ran_s,
-        "devices": kept["facts"].get("devices", {}),
-        **_use(kept["facts"], job.handle.usage if is_running and job.handle is not None else None),
-        "expected_start_s": None,
-        "why": ending_of(job) if job.handle is None else end_on_its_way(service, job) or known.of(job.handle),
+        "devices": facts.get("devices", {}),
+        "why": ending_of(job) if handle is None else end_on_its_way(service, job) or known.of(handle),
         "log": service.home.log_of(job.number),
     }
+    _note_times(row, job.added, kept["started"], kept["ended"])
+    if kept["cause"] == Cause.WORKER_LOST:  # until when it ran, none knows
+        row["ran_s"] = None
+    return _with_use(row, facts)
 
 
 def lease_row(lease: ClientLease, known: Reasons) -> Row:
     """Return what is told of a lease."""
-    handle, began, now = lease.handle, lease.granted_at, moments.now()
-    return {
+    handle, usage = lease.handle, lease.usage
+    row: Row = {
+        **NONE,
         "kind": "lease",
         "id": lease.id,
-        "number": None,
         "scope": lease.scope,
         "state": handle.state,
         "stopped": handle.is_stopped,
         "outcome": handle.outcome,
         "cause": handle.cause,
-        "exit_code": None,
-        "exit_signal": None,
         "command": lease.command,
-        "directory": None,
         "part_of": None if lease.whole is None else lease.whole.id,
         "priority": handle.priority,
-        "attempt": 1,
-        "added": lease.asked_at.wall,
-        "started": None if began is None else began.wall,
-        "ended": None,
-        "waited_s": round(seconds_between(lease.asked_at, began or now), 3),
-        "ran_s": None if began is None else round(seconds_between(began, now), 3),
         "devices": {} if lease.permission is None else lease.permission.devices,
-        **_use({}, lease.usage),
-        "expected_start_s": None,
         "why": known.of(handle),
-        "log": None,
     }
+    _note_times(row, lease.asked_at, lease.granted_at, None)
+    return _with_use(row, {} if usage is None else dict(usage.facts()))
 
 
-def _use(facts: Mapping[str, Any], now: Usage | None) -> _Use:
-    """Return what is told of what something has used, up to its end or so far, and how that was measured."""
-    told = facts if now is None else dict(now.facts())
-    return {"peak_ram": told.get("peak_ram"), "cpu_ms": told.get("cpu_ms"), "measured": told.get("measured")}
+def _note_times(row: Row, added: Moment, began: Moment | None, ended: Moment | None) -> None:
+    now = moments.now()
+    row["added"] = added.wall
+    row["started"] = None if began is None else began.wall
+    row["ended"] = None if ended is None else ended.wall
+    row["waited_s"] = round(seconds_between(added, began or ended or now), 3)
+    row["ran_s"] = None if began is None else round(seconds_between(began, ended or now), 3)
+
+
+def _with_use(row: Row, facts: Mapping[str, Any]) -> Row:
+    row["peak_ram"], row["cpu_ms"] = facts.get("peak_ram"), facts.get("cpu_ms")
+    row["measured"] = facts.get("measured")
+    return row
 
 
 def rows(service: Service) -> list[Row]:
@@ -181,10 +173,8 @@ def picture(service: Service, most: int) -> dict[str, Any]:
     ]
 
     def told(found: Sequence[KeptJob | ClientLease]) -> list[Row]:
-        return [
-            job_row(service, each, known) if isinstance(each, KeptJob) else lease_row(each, known)
-            for each in (found[-most:] if found is ended else found[:most])
-        ]
+        some = found[-most:] if found is ended else found[:most]
+        return [job_row(service, each, known) if isinstance(each, KeptJob) else lease_row(each, known) for each in some]
 
     return {
         "version": __version__,
@@ -244,6 +234,11 @@ def end_on_its_way(service: Service, job: KeptJob) -> str | None:
 def has_failed(job: KeptJob) -> bool:
     """Return whether a job has ended by an error of its own, or by its timeout."""
     return isinstance(job.state, Ended) and job.state.outcome in FAILED
+
+
+def may_be_retried(job: KeptJob) -> bool:
+    """Return whether a job has failed, and was not retried since."""
+    return isinstance(job.state, Ended) and has_failed(job) and "retried_as" not in job.state.facts
 
 
 def ending_of(job: KeptJob) -> str | None:

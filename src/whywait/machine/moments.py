@@ -30,12 +30,6 @@ def seconds_between(earlier: Moment, later: Moment) -> float:
     return max(0.0, later.wall - earlier.wall)
 
 
-def clock_step(earlier: Moment, later: Moment) -> float:
-    """Return by how many seconds the wall clock was set, or may have been across boots, between two moments."""
-    same_boot = earlier.boot is not None and earlier.boot == later.boot
-    return abs(later.wall - earlier.wall - (later.since_boot - earlier.since_boot if same_boot else 0.0))
-
-
 @cache
 def _boot_id() -> str:
     return BOOT_ID.read_text(encoding="ascii").strip()

@@ -48,39 +48,51 @@ class Permission:
         self._core = core
         self._around = scope
         self._lock = RLock()
-        self._inner: Scope | None = None
+        self._scopes: dict[str, Scope] = {}  # opened when they are first asked for
         self._has_ended = False
 
     def inner_scope(self) -> Scope:
-        """Return the scope of the requests from inside, opened when it is first asked for."""
+        """Return the scope of the requests from inside."""
+        return self._scope("inside", self._budget())
+
+    def scope_of_parts(self) -> Scope:
+        """Return the scope of leases that are parts of this one: they take what the machine has, and end with it."""
+        return self._scope("parts of", None)
+
+    def _scope(self, kind: str, budget: Budget | None) -> Scope:
         with self._lock:
             if self._has_ended:
                 raise MachineError(f"{self.id} has ended: nothing can be asked for out of it")
-            if self._inner is None:
-                key = f"inside {self.id}"
-                self._inner = open_scope(self._core, open_of(self._around).record, key, {}, self._budget())
-            return self._inner
+            if kind not in self._scopes:
+                around = open_of(self._around).record
+                self._scopes[kind] = open_scope(self._core, around, f"{kind} {self.id}", {}, budget)
+            return self._scopes[kind]
 
     def refusal(self, error: Infeasible) -> MachineError:
         """Return the error for a request that could never be served out of this permission."""
         return MachineError(f"{error}; it was asked for inside {self.id}, which holds {self._in_words()}")
 
     @property
-    def has_inside(self) -> bool:
-        """Whether anything was ever asked for from inside."""
-        return self._inner is not None
+    def has_scopes(self) -> bool:
+        """Whether anything was ever asked for from inside, or as a part."""
+        return bool(self._scopes)
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether it has, or has had, parts."""
+        return "parts of" in self._scopes
 
     def end(self, grace_s: float | None = None) -> None:
         """End what is left inside, and let nothing more in; return when it is gone."""
         with self._lock:
-            self._has_ended, inner = True, self._inner
-        while inner is not None:
+            self._has_ended, scopes = True, list(self._scopes.values())
+        while scopes:
             try:
-                inner.dispose(grace_s)
+                scopes[-1].dispose(grace_s)
             except DisposeIncomplete as left:  # processes that cannot be killed yet: the permission is theirs
                 log.warning("%s has ended, and what it let run has not: %s", self.id, left)
             else:
-                return
+                scopes.pop()
 
     @property
     def environment(self) -> dict[str, str]:

@@ -82,4 +82,4 @@ def _call(fn: Callable[[], object]) -> None:
     try:
         fn()
     except Exception:
-        log.exception("the end of a lease could not be told")
+        log.exception("the end of a permission could not be told")

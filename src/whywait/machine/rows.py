@@ -11,6 +11,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +20,6 @@ from whywait.machine.moments import Moment
 from whywait.support.known import Known
 
 if TYPE_CHECKING:
-    from whywait.machine.tickets import Ticket
     from whywait.runtime.handle import Handle
 
 
@@ -89,11 +89,11 @@ class KeptJob(Known):
     decided: State = Pending()
     variables: Mapping[str, str] = field(default_factory=dict)  # its environment
     handle: Handle[Any] | None = None
-    accepted: Ticket | None = None  # None: a former service has accepted it
-    started: Ticket | None = None  # of the present attempt
+    accepted: Future[None] | None = None  # None: a former service has accepted it
+    started: Callable[[], object] | None = None  # waits until the start of the present attempt is on the disk
     is_retryable: bool = False  # the last attempt has failed in a way that another one may mend
     waits: dict[str, int] = field(default_factory=dict)  # ns by cause, of all attempts of this service
-    watchers: list[Callable[[KeptJob], object]] = field(default_factory=list)  # told of the end when it is on the disk
+    watchers: list[Future[None]] = field(default_factory=list)  # done when the end is on the disk
 
     @property
     def id(self) -> str:
@@ -117,7 +117,8 @@ class KeptJob(Known):
                 return TaskState.PAUSED
             case Running():
                 return TaskState.RUNNING
-        is_queued = self.handle is not None and self.handle.state == TaskState.QUEUED
+        handle = self.handle
+        is_queued = handle is not None and handle.state == TaskState.QUEUED
         return TaskState.QUEUED if is_queued else TaskState.READY
 
     def known_as(self, id: str | None = None) -> str:
@@ -166,9 +167,14 @@ def _job(row: Sequence[Any]) -> KeptJob:
     return KeptJob(**{name: values[name] for name in ASKED}, state=state, decided=state)
 
 
-def digest(*values: Any) -> str:  # noqa: ANN401 - those of a row
+def digest(*values: Any) -> str:
     """Return a digest of the values of a row."""
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
+
+
+def as_text(environment: Mapping[str, str]) -> str:
+    """Return an environment as the store has it."""
+    return json.dumps(environment, sort_keys=True)
 
 
 def environment_key(text: str) -> str:

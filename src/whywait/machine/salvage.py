@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from whywait.errors import MachineError
 from whywait.machine import moments
-from whywait.machine.database import insert, keep_scope, open_file, write_sealed
+from whywait.machine.database import Transaction, open_file
 from whywait.machine.home import sync_folder
 from whywait.machine.rows import COLUMNS, KeptJob, digest, environment_key, job_of
 from whywait.machine.seal import Seal, Sealed
@@ -89,24 +89,20 @@ def rebuild(path: str, content: Content, seal: Seal) -> None:
     for each in (fresh, *(fresh + end for end in SIDE_FILES)):
         with suppress(FileNotFoundError):
             os.unlink(each)
-    sealed = content.sealed
-    last = max((sealed.last, *content.jobs))
-    content.sealed = sealed = Sealed(sealed.commits + 1, len(content.jobs), last)
+    before = Sealed(content.sealed.commits, 0, content.sealed.last)
     with closing(open_file(fresh)) as connection:
-        connection.execute("BEGIN IMMEDIATE")
+        new = Transaction(connection, before)
         for job in content.jobs.values():
-            insert(connection, job)
-        connection.executemany("INSERT INTO environments (id, variables) VALUES (?, ?)", content.environments.items())
+            new.accept(job, content.environments[job.environment])
         for key, options in content.scopes.items():
-            keep_scope(connection, key, options)
-        write_sealed(connection, sealed)
-        connection.execute("COMMIT")
+            new.keep_scope(key, options)
+        content.sealed = new.commit()
     for end in SIDE_FILES:  # first: the new store is not to be taken for what the old log belongs to
         with suppress(FileNotFoundError):
             os.unlink(path + end)
     os.replace(fresh, path)
     sync_folder(os.path.dirname(path))
-    seal.write(sealed)
+    seal.write(content.sealed)
 
 
 def is_only_log(path: str) -> bool:
@@ -119,7 +115,7 @@ def is_only_log(path: str) -> bool:
 def copy_files(path: str, seal_path: str) -> str:
     """Copy the files of a store to a new folder beside it; return the folder."""
     began = f"{os.path.dirname(path)}/damaged-{moments.now().wall:.0f}"
-    folder = next(each for each in _numbered(began) if not os.path.exists(each))
+    folder = next(each for each in (began, *(f"{began}-{n}" for n in range(2, 1000))) if not os.path.exists(each))
     try:
         os.mkdir(folder, 0o700)
         for each in (path, *(path + end for end in SIDE_FILES), seal_path):
@@ -128,14 +124,6 @@ def copy_files(path: str, seal_path: str) -> str:
     except OSError as error:
         raise MachineError(f"{path} is damaged, and its files cannot be copied to {folder}: {error}") from None
     return folder
-
-
-def _numbered(name: str) -> Iterator[str]:
-    yield name
-    number = 1
-    while True:
-        number += 1
-        yield f"{name}-{number}"
 
 
 def _in_ranges(numbers: Iterable[int]) -> str:

@@ -8,19 +8,18 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Final
 
-from whywait.errors import MachineError, WhywaitError
+from whywait.errors import MachineError
 from whywait.kernel.order import Aging
 from whywait.kernel.state import Wait
 from whywait.machine import moments
+from whywait.machine.beginning import Taken, outwait
 from whywait.machine.client import Machine
-from whywait.machine.home import Home, tell
+from whywait.machine.home import Home
 from whywait.machine.job_engine import JobEngine
 from whywait.machine.jobs import Jobs
-from whywait.machine.keep import Keep
 from whywait.machine.kept import token_of
 from whywait.machine.leases import Leases
 from whywait.machine.permissions import Permissions
-from whywait.machine.starting import Taken, outwait
 from whywait.machine.store import Store
 from whywait.runtime.authority import Authority, core_of
 from whywait.runtime.scope import Scope, open_of
@@ -34,6 +33,9 @@ DEFAULTS: Final[dict[str, Any]] = {
     "backfill": "greedy",
     "hard_ram": True,
 }
+KEEP: Final = 10_000  # ended jobs
+DAY_S: Final = 86_400.0
+KEEP_S: Final = 30 * DAY_S
 GONE_S: Final = 5.0
 BROKEN: Final = 70  # the exit status of a service whose authority is broken
 GRACE_S: Final = 2.0  # for what runs when the service ends
@@ -51,20 +53,29 @@ class Service:
     It *drains* when it has been told to end: nothing more starts or is accepted, and it ends with what runs.
     """
 
-    def __init__(self, home: Home, keep: Keep | None = None, *, new_token: bool = False, **limits: Any) -> None:  # noqa: ANN401 - of an authority
+    def __init__(
+        self,
+        home: Home,
+        *,
+        keep: int = KEEP,
+        keep_for_s: float = KEEP_S,
+        new_token: bool = False,
+        **limits: Any,
+    ) -> None:
         """Take the home, or refuse if another service has it; take up its jobs.
 
-        The environment says nothing about its limits: a service belongs to no terminal.
+        It lists up to ``keep`` ended jobs, none longer than ``keep_for_s`` seconds. The environment says nothing about
+        its limits: a service belongs to no terminal.
         """
         home.make()
         self.home = home
         self.began = moments.now()
         self.is_draining = False
-        self._keep = keep or Keep()
+        self._keep, self._keep_for_s = keep, keep_for_s
+        self._aged: moments.Moment | None = None  # when jobs were last forgotten for their age
         self._taken = self._take()
         with ExitStack() as on_error:
             on_error.callback(os.close, self._taken)
-            on_error.push(self._leave_problem)
             alive = self._outlast_former_life()
             on_error.callback(os.close, alive)
             self.store = Store(home.store)  # now: a service whose lock was removed writes to it until its end
@@ -76,7 +87,7 @@ class Service:
             self.core.when_broken.append(_end_broken)
             self.jobs = Jobs(self.authority, self.store, home)
             permissions = Permissions(self.core, home)
-            self.jobs.engine = JobEngine(self.jobs, permissions, home, alive)
+            self.jobs.engine = JobEngine(self.jobs.scope, permissions, home, alive)
             self.leases = Leases(self.jobs, permissions)
             self.jobs.take_up()
             self.tidy()
@@ -110,8 +121,13 @@ class Service:
             return sum(len(lane) for bench in benches for lane in bench.lanes_in_order())
 
     def tidy(self) -> None:
-        """Forget ended jobs that are too many or too old, if it is time to look for them."""
-        self._keep.tidy(self.jobs)
+        """Forget ended jobs if a tenth too many are there, and once a day those that are too old."""
+        now = moments.now()
+        is_due = self._aged is None or moments.seconds_between(self._aged, now) > DAY_S
+        if is_due:
+            self._aged = now
+        if is_due or len(self.jobs.by_number) > self._keep * 1.1 + 1:
+            self.jobs.keep(self._keep, self._keep_for_s)
 
     def refuse_if_draining(self) -> None:
         """Raise if nothing more is accepted."""
@@ -132,11 +148,6 @@ class Service:
             if outwait(self.home, Machine(self.home).runs):
                 raise Taken(self.home)
         return taken
-
-    def _leave_problem(self, _: object, error: BaseException | None, __: object) -> None:
-        """Leave the reason why this service cannot begin to those that wait for it."""
-        if isinstance(error, WhywaitError):
-            tell(self._taken, f"{os.getpid()} {error}")
 
     @property
     def has_its_home(self) -> bool:

@@ -24,11 +24,10 @@ Which lock guards what:
 ``Store._turn``   the connection, and which thread writes; ``_lock`` and ``Core.lock`` may be taken under it, it is
                   never taken under them
 ``Store._lock``   the queue and whether it takes more; may be taken under ``Core.lock``
-``Ticket._lock``  whether a change is known to be kept, and what is told of that; nothing is taken under it
 ================  ===================================================================================================
 
-What is read without: whether a ticket is done, and whether anything is queued, only to write sooner; the failure of a
-ticket, behind its latch; the state of a job, one value that the thread in its turn sets.
+What is read without: whether anything is queued, only to write sooner; the state of a job, one value that the thread
+in its turn sets.
 """
 
 from __future__ import annotations
@@ -39,21 +38,68 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from concurrent.futures import Future
+from contextlib import ExitStack, closing, suppress
+from functools import partial
 from typing import Any, Final
 
 from whywait.errors import MachineError
 from whywait.machine import database, salvage
 from whywait.machine.database import Transaction
 from whywait.machine.home import sync_folder
-from whywait.machine.rows import KeptJob, State
+from whywait.machine.rows import KeptJob, State, as_text
 from whywait.machine.seal import Reserve, Seal, Sealed
-from whywait.machine.tickets import Then, Ticket
 from whywait.support.logger import log
+from whywait.support.words import counted
 
 AGAIN_AFTER_S: Final = 0.5
 IDLE_S: Final = 1.0  # after so long without a change, what is in SQLite's log goes into its file
 _ENDING: Final = "the service is ending"
+
+
+class Ticket(Future[None]):
+    """A change of the store: done when it is on the disk; a MachineError says that it never will be."""
+
+    def __init__(
+        self,
+        store: Store,
+        change: Callable[[Transaction], object],
+        then: Callable[[], object],
+        job: KeptJob | None = None,
+        *,
+        is_new: bool = False,
+        is_start: bool = False,
+        is_routine: bool = False,
+    ) -> None:
+        """Wait for the writer; ``then`` is called first when the change, of one ``job`` or several, is on the disk."""
+        super().__init__()
+        self.set_running_or_notify_cancel()  # it cannot be cancelled
+        self._store = store
+        self.change = change
+        self.then = then
+        self.job = job
+        self.is_new = is_new  # it can be refused; everything else has happened already
+        self.is_start = is_start  # the job starts when this is on the disk, and not before
+        self.is_routine = is_routine  # it answers no client
+
+    def wait(self) -> None:
+        """Block until the change is on the disk, which this thread may write itself; raise if it never will be."""
+        if not self.done():
+            self._store.write_queued()
+        self.result()
+
+    def write_now(self) -> None:
+        """Have the change on the disk; raise if the disk does not take it at once: a service that begins hangs else."""
+        if not self._store.write_queued() and (trouble := self._store.trouble) is not None:
+            raise MachineError(trouble)
+        self.wait()
+
+    def release(self, failure: str | None = None) -> None:
+        """Let those that wait go on."""
+        if failure is None:
+            self.set_result(None)
+        else:
+            self.set_exception(MachineError(failure))
 
 
 class Store:
@@ -71,9 +117,10 @@ class Store:
         self._turn = threading.Lock()  # of the thread that writes
         self._closing = False
         self.broken_by: str | None = None  # what ended it: from then on every ticket fails
-        self._last = Ticket(self, lambda _: None, lambda: None)
-        self._last.release()  # of what has happened, the change that was put last: nothing yet
-        self._sealed = Sealed()  # how far the store has come
+        self.last = Ticket(self, lambda _: None, lambda: None)  # of what has happened, the change that was put last
+        self.last.release()  # nothing yet
+        self.sealed = Sealed()  # how far the store has come
+        self.content = salvage.Content()  # what was read when the store was opened
         self._is_folded = True  # nothing is in SQLite's log
         self.trouble: str | None = None  # why the disk does not take what has happened, at the moment
         self.notice: str | None = None  # what was damaged or missing when the store was opened
@@ -84,28 +131,6 @@ class Store:
         self._reserve = Reserve(os.path.join(os.path.dirname(path), "reserve"))
         self._thread = threading.Thread(target=self._write, name="whywait-store", daemon=True)
         self._thread.start()
-
-    # Reading
-
-    def jobs(self) -> list[KeptJob]:
-        """Return the jobs that were in the store when it was opened, in the order in which they were accepted."""
-        return list(self._content.jobs.values())
-
-    def last_number(self) -> int:
-        """Return the highest number that a job was ever given."""
-        return self._sealed.last
-
-    def environments(self) -> dict[str, dict[str, str]]:
-        """Return the environments of the jobs by their keys, as they were when the store was opened."""
-        return {key: json.loads(text) for key, text in self._content.environments.items()}
-
-    def scopes(self) -> dict[str, dict[str, Any]]:
-        """Return what scopes were opened with, by their keys, as it was when the store was opened."""
-        return self._content.scopes
-
-    def let_go(self) -> None:
-        """Keep what was read when the store was opened no longer."""
-        self._content = salvage.Content()
 
     def environment(self, key: str) -> dict[str, str]:
         """Return one environment; at any time."""
@@ -122,13 +147,13 @@ class Store:
 
     def accept(
         self,
-        jobs: Sequence[tuple[KeptJob, str]],
-        then: Then,
+        jobs: Sequence[KeptJob],
+        then: Callable[[], object],
         *,
         scope: tuple[str, Mapping[str, Any]] | None = None,
         noted: Sequence[tuple[KeptJob, State]] = (),
     ) -> Ticket:
-        """Keep new jobs, each with its environment as JSON, all or none; refused if the disk does not take them.
+        """Keep new jobs, each with its environment, all or none; refused if the disk does not take them.
 
         ``scope`` is one that is opened with options for them, ``noted`` are states of other jobs that change with them.
         """
@@ -136,8 +161,8 @@ class Store:
         def change(write: Transaction) -> None:
             if scope is not None:
                 write.keep_scope(*scope)
-            for job, environment in jobs:
-                write.accept(job, environment)
+            for job in jobs:
+                write.accept(job, as_text(job.variables))
             for job, state in noted:
                 write.update(job.number, state)
 
@@ -148,42 +173,24 @@ class Store:
 
         return self._put(Ticket(self, change, kept, is_new=True))
 
-    def update(
-        self,
-        job: KeptJob,
-        state: State,
-        *,
-        is_start: bool = False,
-        is_routine: bool = False,
-        is_awaited: bool = False,
-    ) -> Ticket:
+    def update(self, job: KeptJob, state: State, *, is_start: bool = False, is_routine: bool = False) -> Ticket:
         """Keep that a job has come to a state that was decided, on the disk and then in memory.
 
-        ``is_start``: the job starts when this is on the disk. ``is_routine``: no client asked for it.
-        ``is_awaited``: a thread is about to wait for this ticket, or for one that is put right behind it.
+        ``is_start``: the job starts when this is on the disk, and the thread that starts it waits for that.
+        ``is_routine``: no client asked for it.
         """
         job.decided = state
 
         def kept() -> None:
             job.state = state
 
-        ticket = Ticket(
-            self,
-            lambda write: write.update(job.number, state),
-            kept,
-            job,
-            is_start=is_start,
-            is_routine=is_routine,
-        )
-        return self._put(ticket, is_awaited=is_awaited)
+        is_routine = is_routine or is_start
+        write = partial(Transaction.update, number=job.number, state=state)
+        return self._put(Ticket(self, write, kept, job, is_start=is_start, is_routine=is_routine))
 
-    def forget(self, numbers: Sequence[int], then: Then) -> Ticket:
+    def forget(self, numbers: Sequence[int], then: Callable[[], object]) -> Ticket:
         """Keep some jobs no longer, nor environments that no other job has; call ``then`` when that is on the disk."""
         return self._put(Ticket(self, lambda write: write.forget(numbers), then))
-
-    def last_change(self) -> Ticket:
-        """Return the ticket of the last change that has happened: with it, all before it are on the disk."""
-        return self._last
 
     def fold(self) -> None:
         """Have nothing left in SQLite's log, nor of what was forgotten, as far as the disk lets it."""
@@ -205,15 +212,15 @@ class Store:
 
     # The writer
 
-    def _put(self, ticket: Ticket, *, is_awaited: bool = False) -> Ticket:
+    def _put(self, ticket: Ticket) -> Ticket:
         """Have a change written after all that were put before; return its ticket."""
         with self._lock:
             refusal = self.broken_by or (_ENDING if self._closing else None)
             if refusal is None:
                 self._queue.append(ticket)
                 if not ticket.is_new:
-                    self._last = ticket
-                if not is_awaited:
+                    self.last = ticket
+                if not ticket.is_start:  # else the thread that waits for it writes
                     self._news.notify_all()
                 return ticket
         ticket.release(refusal)
@@ -241,7 +248,10 @@ class Store:
                 self._queue.clear()
             left = self._try(batch) if batch else batch
             if left:
-                left = self._try_urgent(self._refused(left))
+                for ticket in left:
+                    if ticket.is_new:
+                        ticket.release(self.trouble)
+                left = self._try_urgent([ticket for ticket in left if not ticket.is_new])
             if self.broken_by is not None:
                 self._fail(left, self.broken_by)
                 return True
@@ -281,33 +291,28 @@ class Store:
             return []
         self.trouble = None
         for ticket in batch:
-            ticket.release(self._followed(ticket))
+            wrong: str | None = None
+            try:
+                ticket.then()
+            except Exception as error:
+                log.exception("what is on the disk cannot be carried out")
+                self._break(wrong := f"{self._path}: {type(error).__name__}: {error}")
+            ticket.release(wrong)
         return []
-
-    def _followed(self, ticket: Ticket) -> str | None:
-        """Let what follows from a change happen; return what went wrong, which is the end of the store."""
-        try:
-            ticket.then()
-        except Exception as error:
-            log.exception("what is on the disk cannot be carried out")
-            failure = f"{self._path}: {type(error).__name__}: {error}"
-            self._break(failure)
-            return failure
-        return None
 
     def _commit(self, batch: Iterable[Ticket]) -> None:
         """Write changes in one transaction, and seal it."""
-        transaction = Transaction(self._connection, self._sealed)
+        transaction = Transaction(self._connection, self.sealed)
         for ticket in batch:
             ticket.change(transaction)
-        self._sealed = transaction.commit()
+        self.sealed = transaction.commit()
         if self._is_folded:
             with self._lock:
                 self._is_folded = False
                 self._news.notify_all()
         while True:  # it is on the disk: neither is it refused, nor is it told before it is sealed
             try:
-                self._seal.write(self._sealed, sync=any(not ticket.is_routine for ticket in batch))
+                self._seal.write(self.sealed, sync=any(not ticket.is_routine for ticket in batch))
             except OSError as error:
                 self._note_trouble(f"the seal of {self._path} cannot be written: {error}")
                 self.on_trouble()
@@ -327,20 +332,13 @@ class Store:
         with suppress(sqlite3.Error):
             self._connection.execute("ROLLBACK")
 
-    def _refused(self, batch: list[Ticket]) -> list[Ticket]:
-        """Refuse what is new among changes that the disk did not take; return the rest."""
-        for ticket in batch:
-            if ticket.is_new:
-                ticket.release(self.trouble)
-        return [ticket for ticket in batch if not ticket.is_new]
-
     def _try_urgent(self, batch: list[Ticket]) -> list[Ticket]:
         """Give up the reserve for all but starts, unless a job has gone on from its start; return what is left.
 
         A start that waits goes behind the others: it has not happened yet.
         """
         latest = {ticket.job: ticket for ticket in batch}
-        starts = {ticket: None for ticket in batch if ticket.is_start and latest[ticket.job] is ticket}
+        starts = [ticket for ticket in batch if ticket.is_start and latest[ticket.job] is ticket]
         urgent = [ticket for ticket in batch if ticket not in starts]
         trouble = self.trouble
         if urgent:
@@ -349,7 +347,7 @@ class Store:
             urgent = self._try(urgent)
         if starts:
             self.trouble = trouble
-        return [*urgent, *starts]
+        return urgent + starts
 
     def _gives_up(self) -> bool:
         """Wait before another try; return whether there is none because the service ends."""
@@ -374,30 +372,27 @@ class Store:
         seal_path = f"{self._path.removesuffix('.db')}.seal"
         if salvage.is_only_log(self._path):
             self.damaged = salvage.copy_files(self._path, seal_path)
-        self._connection = database.open_file(self._path)
-        try:
-            self._seal = Seal(seal_path)
-            self._content = salvage.read(self._connection, self._seal)
-            if self.damaged is not None:
-                self._content.wrong.insert(0, "of it only SQLite's log was there")
-            if self._content.wrong:
-                self.damaged = self.damaged or salvage.copy_files(self._path, seal_path)
-                self._connection.close()
-                salvage.rebuild(self._path, self._content, self._seal)
-                self._connection = database.open_file(self._path)
-                jobs = len(self._content.jobs)
-                self.notice = (
-                    f"the store {self._path} was damaged: {'; '.join(self._content.wrong)}; the service goes on with "
-                    f"{jobs} {'job' if jobs == 1 else 'jobs'}, and a copy of the files is in {self.damaged}"
-                )
-                log.error("%s", self.notice)
-            elif self._content.sealed.commits == 0:
-                self._seal.write(self._content.sealed)
-                sync_folder(os.path.dirname(self._path))
-        except (OSError, sqlite3.Error) as error:
-            self._connection.close()
-            raise database.not_opened(self._path, error) from None
-        except BaseException:
-            self._connection.close()
-            raise
-        self._sealed = self._content.sealed
+        with ExitStack() as on_error:
+            self._connection = on_error.enter_context(closing(database.open_file(self._path)))
+            try:
+                self._seal = Seal(seal_path)
+                self.content = salvage.read(self._connection, self._seal)
+                if self.damaged is not None:
+                    self.content.wrong.insert(0, "of it only SQLite's log was there")
+                if self.content.wrong:
+                    self.damaged = self.damaged or salvage.copy_files(self._path, seal_path)
+                    self._connection.close()
+                    salvage.rebuild(self._path, self.content, self._seal)
+                    self._connection = database.open_file(self._path)
+                    self.notice = (
+                        f"the store {self._path} was damaged: {'; '.join(self.content.wrong)}; the service goes on "
+                        f"with {counted(len(self.content.jobs), 'job')}, and a copy of the files is in {self.damaged}"
+                    )
+                    log.error("%s", self.notice)
+                elif self.content.sealed.commits == 0:
+                    self._seal.write(self.content.sealed)
+                    sync_folder(os.path.dirname(self._path))
+            except (OSError, sqlite3.Error) as error:
+                raise database.not_opened(self._path, error) from None
+            on_error.pop_all()
+        self.sealed = self.content.sealed

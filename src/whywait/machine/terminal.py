@@ -5,23 +5,27 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import suppress
 from errno import ENOENT
+from functools import partial
 from select import POLLIN, poll
+from time import monotonic
 
 from whywait.errors import MachineError
 from whywait.machine.client import Gone, LeaseRequest, quoted
-from whywait.machine.waiting_line import WaitingLine
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
     from typing import Any, Final
 
     from whywait.machine.client import Machine
-    from whywait.machine.tokens import Tokens
+    from whywait.machine.jobserver import Tokens
 
 NOT_PERMITTED: Final = 125  # as `env` and `timeout` say that they have failed and not the command
 NOT_EXECUTABLE: Final = 126  # as shells say it
 NOT_FOUND: Final = 127
+_STDERR: Final = 2
+_CLEAR: Final = "\r\x1b[K"
 REFRESH_S: Final = 1.0  # how often the times in the line on a terminal are brought up to date
 # What has ended a request that waited, and a command that ran, by the cause that the service or the guard tells.
 _NEVER_RAN: Final = {
@@ -78,10 +82,14 @@ def do(
                 return _fail(granted, NOT_PERMITTED)
             environment = {**os.environ, **granted["environment"]}
             if jobserver is not None:
-                tokens = tokens or _tokens(request, jobserver, command[0], asked)
+                from whywait.machine.jobserver import Tokens, style_for
+
+                style = style_for(command[0], os.environ) if jobserver == "auto" else jobserver
+                tokens = tokens or Tokens(request, style, asked)
                 tokens.add_to(environment)
             line.runs()
-            ended = run(request, command, environment, lambda: _say_paused(request.id), tokens)
+            paused = f"{request.id} is paused by whywait pause; it goes on with: whywait resume {request.id}"
+            ended = run(request, command, environment, partial(_say, paused), tokens)
     except KeyboardInterrupt:  # that the request is withdrawn, the service sees by the end of this process
         from whywait.machine.foreground import die_of
 
@@ -92,25 +100,8 @@ def do(
         return _fail(f"{command[0]}: {os.strerror(status)}", NOT_FOUND if status == ENOENT else NOT_EXECUTABLE)
     if cause:
         told = _ENDED.get(cause, cause).format(by=by or _UNKNOWN)
-        sys.stderr.write(f"whywait: {request.id} was ended: {told}\n")
+        _say(f"{request.id} was ended: {told}")
     return exit_code(status, cause)
-
-
-def _say_paused(name: str) -> None:
-    sys.stderr.write(f"whywait: {name} is paused by whywait pause; it goes on with: whywait resume {name}\n")
-
-
-def _tokens(
-    request: LeaseRequest,
-    style: str,
-    program: str,
-    asked: dict[str, Any],
-) -> Tokens:
-    """Make the jobserver of the command."""
-    from whywait.machine.jobserver import style_for
-    from whywait.machine.tokens import Tokens
-
-    return Tokens(request, style_for(program, os.environ) if style == "auto" else style, asked)
 
 
 def _wait(request: LeaseRequest, line: WaitingLine) -> dict[str, Any] | str:
@@ -159,7 +150,7 @@ def _next_message(request: LeaseRequest, line: WaitingLine, watched: poll, woken
             found = dict(watched.poll(REFRESH_S * 1000 if line.may_be_rewritten else None))
             if woken in found:
                 os.read(woken, 4096)
-            elif not found and line.is_seen:
+            elif not found and _is_in_foreground():
                 line.show(_reason(request))
             if request.fileno() not in found:
                 continue
@@ -185,6 +176,88 @@ def _is_there(program: str) -> bool:
     return any(os.path.exists(os.path.join(folder, program)) for folder in os.get_exec_path())
 
 
-def _fail(text: str, code: int) -> int:
+def _say(text: str) -> None:
     sys.stderr.write(f"whywait: {text}\n")
+
+
+def _fail(text: str, code: int) -> int:
+    _say(text)
     return code
+
+
+class WaitingLine:
+    """The one line on stderr that says what a request waits for.
+
+    In the foreground of a terminal the line is rewritten when the reason changes and cleared in the end. Elsewhere (a
+    pipe, a file, a job in the background) one line is written when the waiting begins and one when it is over.
+    """
+
+    def __init__(self, *, is_quiet: bool) -> None:
+        """Show nothing yet; never anything if ``is_quiet``."""
+        self._is_quiet = is_quiet
+        self._since: float | None = None
+        self._shown = ""  # what stands on the terminal now and is to be cleared
+
+    @property
+    def may_be_rewritten(self) -> bool:
+        """Whether there is a terminal where the line is, or will be after ``fg``, brought up to date."""
+        return self._since is not None and not self._is_quiet and os.isatty(_STDERR)
+
+    def show(self, reason: str) -> None:
+        """Say what the request waits for; leave the line as it is if there is nothing to say."""
+        if not reason:
+            return
+        is_first = self._since is None
+        if self._since is None:
+            self._since = monotonic()
+        if self._is_quiet:
+            return
+        text = f"waits: {reason}"
+        if _is_in_foreground():
+            self._shown = text
+            _write(_CLEAR + _cut(text))
+        elif is_first:
+            _write(f"whywait: {text}\n")
+
+    def hide(self) -> bool:
+        """Clear the line if it stands on the terminal, and return that; in the background the line is the user's."""
+        is_there = bool(self._shown) and _is_in_foreground()
+        if is_there:
+            _write(_CLEAR)
+        return is_there
+
+    def again(self) -> None:
+        """Draw the line anew after the terminal was used by others."""
+        if self.hide():
+            _write(_cut(self._shown))
+
+    def runs(self) -> None:
+        """Say that the waiting is over."""
+        if self._since is None or self._is_quiet:
+            return
+        if not self.hide():
+            from whywait.support.units import format_ms
+
+            _write(f"whywait: runs after {format_ms((monotonic() - self._since) * 1000)} of waiting\n")
+
+
+def _is_in_foreground() -> bool:
+    """Return whether stderr is a terminal, and this program the one that its user looks at."""
+    try:
+        return os.environ.get("TERM") != "dumb" and os.tcgetpgrp(_STDERR) == os.getpgrp()
+    except OSError:
+        return False
+
+
+def _cut(text: str) -> str:
+    """Make a text fit on one line of the terminal, with ``^C`` behind it: a longer one could not be cleared."""
+    try:
+        width = os.get_terminal_size(_STDERR).columns - len("^C") - 1
+    except OSError:
+        return text
+    return text if width <= 0 or len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _write(text: str) -> None:
+    with suppress(OSError):  # the terminal or the reader has gone; the command may not need them
+        os.write(_STDERR, text.encode(errors="replace"))

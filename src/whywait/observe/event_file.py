@@ -1,8 +1,8 @@
-"""Files of events: their first line, and the reader that gives events that can have happened, or says which cannot.
+"""Files of events: their first line, and the reader that gives events or says which line is none.
 
 What follows a run through its events (report, trace, the table of DevTools, the page) relies on what is checked here:
-numbers grow, times do not go back, a task refers to earlier tasks only, scopes are not their own parents, and each
-detail is of its kind.
+numbers grow, times do not go back, tasks do not await each other in circles, and each detail is of its kind. Whether
+each thing can have happened after the others is not: :class:`~whywait.observe.fold.Fold` passes over what cannot.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from whywait.kernel.limits import HIGHEST, LOWEST, Budget, Limits
 from whywait.kernel.state import Outcome, TaskState
 from whywait.observe.fold import ENDS
 from whywait.support.files import JsonLinesReader, is_shallow
-from whywait.support.fits import LARGEST, LONGEST_TEXT, Count, Types, misfit, with_checks
+from whywait.support.fits import LARGEST, LONGEST_TEXT, Count, Types, check_of, misfit, with_checks
 from whywait.support.units import shown
 
 MAGIC: Final = "whywait events"
@@ -30,12 +30,6 @@ MOST_EVENTS: Final = 1_000_000  # that are kept of one file
 ENDS_AT_ONCE: Final = frozenset(ENDS)  # kinds after which the file is written at once
 _SKIPPED: Final = "skipped"
 _LONGEST_BEGINNING: Final = 1_000_000  # bytes
-_DEEPEST_SCOPE: Final = 1_000
-_WAITS: Final = "waits"  # what a task does, as far as the file tells
-_RUNS: Final = "runs"
-_ENDED: Final = "has ended"
-_UNSURE: Final = "is not known"
-_INSIDE: Final = (Kind.TASK_PAUSE_ASKED, Kind.TASK_ABORT_ASKED)  # what only a task that holds a slot goes through
 _STATES: Final = frozenset(TaskState)
 OUTCOMES: Final = frozenset((*Outcome, *(outcome.upper() for outcome in Outcome)))  # see `read_outcome`
 _KINDS: Final = frozenset(Kind)
@@ -48,14 +42,6 @@ class FileLimits(NamedTuple):
     hard: Mapping[str, int]
     soft: Mapping[str, int]
     devices: Mapping[str, Mapping[str, int]] = MappingProxyType({})  # units of each kind, with the memory of each
-
-
-class EventFile(NamedTuple):
-    """The events of a whole file, and what else it tells."""
-
-    events: list[Event]
-    limits: FileLimits | None  # None: the file does not say
-    complete: bool  # its last line was not cut off
 
 
 def header_of(limits: Limits, budget: Budget) -> dict[str, Any]:
@@ -76,44 +62,40 @@ def is_event_file(path: str | PathLike[str]) -> bool:
 
 
 def read_events(path: str | PathLike[str]) -> Iterator[Event]:
-    """Yield the events of a file one by one; a line that is none, or cannot have happened, raises ConfigError."""
-    return iter(_Reader(path))
+    """Yield the events of a file one by one; a line that is none raises ConfigError."""
+    return iter(EventFile(path))
 
 
 def read_event_file(path: str | PathLike[str]) -> EventFile:
     """Return all events of a file; one that holds no event, or more than are kept, raises ConfigError."""
-    reader = _Reader(path)
-    events: list[Event] = []
-    for event in reader:
-        events.append(event)
-        if len(events) > MOST_EVENTS:
+    file = EventFile(path)
+    for event in file:
+        file.events.append(event)
+        if len(file.events) > MOST_EVENTS:
             raise ConfigError(f"{path}: holds more than {MOST_EVENTS:,} events, the most that can be looked at")
-    if not events:
+    if not file.events:
         raise ConfigError(f"{path}: holds no events; whywait run FILE --events {path} writes them")
-    return EventFile(events, reader.limits, reader.complete)
+    return file
 
 
-class _Reader:
-    """Reads one file from its beginning to its end."""
+class EventFile:
+    """Reads a file of events; what its first line tells of limits is known when the first event is."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
+        """Read nothing yet."""
+        self.events: list[Event] = []
+        self.limits: FileLimits | None = None  # None: the file does not say
         self._lines = JsonLinesReader(path, "an event")
-        self.limits: FileLimits | None = None
-        self._last_seq = self._last_time = self._last_begun = 0
-        self._is_whole = True  # no event is missing up to now
-        self._phases: dict[int, str] = {}  # of each task by its number
-        self._begun: list[int] = []  # the tasks that have begun since events were missing
-        self._parents: dict[str, str] = {}
-        # Tasks of a batch may await later ones: those that have not begun, and what each task awaits that has begun
-        # while there were any. All that await each other in a circle are among them.
-        self._ahead: set[int] = set()
+        self._last_seq = self._last_time = 0
         self._awaited: dict[int, list[int]] = {}
 
     @property
     def complete(self) -> bool:
+        """Whether the last line was not cut off, as far as the file was read."""
         return self._lines.complete
 
     def __iter__(self) -> Iterator[Event]:
+        """Yield the events in order; the first line that is wrong raises ConfigError."""
         number = 0
         for number, data in self._lines:
             try:
@@ -123,34 +105,37 @@ class _Reader:
             if event is not None:
                 yield event
         try:
-            self._check_circles()
-        except ConfigError as wrong:
-            raise self._lines.refusal(number, str(wrong)) from None
+            TopologicalSorter(self._awaited).prepare()
+        except CycleError as error:
+            circle = " -> ".join(map(str, reversed(error.args[1])))
+            message = f"tasks await each other in a circle, {circle}: expected none that does"
+            raise self._lines.refusal(number, message) from None
 
     def _take(self, data: Any, *, is_first: bool) -> Event | None:  # noqa: ANN401 - JSON
         """Return the event of a line; None if it tells of something else."""
         if not isinstance(data, dict):
             raise ConfigError(f"{shown(data)} is not an event: expected an object with seq, time_ns, kind and scope")
         if is_first and MAGIC in data:
-            self.limits = _read_header(data)
+            if data[MAGIC] != VERSION:
+                raise ConfigError(f"events of version {shown(data[MAGIC])} are not known: expected version {VERSION}")
+            _check(_HEADER, data)
+            self.limits = FileLimits(data.get("slots"), *(data.get(key) or {} for key in ("hard", "soft", "devices")))
             return None
         if _SKIPPED in data:
             _check(_SKIPPED_LINE, data)
             return None
-        self._check_head(data)
-        check_details(data["kind"], data.get("details"))
-        self._follow(data)
-        return Event.from_dict(data)
-
-    def _check_head(self, data: dict[str, Any]) -> None:
         for name in data.keys() - _HEAD.keys():
             raise ConfigError(f"{shown(name)} is not a field of an event: expected {', '.join(_HEAD)}")
         _check(_HEAD, data)
+        self._check_order(data)
+        check_details(data["kind"], data.get("details"))
+        self._note_awaited(data.get("number"), data.get("details") or {})
+        return Event.from_dict(data)
+
+    def _check_order(self, data: dict[str, Any]) -> None:
         seq, kind, cause = data["seq"], data["kind"], data.get("cause")
         if seq <= self._last_seq:
             raise misfit("seq", seq, f"more than {self._last_seq}, that of the line before")
-        if seq > self._last_seq + 1:
-            self._skip()
         if data["time_ns"] < self._last_time:
             raise misfit("time_ns", data["time_ns"], f"no less than {self._last_time}, that of the line before")
         if cause is not None and cause >= seq:
@@ -159,90 +144,14 @@ class _Reader:
             raise misfit("number", None, "that of a task")
         if kind in _NAMED and data.get("name") is None:
             raise misfit("name", None, "that of a periodic or a limit")
+        self._last_seq, self._last_time = seq, data["time_ns"]
 
-    def _skip(self) -> None:
-        """Take into account that events are missing: tasks that waited before may have started or ended since."""
-        self._is_whole = False
-        for number in self._begun:
-            if self._phases[number] == _WAITS:
-                self._phases[number] = _UNSURE
-        self._begun.clear()
-
-    def _follow(self, data: dict[str, Any]) -> None:
-        """Check an event against those before it."""
-        kind, number, details = data["kind"], data.get("number"), data.get("details") or {}
-        self._last_seq, self._last_time = data["seq"], data["time_ns"]
-        if kind == Kind.SCOPE_CREATED:
-            self._follow_scope(data["scope"], details.get("parent", ""))
-        elif kind in (Kind.TASK_SUBMITTED, Kind.TASK_RETRIED):
-            self._begin(data["number"], details)
-        elif number is not None:
-            self._follow_task(kind, number, details)
-
-    def _begin(self, number: int, details: dict[str, Any]) -> None:
-        if number <= self._last_begun or number in self._phases:
-            raise ConfigError(f"task {number} begins after task {self._last_begun}: expected a higher number")
-        self._last_begun = number
-        self._phases[number] = _WAITS
-        self._begun.append(number)
-        if details.get("of", 0) >= number:
-            raise ConfigError(f"task {number} is a retry of task {details['of']}: expected an earlier one")
+    def _note_awaited(self, number: int | None, details: dict[str, Any]) -> None:
         awaited = (*details.get("after", ()), *details.get("after_ended", ()))
-        self._ahead.update(each for each in awaited if each >= number)
-        if self._ahead:
-            self._awaited[number] = [each for each in awaited if each >= number or each in self._awaited]
-            self._ahead.discard(number)
-            if not self._ahead:
-                self._check_circles()
-
-    def _check_circles(self) -> None:
-        """Check that the tasks of a batch do not await each other in a circle."""
-        try:
-            TopologicalSorter(self._awaited).prepare()
-        except CycleError as error:
-            circle = " -> ".join(map(str, reversed(error.args[1])))
-            raise ConfigError(f"tasks await each other in a circle, {circle}: expected none that does") from None
-        self._awaited.clear()
-
-    def _follow_task(self, kind: str, number: int, details: dict[str, Any]) -> None:
-        """Check that a task can do this after what it has done before."""
-        phase = self._phases.get(number)
-        if phase is None:
-            if self._is_whole:
-                raise ConfigError(f"task {number} has not begun: expected a TASK_SUBMITTED before {kind}")
-            phase = self._phases[number] = _UNSURE
-        possible: tuple[str, ...]
-        if kind in ENDS:
-            possible, new = (_WAITS, _RUNS), _ENDED
-        elif kind == Kind.TASK_STARTED:
-            possible, new = (_WAITS,), _RUNS
-        elif kind in _INSIDE or TaskState.RUNNING in (details.get("from"), details.get("to")):
-            possible, new = (_RUNS,), _RUNS
-        elif kind in (Kind.TASK_READY, Kind.TASK_PAUSED, Kind.TASK_RESUMED):
-            possible, new = (_WAITS,), phase
-        else:
-            return
-        if phase != _UNSURE and phase not in possible:
-            raise ConfigError(f"task {number} {phase}: expected no {kind} after that")
-        self._phases[number] = new
-
-    def _follow_scope(self, scope: str, parent: str) -> None:
-        self._parents[scope] = parent
-        above, depth = parent, 0
-        while above and above in self._parents:
-            depth += 1
-            if above == scope:
-                raise ConfigError(f"the scope {shown(scope)} is inside itself: expected a parent that is not")
-            if depth > _DEEPEST_SCOPE:
-                raise ConfigError(f"the scope {shown(scope)} is nested too deeply: expected at most {_DEEPEST_SCOPE}")
-            above = self._parents[above]
-
-
-def _read_header(data: dict[str, Any]) -> FileLimits:
-    if data[MAGIC] != VERSION:
-        raise ConfigError(f"events of version {shown(data[MAGIC])} are not known: expected version {VERSION}")
-    _check(_HEADER, data)
-    return FileLimits(data.get("slots"), data.get("hard", {}), data.get("soft", {}), data.get("devices", {}))
+        if awaited and number is not None:
+            self._awaited.setdefault(number, []).extend(awaited)
+        if number is not None and details.get("of", 0) >= number:
+            raise ConfigError(f"task {number} is a retry of task {details['of']}: expected an earlier one")
 
 
 def check_details(kind: str, details: dict[str, Any] | None) -> None:
@@ -256,7 +165,7 @@ def check_details(kind: str, details: dict[str, Any] | None) -> None:
     if kind == Kind.LIMIT_CHANGED and "limit" not in details and "units" not in details:
         raise misfit("details.limit", None, _DETAILS["limit"][1])
     for name, value in details.items():
-        holds, hint = _ANYTHING if name == "of" and kind == Kind.LANE_WAITS else _DETAILS.get(name, _ANYTHING)
+        holds, hint = _SCOPE if name == "of" and kind == Kind.LANE_WAITS else _DETAILS.get(name, _ANYTHING)
         if not holds(value):
             raise misfit(f"details.{name}", value, hint)
 
@@ -288,6 +197,7 @@ _Amounts = Annotated[dict[Id, Count], "an object of amounts by name"]
 _NUMBERS: Final = Annotated[list[Count], "a list of task numbers"]
 _FLAG: Final = Annotated[bool, "true or false"]
 _ANYTHING: Final = (_is_plain, "a value of moderate size")
+_SCOPE: Final = (check_of(Id), _IDENT)
 _SKIPPED_LINE: Final = with_checks({_SKIPPED: Count})
 _HEADER: Final = with_checks(
     {

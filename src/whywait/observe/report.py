@@ -7,7 +7,7 @@ remembers, when a report is asked for; ``events`` in the report says whether the
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
@@ -15,15 +15,13 @@ from whywait.kernel.events import Event
 from whywait.kernel.ids import family_of
 from whywait.kernel.limits import MEASURED
 from whywait.kernel.state import Wait
-from whywait.observe.measures import starvation, unit_name, use_of_limit, waited_for_ms
 from whywait.observe.report_text import render_run
 from whywait.observe.story import SLOT, GateKey, Story, TaskStory
+from whywait.observe.summary import summary_of, waited_for_ms
 from whywait.support.notebooks import lines
 from whywait.support.units import in_ms
 
 if TYPE_CHECKING:
-    from whywait.kernel.devices import Unit
-    from whywait.kernel.gates import Gate
     from whywait.kernel.kernel import Kernel
 
 _NO_HOLDER: Final = frozenset({Wait.SCOPE_STATE})  # a decision, not the work of a task
@@ -85,6 +83,8 @@ class Account(Story):
         self.peaks: defaultdict[GateKey, int] = defaultdict(int)
         self.memory: dict[tuple[str, str], MemoryUse] = {}  # by scope and the name that similar tasks share
         self.last: TaskStory | None = None  # of those that ran, the one that ended last
+        self.waits: Counter[str] = Counter()  # ns of tasks that wait no more, by cause
+        self.outcomes: Counter[str] = Counter()  # of tasks, each counted once however often it was retried
         self._per_unit: defaultdict[GateKey, float] = defaultdict(float)
         self._at_start: dict[int, dict[GateKey, float]] = {}  # task number -> the totals when it started
         super().__init__(events)
@@ -98,9 +98,16 @@ class Account(Story):
                 if charged.name not in _NO_HOLDER and self.held[charged]:
                     self._per_unit[charged] += tasks * (now - before) / self.held[charged]
 
+    def begun(self, attempt: TaskStory) -> None:
+        """Count a task that is tried again as not ended yet."""
+        before = self.attempts.get(attempt.of or 0)
+        if before is not None and before.outcome is not None:
+            self.outcomes[before.outcome] -= 1
+
     def task_started(self, task: TaskStory) -> None:
         """Note what it takes, and what it has waited for."""
         self.takes(task)
+        self.waits.update(task.waits)
         waited_ns = task.waits.get(Wait.DEPENDENCY, 0)
         if task.before is not None and waited_ns:
             self.caused_ns[GateKey(Wait.DEPENDENCY), task.before.scope, task.before.label] += waited_ns
@@ -121,8 +128,10 @@ class Account(Story):
         del self._at_start[task.number]
 
     def task_ended(self, task: TaskStory) -> None:
-        """Charge it with the waiting that it caused."""
+        """Count its outcome, and charge it with the waiting that it caused."""
+        self.outcomes[task.outcome or ""] += 1
         if task.started_ns is None:
+            self.waits.update(task.waits)
             return
         if task.peak_ram is not None:
             key = task.scope, family_of(task.label)
@@ -173,6 +182,9 @@ class Account(Story):
         path = self.critical_path()
         seen = 0 if self.first_seq is None else self.last_seq - self.first_seq + 1 - self.skipped
         return {
+            "makespan_ms": in_ms((self.now or 0) - (self.began_ns or 0)),
+            "outcomes": dict(+self.outcomes),
+            "waited_for_ms": waited_for_ms(dict(self.waits.most_common())),
             "by_holder": self.by_holder(),
             "critical_path": {"ms": sum(step["waited_ms"] + step["ran_ms"] for step in path), "steps": path},
             "memory": [
@@ -191,48 +203,9 @@ def kernel_account(kernel: Kernel, now: int, began_ns: int, last_ns: int | None 
 
     ``last_ns`` is when anything happened to a task last: a run in which nothing is alive ended then.
     """
-    stats, starved = kernel.stats, kernel.starvation
-    alive = sum(len(scope.tasks) for scope in kernel.scopes.values())
-    if not alive and last_ns is not None:
+    if last_ns is not None and not any(scope.tasks for scope in kernel.scopes.values()):
         now = last_ns
-    return {
-        "makespan_ms": in_ms(now - began_ns),
-        "tasks": stats.submitted - stats.iterations,
-        "iterations": stats.iterations,
-        "attempts": stats.submitted + stats.retried,
-        "outcomes": {**stats.by_outcome, "pending": alive},
-        "running": len(kernel.running),
-        "utilisation": {
-            "slots": _use(kernel, kernel.slots, now, began_ns),
-            **{name: _use(kernel, gate, now, began_ns) for name, gate in kernel.resources.items()},
-            **{
-                unit_name(devices, unit): _use_of_unit(unit, now, began_ns)
-                for devices in kernel.devices.values()
-                for unit in devices.units
-            },
-        },
-        "waited_for_ms": waited_for_ms(stats.waited_for_ns()),
-        "starved": starvation(
-            starved.signals(now, kernel.lanes_in_use()),
-            starved.tasks,
-            stats.starved,
-            kernel.starvation_timeout_ns,
-            starved.worst,
-        ),
-        "promotions": stats.promotions,
-        "drops": dict(stats.dropped),
-        "rejects": dict(stats.rejected),
-    }
-
-
-def _use(kernel: Kernel, gate: Gate, now: int, began_ns: int) -> dict[str, Any]:
-    in_use, used_ns = gate.in_use, kernel.used_ns(now, gate)
-    return {**use_of_limit(used_ns, now - began_ns, in_use, gate.limit), "now": in_use}
-
-
-def _use_of_unit(unit: Unit, now: int, began_ns: int) -> dict[str, Any]:
-    used_ns, capacity = unit.used_ns(now), unit.capacity
-    return {**use_of_limit(used_ns, now - began_ns, unit.peak, capacity), "now": unit.in_use}
+    return summary_of(kernel, now, began_ns, now, {})
 
 
 def make_report(totals: dict[str, Any], events: Iterable[Event], skipped: int) -> Report:
@@ -241,4 +214,4 @@ def make_report(totals: dict[str, Any], events: Iterable[Event], skipped: int) -
     for name, use in totals["utilisation"].items():
         key = SLOT if name == "slots" else GateKey(name)
         use["peak"] = max(use["peak"], account.peaks[key])
-    return Report({**totals, **account.to_dict(skipped)})
+    return Report(totals | account.to_dict(skipped) | totals)

@@ -25,6 +25,7 @@ _MOVES: Final = frozenset({
     Kind.TASK_SUBMITTED, Kind.TASK_RETRIED, Kind.TASK_READY, Kind.TASK_STARTED, Kind.TASK_PAUSED, Kind.TASK_RESUMED,
     *ENDS,
 })  # fmt: skip
+_DEEPEST: Final = 100  # of scopes inside one another, whatever a file says
 _HOLDS: Final = frozenset({Kind.TASK_MEASURED, Kind.TASK_BLOCKED, Kind.TASK_REGAINED})  # a running task may hold less
 
 
@@ -168,9 +169,9 @@ class Story(Fold[TaskStory]):
         self._ends.pop(attempt.seq, None)
 
     def scope_chain(self, scope: str) -> list[str]:
-        """Return a scope and those around it, the innermost first; the authority's own is left out."""
-        chain = []
-        while scope and scope not in chain:
+        """Return a scope and those around it, the innermost first, without the authority's own."""
+        chain: list[str] = []
+        while scope and scope not in chain and len(chain) < _DEEPEST:
             chain.append(scope)
             scope = self.parents.get(scope, "")
         return chain

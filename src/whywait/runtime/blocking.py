@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from whywait.support.lazy import asyncio
 from whywait.support.waiters import Awaited
-from whywait.task.running import task_here
+from whywait.task.surroundings import task_here
 
 T = TypeVar("T")
 

@@ -29,7 +29,7 @@ from whywait.kernel.state import Cause, Outcome
 from whywait.support.core import compiled
 from whywait.support.raised import loggable, shown_error
 from whywait.support.threads import NO_MEMORY, PAUSES_S
-from whywait.task.running import signal_of
+from whywait.task.surroundings import signal_of
 
 Core = Any  # of core.py, which stands after this
 Execution = Any  # of execution.py, the same

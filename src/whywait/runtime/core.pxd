@@ -45,6 +45,7 @@ cpdef Execution report_end(Core core, Execution execution, object outcome=*, obj
 @cython.locals(execution=Execution)
 cpdef carry_out_tasks(Core core, EngineThread runner, object engine)
 cpdef tell_end(Core core, Execution execution)
+cpdef cancel_task(Core core, Execution execution)
 
 cdef _submit(Base kernel, long long now, KernelScope scope, Terms terms, object name, object after, object after_ended, Execution execution)
 cdef _dispatch(Base kernel, long long now, Decision decision)

@@ -94,8 +94,8 @@ from whywait.support.logger import Log
 from whywait.support.mutex import give, is_taken_here, take
 from whywait.support.raised import loggable, shown_error
 from whywait.support.threads import NO_MEMORY
-from whywait.task.inside import end_parts, parts_if_any
-from whywait.task.running import signal_of
+from whywait.task.parts import end_parts, parts_if_any
+from whywait.task.surroundings import signal_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -282,10 +282,17 @@ def carry_out_tasks(core: Core, runner: EngineThread, engine: ThreadEngine) -> N
 def tell_end(core: Core, execution: Execution) -> None:
     """Let go of a body whose task has its final outcome, and tell its waiters and callbacks."""
     drop_body(execution)
-    if execution.attention or execution.outcome is not _SUCCESS:
+    if execution.attention or (
+        execution.outcome is not _SUCCESS and (execution.started_seq or execution.error is not None)
+    ):
         core.wind_up(execution)
     if execution.waiters is not None or execution.callbacks is not None:
         release_waiters(execution)
+
+
+def cancel_task(core: Core, execution: Execution) -> None:
+    """End a pending task at once, ask a running one to abort; idempotent."""
+    core.command(core.kernel.cancel, execution)
 
 
 class Core(Watching):
@@ -345,6 +352,7 @@ class Core(Watching):
     report = report_end
     carry_out = carry_out_tasks
     tell = tell_end
+    cancel = cancel_task
 
     def command(self, act: Callable[..., T], *args: Any) -> T:  # noqa: ANN401 - the command's own
         """Run ``act(now, *args)`` under the lock, then dispatch; return its result when all that follows is done.
@@ -369,7 +377,8 @@ class Core(Watching):
                 self.start_bodies(decision.started, None)
             self.ask_and_tell(decision, ended)
             stage = _OVER
-            self.deliver_events()
+            if kernel.emit is not None:
+                self.deliver_events()
         finally:
             if stage != _OVER:
                 error = _current_error()

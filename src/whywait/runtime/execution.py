@@ -38,9 +38,9 @@ from whywait.support.raised import cut_traceback, is_one_of, loggable, shown_err
 from whywait.support.units import format_size
 from whywait.support.usage import Facts, Usage, exit_facts
 from whywait.support.waiters import refuse_on_loop
-from whywait.task.inside import finish_parts
-from whywait.task.running import Inside
+from whywait.task.parts import finish_parts
 from whywait.task.signals import AbortSignal
+from whywait.task.surroundings import Inside
 
 if TYPE_CHECKING:
     from types import TracebackType

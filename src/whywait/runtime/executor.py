@@ -24,7 +24,7 @@ from time import monotonic
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar, Unpack
 
 from whywait.engines.base import Engine
-from whywait.engines.pool import InitializedPoolEngine, PoolEngine
+from whywait.engines.executor_threads import InitializedPoolEngine, PoolEngine
 from whywait.errors import AuthorityBroken, ConfigError, ScopeClosed
 from whywait.kernel.limits import Priority
 from whywait.observe.explain import Why
@@ -36,7 +36,7 @@ from whywait.runtime.leaving import LOOK_S, Leaving
 from whywait.runtime.settings import UNSET, AuthorityOptions, Size, Unset
 from whywait.runtime.terms import Terms
 from whywait.task.chunk import Chunk
-from whywait.task.running import in_thread
+from whywait.task.surroundings import in_thread
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -18,8 +18,8 @@ from whywait.support.elsewhere import Elsewhere
 from whywait.support.lazy import asyncio
 from whywait.support.usage import Usage
 from whywait.support.waiters import Awaited, call_on, refuse_on_loop
-from whywait.task.running import task_here
 from whywait.task.streams import DEFAULT, Reader
+from whywait.task.surroundings import task_here
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -27,7 +27,7 @@ from whywait.runtime.core import Core
 from whywait.runtime.execution import Execution
 from whywait.support.units import NS_PER_MS, format_ms
 from whywait.support.words import counted
-from whywait.task.inside import parts_if_any
+from whywait.task.parts import parts_if_any
 
 LOOK_S: Final = 1.0
 AGAIN_S: Final = 60.0

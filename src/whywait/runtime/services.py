@@ -32,9 +32,9 @@ from whywait.runtime.settings import Settings
 from whywait.runtime.terms import ScopeRecord
 from whywait.support.logger import Log, log
 from whywait.support.threads import refuse_green_threads
-from whywait.task.inside import parts_of
-from whywait.task.running import inside_of
+from whywait.task.parts import parts_of
 from whywait.task.streams import Stream, check_name
+from whywait.task.surroundings import inside_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,10 +116,6 @@ class CoreServices(Core):
     def pause_timeout_s(self) -> float:
         """How long a running task may take to its next checkpoint when it is paused."""
         return self.settings.pause_timeout
-
-    def cancel(self, execution: Execution) -> None:
-        """End a pending task at once, ask a running one to abort; idempotent."""
-        self.command(self.kernel.cancel, execution)
 
     def cancel_pending(self, executions: Iterable[Execution]) -> None:
         """End those tasks at once that can be ended so, without asking a body."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
 from whywait.errors import ConfigError
 from whywait.kernel.kernel import Kernel
-from whywait.kernel.limits import MEMORY, Budget, Limits, Policy, gate_order
+from whywait.kernel.limits import MEMORY, MOST, WELL_KNOWN, Budget, Limits, Policy
 from whywait.kernel.order import Aging, Order, Strict
 from whywait.kernel.state import Wait
 from whywait.options import SIMULATION, table
 from whywait.simulation.size import check_size
-from whywait.simulation.tally import PlainTally, SimulationResult, Tally
-from whywait.simulation.virtual import BEYOND_NS, LIMITS, Progress, VirtualEngine, is_plain, make_policy
+from whywait.simulation.tally import SimulationResult, Tally
+from whywait.simulation.virtual import BEYOND_NS, LIMITS, Progress, VirtualEngine, make_policy
 from whywait.simulation.workload import Workload
 from whywait.support.devices import GPU
 from whywait.support.forms import Form, Option, read_table
@@ -63,21 +64,20 @@ class Simulation:
         """Run the workload to its end; can be called again and gives the same."""
         workload, config, order = self._workload, self._config, self._order
         chance = Random(self._seed)
-        plain = is_plain(workload, config)
-        tally = (PlainTally if plain else Tally)(workload, config.get("starvation_timeout_ns", _STARVATION_TIMEOUT_NS))
+        tally = Tally(workload, config.get("starvation_timeout_ns", _STARVATION_TIMEOUT_NS))
+        unlimited = _unlimited(self._budget, workload)
         kernel = Kernel(
             Limits(**{key: config[key] for key in LIMITS if key in config}),
-            self._budget,
+            replace(self._budget, hard={**self._budget.hard, **dict.fromkeys(unlimited, MOST)}),
             order,
             make_policy(Policy(), config),
             backfill=config.get("backfill", "greedy"),
             starvation_timeout_ns=BEYOND_NS,
             jitter=lambda: chance.uniform(-1.0, 1.0),
-            emit=None if plain else tally.emit,
+            emit=tally.emit,
         )
-        VirtualEngine(kernel, tally, workload, self._progress, named=not plain, fixed=self._fixed).run()
-        limits = {"slots": config.get("slots"), **_resource_limits(self._budget, workload)}
-        return SimulationResult(tally, self._describe(), limits, kernel)
+        VirtualEngine(kernel, tally, workload, self._progress, self._fixed).run()
+        return SimulationResult(tally, self._describe(), unlimited, len(workload.ids), kernel)
 
     def _describe(self) -> dict[str, Any]:
         """Return the settings that tell this run from others."""
@@ -129,13 +129,12 @@ def _names_of_limits(options: Mapping[str, Any]) -> frozenset[str]:
     return frozenset((*(plain[option] for option in options if option in plain), *named))
 
 
-def _resource_limits(budget: Budget, workload: Workload) -> dict[str, int | None]:
-    """Return the limit of every resource that is limited or used, None for those without."""
-    limits: dict[str, int | None] = {**budget.hard, **budget.soft}
-    demands = {kind.demand for kind in (*workload.kinds, *(periodic.kind for periodic in workload.periodics))}
-    of_devices = {name for kind in budget.devices for name in (kind, MEMORY.get(kind))}
-    names = ({name for demand in demands for name, _ in demand} | set(limits)) - of_devices
-    return {name: limits.get(name) for name in sorted(names, key=gate_order)}
+def _unlimited(budget: Budget, workload: Workload) -> frozenset[str]:
+    """Return the resources that tasks use and of which there is any amount: gates of their own account for them."""
+    kinds = (*workload.kinds, *(periodic.kind for periodic in workload.periodics))
+    of_devices = {MEMORY.get(kind) for kind in budget.devices}
+    known = (*budget.hard, *budget.soft, *of_devices)
+    return frozenset(name for kind in kinds for name, _ in kind.demand if name in WELL_KNOWN and name not in known)
 
 
 def _check_order(value: object) -> Order | str:

@@ -36,6 +36,7 @@ LIMITS: Final = ("slots", "queue_limit", "overflow", "when_busy", "max_spawn", "
 _CHUNK: Final = 4096  # submissions, and ends, between two reports of progress
 _LONGEST_BACKOFF_S: Final = 60.0
 _SUCCESS: Final = Outcome.SUCCESS
+_RUNNING: Final = TaskState.RUNNING
 _by_start = attrgetter("started_seq")
 
 
@@ -48,17 +49,11 @@ class VirtualEngine:
         tally: Tally,
         workload: Workload,
         progress: Progress | None,
-        *,
-        named: bool,
         fixed: frozenset[str] = frozenset(),
     ) -> None:
-        """Prepare a run; ``named``: the kernel is told the ids of the file, because something asks for them.
-
-        ``fixed`` are limits that do not change, whatever a record says.
-        """
+        """Prepare a run; ``fixed`` are limits that do not change, whatever a record says."""
         self._kernel = kernel
         self._fixed = fixed
-        self._tells_names = named
         self._tally = tally
         self._workload = workload
         self._progress = progress
@@ -117,7 +112,6 @@ class VirtualEngine:
                 agenda_at = self._next_on_agenda()
             if due:
                 self._carry_out(now, dispatch(now))
-        tally.close()
 
     def _check_end(self, now: int) -> None:
         """Refuse a run that is not over by the last moment that can be counted."""
@@ -126,38 +120,41 @@ class VirtualEngine:
 
     def _next_on_agenda(self) -> int:
         """Return when the file has something to do next, and see to it that the clock stops there."""
-        order, ops, stops = self._order, self._workload.ops, self._stops
-        moments = []
+        order, ops, stops, unit_ns = self._order, self._workload.ops, self._stops, self._unit_ns
+        at = BEYOND_NS
         if self._next_task < len(order):
-            moments.append(self._workload.at_ms[order[self._next_task]] * self._unit_ns)
+            at = self._workload.at_ms[order[self._next_task]] * unit_ns
         if self._next_op < len(ops):
-            moments.append(ops[self._next_op].at_ms * self._unit_ns)
+            at = min(at, ops[self._next_op].at_ms * unit_ns)
         if stops:
-            moments.append(stops[-1][0])
-        if not moments:
-            return BEYOND_NS
-        at = min(moments)
-        heappush(self._times, at)
+            at = min(at, stops[-1][0])
+        if at != BEYOND_NS:
+            heappush(self._times, at)
         return at
 
     def _complete(self, now: int, bucket: list[Task]) -> bool:
         """End the bodies that are due; return whether there was any."""
         ended, failing = self._kernel.ended, self._failing
-        tasks = [task for task in bucket if task.state == TaskState.RUNNING]  # no more, if aborted before
-        self._tally.end(now, tasks)
+        tasks = [task for task in bucket if task.state is _RUNNING]  # no more, if aborted before
         for task in tasks:
             if failing and task.attempt <= failing.get(task.job, 0):
                 ended(now, task, Outcome.ERROR, Cause.EXCEPTION)
             else:
-                ended(now, task, Outcome.SUCCESS)
-        self._obey(now)
+                ended(now, task, _SUCCESS)
+        if self._kernel.requests:
+            self._obey(now)
         if self._progress is not None:
             self._count(len(tasks))
         return bool(tasks)
 
     def _carry_out(self, now: int, decision: Decision) -> None:
         """Let bodies run that dispatch has permitted; this ends the instant."""
-        durations, buckets, tasks = self._durations, self._buckets, decision.started
+        if decision.settled:
+            self._tally.settle(decision.settled)
+        tasks = decision.started
+        if not tasks:
+            return
+        durations, buckets = self._durations, self._buckets
         attempts, unit_ns, ends = self._workload.attempts, self._unit_ns, self._ends
         for task in tasks:
             duration = durations[task.job]
@@ -172,11 +169,7 @@ class VirtualEngine:
             else:
                 buckets[end] = [task]
                 heappush(self._times, end)
-        if tasks:
-            self._tally.start(now, tasks)
-        if decision.settled:
-            self._tally.settle(decision.settled)
-        assert not decision.requests, "dispatch asks nothing of bodies"
+        self._tally.start(tasks, self._kernel)
 
     def _count(self, more: int) -> None:
         """Report progress now and then."""
@@ -193,15 +186,11 @@ class VirtualEngine:
     def _arrive(self, now: int) -> None:
         """Submit the tasks of this instant, then carry out its ops, each in file order."""
         ms, ops, at_ms, order = now // self._unit_ns, self._workload.ops, self._workload.at_ms, self._order
-        first = last = self._next_task
-        while last < len(order) and at_ms[order[last]] == ms:
-            last += 1
-        self._next_task = last
-        for begin in range(first, last, _CHUNK):
-            chunk = order[begin : min(begin + _CHUNK, last)]
-            for index in chunk:
-                self._submit(now, index)
-            self._count(len(chunk))
+        while self._next_task < len(order) and at_ms[order[self._next_task]] == ms:
+            self._submit(now, order[self._next_task])
+            self._next_task += 1
+            if self._progress is not None:
+                self._count(1)
         while self._next_op < len(ops) and ops[self._next_op].at_ms == ms:
             self._apply(now, ops[self._next_op])
             self._next_op += 1
@@ -211,20 +200,18 @@ class VirtualEngine:
         workload, known, accepted = self._workload, self._known, self._accepted
         name = workload.ids[index]
         if accepted is not None and name in accepted:
-            self._tally.reject(name, Cause.DUPLICATE)
+            self._reject(name, Cause.DUPLICATE)
             return
         try:
             after = [known[other] for other in workload.after.get(index, ())]
             after_ended = [known[other] for other in workload.after_ended.get(index, ())]
         except KeyError:  # not submitted yet, or refused
-            self._tally.reject(name, Cause.UNKNOWN_DEPENDENCY)
+            self._reject(name, Cause.UNKNOWN_DEPENDENCY)
             return
         scope, priority, demand, policy, slot = self._bound[workload.kind_of[index]]
         try:
-            told = name if self._tells_names else None
-            task = self._kernel.submit(now, scope, told, priority, demand, after, after_ended, policy, slot, index)
-        except Rejected as refusal:
-            self._tally.refuse(name, refusal)
+            task = self._kernel.submit(now, scope, name, priority, demand, after, after_ended, policy, slot, index)
+        except Rejected:  # its event has come
             return
         if name in self._named:
             known[name] = task
@@ -232,6 +219,10 @@ class VirtualEngine:
             accepted.add(name)
             if task.outcome is None:
                 self._tally.final[name] = "pending"  # an earlier task of this id was refused
+
+    def _reject(self, name: str, cause: str) -> None:
+        self._kernel.stats.count_rejection(cause)
+        self._tally.reject(name, cause)
 
     def _apply(self, now: int, op: Op) -> None:
         """Carry out an op; one that does not apply changes nothing."""
@@ -280,8 +271,6 @@ class VirtualEngine:
                 continue  # it has ended at this very instant
             if verb == "abort":
                 self._left.pop(task.number, None)
-                self._tally.end(now, [task])
-                self._count(1)
                 kernel.ended(now, task, Outcome.SUCCESS)  # the kernel knows better: it has asked
             elif verb == "pause":
                 self._park(now, task)
@@ -382,16 +371,4 @@ def make_policy(base: Policy, given: Mapping[str, Any]) -> Policy:
         given.get("timeout_ns", base.timeout_ns),
         retry,
         given.get("max_wait_ns", base.max_wait_ns),
-    )
-
-
-def is_plain(workload: Workload, config: Mapping[str, Any]) -> bool:
-    """Return whether tasks can only be refused, start and succeed, and nothing asks for their ids."""
-    settings = (config, *workload.scopes.values())
-    return (
-        workload.unique
-        and not (workload.after or workload.after_ended or workload.ops or workload.periodics)
-        and not any(kind.policy or kind.fails or not kind.slot for kind in workload.kinds)
-        and not any(each.get("timeout_ns") or each.get("max_wait_ns") is not None for each in settings)
-        and not any(each.get("overflow") == "displace" for each in settings)
     )

@@ -1,18 +1,18 @@
 """Workload files: read, checked, and packed into columns that a simulation can run straight from.
 
-Most tasks of a big workload look alike. So keys are checked once for each set of keys that occurs, and the settings
-that many tasks share (priority, scope, demand, policy) once for each combination that occurs: such a combination is a
-:class:`TaskKind`. What differs from task to task (id, time, duration) goes into plain lists without an object for each
-task. Only what is wrong is looked at slowly, to say where and why.
+Most tasks of a big workload look alike, so the settings that many share (priority, scope, demand, policy) are checked
+once for each combination that occurs, a :class:`TaskKind`. What differs (id, time, duration) goes into columns. Only
+what is wrong is looked at slowly, to say where and why.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from operator import itemgetter, le
-from pathlib import Path
+from os import PathLike
+from pathlib import Path as FilePath
 from typing import IO, Any, Final, NamedTuple
 
 from whywait.errors import ConfigError
@@ -33,8 +33,7 @@ from whywait.support.forms import (
     refused,
     whole,
 )
-from whywait.support.lines import Locate, json_lines, lazily, nowhere
-from whywait.support.lines import Path as Place
+from whywait.support.lines import Locate, Path, json_lines, lazily, nowhere
 from whywait.support.nesting import NestingError, parents_first
 from whywait.support.problems import refusal, unknown_name
 from whywait.support.units import LARGEST, NS_PER_MS, shown
@@ -42,8 +41,7 @@ from whywait.support.units import LARGEST, NS_PER_MS, shown
 ALWAYS: Final = sys.maxsize  # attempts that fail when all of them do
 _MEMO: Final = 4096
 _RESERVED: Final = ("", GENERATED_ID_PREFIX)  # how no id of a user begins
-_OBJECTS: Final = frozenset(("resources", "devices"))  # keys whose values cannot be looked up
-_PER_TASK: Final = ("id", "at_ms", "duration_ms", "after", "after_ended")
+_OWN: Final = ("id", "at_ms", "duration_ms")  # what differs from task to task, beside what it awaits
 POLICY: Final = ("timeout_ns", "max_wait_ns", "retry", "backoff_ns")
 _WORKLOAD: Final = "workload"
 _OP: Final = "op"
@@ -114,15 +112,13 @@ TABLES: Final = {place: table(place, _ROWS) for place in (_WORKLOAD, CONFIG, LOA
 _DEFAULTS: Final = defaults(LOAD_PERIODIC)
 # What an entry of each list cannot do without.
 _REQUIRED: Final = {
-    LOAD_TASK: (("id", "at_ms", "duration_ms"), "every task has id, at_ms and duration_ms"),
+    LOAD_TASK: (_OWN, "every task has id, at_ms and duration_ms"),
     LOAD_PERIODIC: (
         ("id", "every_ms", "duration_ms", "until_ms"),
         "every periodic has id, every_ms, duration_ms and until_ms (so that the run ends)",
     ),
     _OP: (("at_ms", "do", "id"), "every op has at_ms, do and id"),
 }
-# Of tasks with the same keys: what picks the values of the shared settings, and the dependencies with their table.
-_Shape = tuple[Callable[[Any], Any] | None, tuple[tuple[str, dict[int, tuple[str, ...]]], ...]]
 
 
 class TaskKind(NamedTuple):
@@ -167,27 +163,6 @@ class Workload:
     ``Workload(data)`` checks a dict; :meth:`from_file` reads JSON. Every problem is a ConfigError that names the place.
     """
 
-    __slots__ = (
-        "_locate",
-        "after",
-        "after_ended",
-        "at_ms",
-        "attempts",
-        "config",
-        "duration_ms",
-        "ids",
-        "in_order",
-        "kind_of",
-        "kinds",
-        "name",
-        "ops",
-        "periodics",
-        "scopes",
-        "source",
-        "unique",
-        "unit_ns",
-    )
-
     def __init__(self, data: Mapping[str, Any], source: str | None = None, locate: Locate = nowhere) -> None:
         """Check ``data`` and keep what a simulation needs; ``source`` is what messages call it."""
         self.source = source
@@ -218,14 +193,14 @@ class Workload:
         self._read_ops(top.get("ops", []))
         self._locate = nowhere  # the text is needed no more
 
-    def problem(self, path: Place, message: str) -> ConfigError:
+    def problem(self, path: Path, message: str) -> ConfigError:
         """Return the error that names the file, the line as long as that is known, and the place."""
         return refusal(self.source, path, message, self._locate(path))
 
-    def _refuse(self, path: Place, message: str) -> None:
+    def _refuse(self, path: Path, message: str) -> None:
         raise self.problem(path, message)
 
-    def _read(self, place: str, data: object, path: Place) -> dict[str, Any]:
+    def _read(self, place: str, data: object, path: Path) -> dict[str, Any]:
         """Read an object by its table; the first problem raises."""
         fields = read_table(TABLES[place], data, path, self._refuse)
         required, wanted = _REQUIRED.get(place, ((), ""))
@@ -235,11 +210,11 @@ class Workload:
         return fields
 
     @classmethod
-    def from_file(cls, path: str | Path) -> Workload:
+    def from_file(cls, path: str | PathLike[str]) -> Workload:
         """Read a JSON file."""
         source = str(path)
         try:
-            with Path(path).open("rb") as stream:
+            with FilePath(path).open("rb") as stream:
                 return cls.from_stream(stream, source)
         except OSError as error:
             raise ConfigError(f"{source}: cannot be read: {error.strerror or error}") from error
@@ -271,63 +246,46 @@ class Workload:
         self.scopes = {key: read[key] for key in order}
 
     def _read_tasks(self, tasks: list[Any]) -> None:
-        ids: list[str] = []
-        at_ms: list[int] = []
-        duration_ms: list[int] = []
+        """Pack tasks into columns: one that is like another but for its own fields is not looked at closely again."""
+        own: list[tuple[str, int, int]] = []
         kind_of: list[int] = []
-        required = itemgetter(*_REQUIRED[LOAD_TASK][0])
-        shapes: dict[tuple[str, ...] | None, _Shape] = {}
-        memo: dict[Any, int] = {}
-        kinds = [TaskKind()]
-        for task in tasks:
-            keys = tuple(task) if isinstance(task, dict) else None
-            shape = shapes.get(keys)
-            if shape is None:
-                shape = shapes[keys] = self._shape(task, len(ids))
-            picks, dependencies = shape
-            ident, at, duration = own = required(task)
-            if not _is_well_formed(*own):
-                ident, at, duration = required(self._read(LOAD_TASK, task, ("tasks", len(ids))))
-            for field, awaited in dependencies:
-                if task[field] != []:
-                    try:
-                        awaited[len(ids)] = _names(task[field])
-                    except ConfigError as error:
-                        raise self.problem(("tasks", len(ids), field), str(error)) from None
-            if picks is None:
-                kind = 0
-            else:
-                values = picks(task)
-                try:
-                    # The types are part of the key: 1, 1.0 and True are equal, and only the first is an amount.
-                    key = picks, values, tuple(map(type, values))
-                    kind = memo[key]
-                except (KeyError, TypeError):
-                    kind = len(kinds)
-                    kinds.append(self._make_kind(LOAD_TASK, task, ("tasks", len(ids))))
-                    if len(memo) < _MEMO and _OBJECTS.isdisjoint(task):
-                        memo[key] = kind
-            ids.append(ident)
-            at_ms.append(at)
-            duration_ms.append(duration)
+        memo: dict[str, int] = {}
+        for index, task in enumerate(tasks):
+            try:
+                fields = dict(task)
+                ident, at, duration = fields.pop("id"), fields.pop("at_ms"), fields.pop("duration_ms")
+                after, after_ended = fields.pop("after", []), fields.pop("after_ended", [])
+                like = repr(fields)
+            except (KeyError, TypeError, ValueError, RecursionError):
+                self._read(LOAD_TASK, task, ("tasks", index))  # which says what is wrong
+                raise
+            kind = memo.get(like)
+            if kind is None or not _is_well_formed(ident, at, duration):
+                checked = self._read(LOAD_TASK, task, ("tasks", index))
+                ident, at, duration = [checked[key] for key in _OWN]
+                kind = len(self.kinds)
+                self.kinds.append(self._make_kind(checked, ("tasks", index), slot=True))
+                if len(memo) < _MEMO:
+                    memo[like] = kind
+            if after != []:
+                self.after[index] = self._awaited(after, ("tasks", index, "after"))
+            if after_ended != []:
+                self.after_ended[index] = self._awaited(after_ended, ("tasks", index, "after_ended"))
+            own.append((ident, at, duration))
             kind_of.append(kind)
-        self.ids = tuple(ids)
-        self.at_ms, self.duration_ms, self.kind_of = tuple(at_ms), tuple(duration_ms), tuple(kind_of)
-        self.in_order = all(map(le, at_ms, islice(at_ms, 1, None)))
-        self.kinds = kinds
-        known = set(ids)
-        self.unique = len(known) == len(ids)
+        self.ids, self.at_ms, self.duration_ms = zip(*own, strict=True) if own else ((), (), ())
+        self.kind_of = tuple(kind_of)
+        self.in_order = all(map(le, self.at_ms, islice(self.at_ms, 1, None)))
+        known = set(self.ids)
+        self.unique = len(known) == len(own)
         self._check_dependencies("after", self.after, known)
         self._check_dependencies("after_ended", self.after_ended, known)
 
-    def _shape(self, task: Any, index: int) -> _Shape:  # noqa: ANN401 - whatever stands in the list
-        """Check the first task with these keys; return how to read all that have them."""
-        self._read(LOAD_TASK, task, ("tasks", index))
-        shared = [key for key in task if key not in _PER_TASK]
-        # With one key alone itemgetter would give no tuple, so the last is picked twice.
-        picks = itemgetter(*shared, shared[-1]) if shared else None
-        tables = (("after", self.after), ("after_ended", self.after_ended))
-        return picks, tuple([(field, awaited) for field, awaited in tables if field in task])
+    def _awaited(self, names: object, path: Path) -> tuple[str, ...]:
+        try:
+            return _names(names)
+        except ConfigError as error:
+            raise self.problem(path, str(error)) from None
 
     def _check_dependencies(self, field: str, table: dict[int, tuple[str, ...]], known: set[str]) -> None:
         for index, ids in table.items():
@@ -345,7 +303,7 @@ class Workload:
                 raise self.problem((*path, "id"), f"{shown(fields['id'])} is taken by a task or a periodic")
             taken.add(fields["id"])
             own = {key: value for key, value in (_DEFAULTS | fields).items() if key in PeriodicSpec._fields}
-            self.periodics.append(PeriodicSpec(kind=self._make_kind(LOAD_PERIODIC, entry, path), **own))
+            self.periodics.append(PeriodicSpec(kind=self._make_kind(fields, path, slot=False), **own))
 
     def _read_ops(self, ops: list[Any]) -> None:
         known = set(self.ids) if ops else set()
@@ -357,8 +315,7 @@ class Workload:
             self.ops.append(Op(**fields))
         self.ops.sort(key=itemgetter(0))  # stable: file order at one instant
 
-    def _make_kind(self, place: str, entry: object, path: Place) -> TaskKind:
-        fields = self._read(place, entry, path)
+    def _make_kind(self, fields: dict[str, Any], path: Path, *, slot: bool) -> TaskKind:
         try:
             demand = make_demand(**{key: fields[key] for key in DEMAND if key in fields})
         except ConfigError as error:
@@ -367,5 +324,5 @@ class Workload:
         if fails is None:
             fails = ALWAYS if fields.get("outcome") == "error" else 0
         policy = tuple([(key, fields[key]) for key in POLICY if key in fields])
-        slot = fields.get("slot", place == LOAD_TASK)
-        return TaskKind(fields.get("priority", Priority.NORMAL), fields.get("scope"), demand, policy, fails, slot)
+        priority = fields.get("priority", Priority.NORMAL)
+        return TaskKind(priority, fields.get("scope"), demand, policy, fails, fields.get("slot", slot))

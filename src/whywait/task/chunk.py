@@ -34,7 +34,7 @@ class Chunk(Known, Generic[T]):
         """Return what its task is shown as: its function."""
         return short_name(self.fn)
 
-    def __call__(self, *awaited: Any, **kwargs: Any) -> list[T]:  # noqa: ANN401 - the function's own
+    def __call__(self, *awaited: Any, **kwargs: Any) -> list[T]:
         """Call the function with each call's arguments; return the results. The first error ends the chunk."""
         self.results = []  # of an earlier attempt
         for args in self._each_args(awaited):
@@ -51,7 +51,7 @@ class Chunk(Known, Generic[T]):
 class CoroutineChunk(Chunk[T]):
     """The same for a coroutine function: each call is awaited before the next begins."""
 
-    async def __call__(self, *awaited: Any, **kwargs: Any) -> list[T]:  # type: ignore[override] # noqa: ANN401 - as above
+    async def __call__(self, *awaited: Any, **kwargs: Any) -> list[T]:  # type: ignore[override]
         """Await the function with each call's arguments; return the results. The first error ends the chunk."""
         self.results = []  # of an earlier attempt
         for args in self._each_args(awaited):

@@ -11,12 +11,11 @@ from whywait.kernel.durations import Seconds, patience_s
 from whywait.kernel.model import Ref
 from whywait.kernel.state import STATE_WORDS, TaskState
 from whywait.support.waiters import refuse_on_loop
-from whywait.task.inside import parts_of
-from whywait.task.parts import Part
+from whywait.task.parts import Part, parts_of
 from whywait.task.queues import EMPTY, QueueElsewhere, queue_of_another
-from whywait.task.running import RunningTask, has_open_stream, signal_of, task_here
 from whywait.task.signals import AbortSignal
 from whywait.task.streams import DEFAULT, LIMIT, check_limit, check_name
+from whywait.task.surroundings import RunningTask, has_open_stream, signal_of, task_here
 
 if TYPE_CHECKING:
     from whywait.kernel.snapshot import Snapshot
@@ -82,11 +81,11 @@ class TaskContext:
 
     # Streams
 
-    def emit(self, chunk: Any, stream: str = DEFAULT) -> None:  # noqa: ANN401 - any chunk
+    def emit(self, chunk: Any, stream: str = DEFAULT) -> None:
         """Put a chunk out into a stream; wait, as at a checkpoint, while the stream is full."""
         self.stream(stream).emit(chunk)
 
-    async def emit_async(self, chunk: Any, stream: str = DEFAULT) -> None:  # noqa: ANN401 - any chunk
+    async def emit_async(self, chunk: Any, stream: str = DEFAULT) -> None:
         """Do the same in a coroutine, without blocking the event loop."""
         await self.stream(stream).emit_async(chunk)
 
@@ -99,7 +98,7 @@ class TaskContext:
 
     # Handlers and workers
 
-    def handler(self, fn: Callable[..., Any], /, *args: Any, after: Iterable[Part] = ()) -> Part:  # noqa: ANN401 - the function's own
+    def handler(self, fn: Callable[..., Any], /, *args: Any, after: Iterable[Part] = ()) -> Part:
         """Run a step of this task, in parallel to the body, after other handlers.
 
         A handler among ``args`` is one that comes before, and is replaced by its result. The task ends when its
@@ -108,7 +107,7 @@ class TaskContext:
         self._refuse_unless_running("handlers")
         return parts_of(self._task).add_handler(fn, args, after)
 
-    def spawn(self, fn: Callable[..., Any], /, *args: Any, process: bool = False) -> Part:  # noqa: ANN401 - the function's own
+    def spawn(self, fn: Callable[..., Any], /, *args: Any, process: bool = False) -> Part:
         """Start a worker, a thread or a process, that belongs to this task and ends with it.
 
         When the body and its handlers have ended, the signal fires for the workers (reason ``ended``). A worker that
@@ -153,7 +152,7 @@ class Output:
         self._task = task
         self._stream: Any = task.core.open_stream(task, name, limit)
 
-    def emit(self, chunk: Any) -> None:  # noqa: ANN401 - any chunk
+    def emit(self, chunk: Any) -> None:
         """Put a chunk out; wait, as at a checkpoint, while the stream is full."""
         context, stream = self._context, self._stream
         if self._emit_at_once(stream, chunk := stream.prepare(chunk)):
@@ -163,7 +162,7 @@ class Output:
             stream.waiters.wait(lambda: stream.offer(chunk), None, context.checkpoint)
         stream.waiters.ring()
 
-    async def emit_async(self, chunk: Any) -> None:  # noqa: ANN401 - any chunk
+    async def emit_async(self, chunk: Any) -> None:
         """Do the same in a coroutine, without blocking the event loop."""
         context, stream = self._context, self._stream
         if self._emit_at_once(stream, chunk := stream.prepare(chunk)):
@@ -172,7 +171,7 @@ class Output:
             await stream.waiters.wait_async(lambda: stream.offer(chunk), context.checkpoint_async)
         stream.waiters.ring()
 
-    def _emit_at_once(self, stream: Any, chunk: Any) -> bool:  # noqa: ANN401 - any chunk
+    def _emit_at_once(self, stream: Any, chunk: Any) -> bool:
         task = self._task
         if task.attention:
             signal_of(task).raise_if_aborted()
@@ -197,14 +196,14 @@ class TaskQueue:
         self._task = task
         self._mailbox = parts_of(task).mailbox(name, limit)
 
-    def put(self, item: Any, timeout: Seconds | None = None) -> None:  # noqa: ANN401 - any item
+    def put(self, item: Any, timeout: Seconds | None = None) -> None:
         """Put an item in; wait while the queue is full, ``queue.Full`` after the timeout."""
         mailbox = self._mailbox
         if not self._wait(lambda: mailbox.offer(item), "put", patience_s(timeout)):
             raise Full(f"queue {mailbox.name!r} is full after {patience_s(timeout)} s")
         mailbox.waiters.ring()
 
-    def get(self, timeout: Seconds | None = None) -> Any:  # noqa: ANN401 - any item
+    def get(self, timeout: Seconds | None = None) -> Any:
         """Take the oldest item out; wait for one, ``queue.Empty`` after the timeout."""
         mailbox = self._mailbox
         found: list[Any] = []
@@ -213,13 +212,13 @@ class TaskQueue:
         mailbox.waiters.ring()
         return found[0]
 
-    async def put_async(self, item: Any) -> None:  # noqa: ANN401 - any item
+    async def put_async(self, item: Any) -> None:
         """Put an item in, without blocking the event loop."""
         mailbox = self._mailbox
         await self._wait_async(lambda: mailbox.offer(item))
         mailbox.waiters.ring()
 
-    async def get_async(self) -> Any:  # noqa: ANN401 - any item
+    async def get_async(self) -> Any:
         """Take the oldest item out, without blocking the event loop."""
         mailbox = self._mailbox
         found: list[Any] = []
@@ -260,7 +259,7 @@ class TaskQueue:
             raise queue_of_another(self._task.label, self._mailbox.name)
 
 
-def _take(mailbox: Any, into: list[Any]) -> bool:  # noqa: ANN401 - here or in another process
+def _take(mailbox: Any, into: list[Any]) -> bool:
     item = mailbox.take()
     if item is EMPTY:
         return False

@@ -1,17 +1,15 @@
 """The parts of a running task: its handlers, which form a graph, and its workers, which serve it.
 
 All of them belong to one attempt of the task, run on threads of their own (coroutine functions of a coroutine task:
-on its event loop; workers, if asked for: in processes) and take no slot. How a task with parts ends:
+on its event loop; workers also in processes) and take no slot. How a task with parts ends:
 
 1. The first part that fails fails the task: the task's signal fires, parts that have not begun never do, and the
    error is the task's. The signal fires before the part counts as ended, so the body cannot end in success between.
 2. When the body has ended, the task waits for its handlers; then the signal fires for the workers.
 3. A part leaves ``_alive`` last of all, after its successors have started: an empty ``_alive`` is the end of the task,
    and no part can be added after it. The queues end with it.
-4. A part whose start is broken off by an exception out of nowhere (RecursionError, Ctrl-C) is taken back, by a thread
-   of its own, which has a stack to do it; unless it has begun. Which of the two it is, is decided under the lock.
-5. A thread that the body has started by itself may add a part between the end of the body and its report, where the
-   engine waits for parts no more. Such a part is asked to end when the end of the task is told.
+4. A thread that the body has started by itself may add a part between the end of the body and its report, where the
+   engine waits for parts no more. Such a part is asked to end when the task has ended.
 
 ``Parts.waiters.lock`` guards all of ``Parts`` and its parts; ``Core.lock`` is never taken under it. Without it are
 read: the state of a part, which becomes final in one step, after the value and the error; ``_failure``, when all parts
@@ -24,7 +22,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextvars import copy_context
@@ -35,13 +32,23 @@ from typing import Any, Final
 from whywait.errors import ConfigError, InvalidTransition, TaskAborted
 from whywait.kernel.durations import Seconds, patience_s
 from whywait.kernel.events import Kind
+from whywait.kernel.state import STATE_WORDS, Outcome, TaskState
 from whywait.support.coroutines import begun, close, primed
 from whywait.support.lazy import asyncio, running_loop
 from whywait.support.raised import shown_error
 from whywait.support.waiters import Waiters, refuse_on_loop
 from whywait.task.queues import Mailbox, queue_has_ended
-from whywait.task.running import RunningTask, ask_end, in_coroutine, in_thread
 from whywait.task.signals import AbortSignal, raise_in_thread
+from whywait.task.surroundings import (
+    Ended,
+    EndingTask,
+    RunningTask,
+    ask_end,
+    in_coroutine,
+    in_thread,
+    inside_of,
+    signal_of,
+)
 
 HANDLER: Final = "handler"
 WORKER: Final = "worker"
@@ -50,6 +57,8 @@ FAILED: Final = "exception"  # the reason that the parts see when the body has f
 HANDLER_THREADS: Final = 32  # of one task at a time; a handler that waits for another one does not count
 _STARTED: Final[dict[str, str]] = {HANDLER: Kind.HANDLER_STARTED, WORKER: Kind.WORKER_STARTED}
 _ENDED: Final[dict[str, str]] = {HANDLER: Kind.HANDLER_ENDED, WORKER: Kind.WORKER_ENDED}
+
+_ACTIVE: Final = (TaskState.RUNNING, TaskState.PAUSED, TaskState.DISPOSING)
 
 Run = Callable[["Part"], Any]
 Failure = tuple[str, BaseException]  # the cause code, the error
@@ -76,7 +85,7 @@ class Part:
         self._value: Any = None
         self._error: BaseException | None = None
         self._unmet = 0
-        self._has_begun = False  # its function is about to be called
+        self._is_on_loop = False  # it runs on the event loop of the body
         self._has_thread = False  # it counts among the threads of handlers
         self._successors: list[Part] = []
         self._context = copy_context()
@@ -87,7 +96,7 @@ class Part:
         """Return whether it has ended."""
         return self.state in {"succeeded", "failed", "cancelled"}
 
-    def result(self, timeout: Seconds | None = None) -> Any:  # noqa: ANN401 - what the function returned
+    def result(self, timeout: Seconds | None = None) -> Any:
         """Wait for its result and return it; raise what it raised, or TaskAborted if it was cancelled."""
         if not self.done():
             refuse_on_loop("result() of a handler or worker", "await it")
@@ -103,7 +112,7 @@ class Part:
         """Show what it is and how it stands."""
         return f"<{self.kind} {self.number} {self.name} {self.state}>"
 
-    def call(self) -> Any:  # noqa: ANN401 - what the function returns
+    def call(self) -> Any:
         """Call the function; parts among its arguments are replaced by their results."""
         return self._fn(*self.arguments())
 
@@ -111,7 +120,7 @@ class Part:
         """Return the arguments, parts among them replaced by their results."""
         return tuple(value._value if isinstance(value, Part) else value for value in self._args)
 
-    def _outcome(self) -> Any:  # noqa: ANN401 - what the function returned
+    def _outcome(self) -> Any:
         if self.state == "succeeded":
             return self._value
         if self._error is not None:
@@ -166,22 +175,17 @@ class Parts:
             return mailbox
 
     def _add(self, part: Part, before: Iterable[Part], run: Run) -> Part:
-        try:
-            with self.waiters.lock:
-                self._refuse_if_ending(part)
-                part.number = next(self._numbers)
-                self._alive[part] = None
-                _follow(part, before)
-                is_ready = not part._unmet
-            if is_ready:
-                self._start(part, run)
-        except BaseException:
-            if part in self._alive:
-                try:  # a single call in this frame: there may be no stack left for another
-                    start_new_thread(self._take_back, (part,))
-                except (RuntimeError, MemoryError):  # the system gives no more threads
-                    self._take_back(part)
-            raise
+        with self.waiters.lock:
+            self._refuse_if_ending(part)
+            part.number = next(self._numbers)
+            self._alive[part] = None
+            for each in before:
+                if not each.done():
+                    each._successors.append(part)
+                    part._unmet += 1
+            is_ready = not part._unmet
+        if is_ready:
+            self._start(part, run)
         return part
 
     def _refuse_if_ending(self, part: Part) -> None:
@@ -195,6 +199,7 @@ class Parts:
 
     def _start(self, part: Part, run: Run = Part.call) -> None:
         on_loop = self._loop is not None and iscoroutinefunction(part._fn) and run is Part.call
+        part._is_on_loop = on_loop
         takes_thread = part.kind == HANDLER and not on_loop
         starts = False
         with self.waiters.lock:
@@ -222,16 +227,8 @@ class Parts:
         except RuntimeError as error:  # the system gives no more threads
             self._ended(part, None, error)
 
-    def _begins(self, part: Part) -> bool:
-        """Return whether a part runs now; it may have been taken back."""
-        with self.waiters.lock:
-            part._has_begun = part.state == "running"
-            return part._has_begun
-
     def _run(self, part: Part, run: Run) -> None:
         """Be the thread of a part."""
-        if not self._begins(part):
-            return
         in_thread.runner = part
         value, error = None, None
         try:
@@ -244,12 +241,12 @@ class Parts:
                     value = asyncio.run(self._run_own_loop(part, value))
             finally:
                 self._end_interruptions(part)
-        except BaseException as raised:  # noqa: BLE001 - whatever it raises is its outcome
+        except BaseException as raised:
             error = raised
         in_thread.runner = None
         self._ended(part, value, error)
 
-    async def _run_own_loop(self, part: Part, value: Any) -> Any:  # noqa: ANN401 - an awaitable, its result
+    async def _run_own_loop(self, part: Part, value: Any) -> Any:
         """Await a coroutine in the part's own thread, such that an abort cancels it."""
         self._let_cancel(part)
         try:
@@ -267,11 +264,9 @@ class Parts:
         value, error = None, None
         try:
             await begun  # cancelled before its first step, it would never report otherwise
-            if not self._begins(part):
-                return
             self._let_cancel(part)
             value = await part.call()
-        except BaseException as raised:  # noqa: BLE001 - whatever it raises is its outcome
+        except BaseException as raised:
             error = raised
         self._ended(part, value, error)
 
@@ -286,7 +281,7 @@ class Parts:
         if self._signal.aborted:
             interrupt()
 
-    def _ended(self, part: Part, value: Any, error: BaseException | None) -> None:  # noqa: ANN401 - any result
+    def _ended(self, part: Part, value: Any, error: BaseException | None) -> None:
         """Take note of the end of a part, and of what follows from it."""
         is_first = False
         with self.waiters.lock:
@@ -316,9 +311,6 @@ class Parts:
                 self.task.core.log.error("%s %s of task %s failed too: %s", part.kind, part.name, self.task.label, told)
             for each in ready:
                 self._start(each)
-        except BaseException as broken_off:
-            self._take_back(*ready, failure=(part.kind, broken_off))
-            raise
         finally:
             with self.waiters.lock:  # last of all: until here the task has not ended
                 self._alive.pop(part, None)
@@ -330,14 +322,6 @@ class Parts:
         ready = [each for each in part._successors if not each._unmet and each.state == "waiting"]
         part._successors = []
         return ready
-
-    def _take_back(self, *parts: Part, failure: Failure | None = None) -> None:
-        """Cancel parts whose start was broken off, unless they have begun; the task fails by that if it has to."""
-        with self.waiters.lock:
-            self._failure = self._failure or failure
-            for part in tuple(part for part in parts if not part._has_begun and not part.done()):
-                self._drop(part)
-        self.waiters.ring()
 
     def _drop(self, part: Part) -> None:
         """Cancel a part that has not begun; under the lock."""
@@ -375,8 +359,10 @@ class Parts:
         self._ask_end()  # first: no part is added any more
         for running in tuple(self._on_loop):
             close(running)
-        with self.waiters.lock:
-            self._take_back(*self._alive)  # the loop may have been closed before it came to begin a part
+        with self.waiters.lock:  # the loop may have been closed before it came to begin a part
+            for part in tuple(part for part in self._alive if part._is_on_loop):
+                self._drop(part)
+        self.waiters.ring()
 
     def inject(self) -> None:
         """Raise TaskAborted in every thread of the parts; only where the authority allows that."""
@@ -485,12 +471,58 @@ class Parts:
         self.task.core.note(self.task, kinds[part.kind], details)
 
 
-def _follow(part: Part, before: Iterable[Part]) -> None:
-    """Let a part wait for others that have not ended; under the lock."""
-    for each in before:
-        if not each.done():
-            each._successors.append(part)
-            part._unmet += 1
+def parts_of(task: RunningTask) -> Parts:
+    """Return the parts of the present attempt, made when they are first needed; raise if its body has ended."""
+    signal = signal_of(task)
+    with task.core.lock:
+        inside = inside_of(task)
+        if inside.parts is None:
+            state = task.state
+            if state not in _ACTIVE:
+                raise InvalidTransition(
+                    f"task {task.label} is {STATE_WORDS[state]}: no body of it runs that could have queues"
+                )
+            inside.parts = Parts(task, signal)
+            task.attention = True  # so that the engine waits for the parts when the body has ended
+        parts: Parts = inside.parts
+        return parts
+
+
+def parts_if_any(task: RunningTask) -> Parts | None:
+    """Return the parts that have to end before the task does; None: there are none."""
+    inside = task.inside
+    return None if inside is None else inside.parts
+
+
+def finish_parts(task: EndingTask, outcome: Ended) -> Ended:
+    """Wait, after the end of a body, for the handlers and workers of its task; return how the task ends."""
+    parts = parts_if_any(task)
+    if parts is None:
+        return outcome
+    return _after(task, outcome, parts.finish(failed=outcome[0] != Outcome.SUCCESS))
+
+
+async def finish_parts_async(task: EndingTask, outcome: Ended) -> Ended:
+    """Do the same without blocking the event loop."""
+    parts = parts_if_any(task)
+    if parts is None:
+        return outcome
+    return _after(task, outcome, await parts.finish_async(failed=outcome[0] != Outcome.SUCCESS))
+
+
+def end_parts(task: RunningTask) -> None:
+    """Let go of the parts of a task that has ended; what came too late for its engine to wait for is asked to end."""
+    inside = task.inside
+    if inside is not None and inside.parts is not None:
+        parts, inside.parts = inside.parts, None
+        parts.close()
+
+
+def _after(task: EndingTask, outcome: Ended, failure: Failure | None) -> Ended:
+    if failure is None or outcome[0] == Outcome.ABORTED:
+        return outcome
+    cause, error = failure
+    return Outcome.ERROR, cause, task.failed(error)[2]
 
 
 def _loop_of_body(task: RunningTask) -> asyncio.AbstractEventLoop | None:

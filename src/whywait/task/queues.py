@@ -28,7 +28,7 @@ class Mailbox:
         """Return how many items wait."""
         return len(self._items)
 
-    def offer(self, item: Any) -> bool:  # noqa: ANN401 - any item
+    def offer(self, item: Any) -> bool:
         """Take an item if there is room for it; return whether there was. Under the lock."""
         if self._is_over:
             raise queue_has_ended(self._label, self.name)
@@ -37,7 +37,7 @@ class Mailbox:
         self._items.append(item)
         return True
 
-    def take(self) -> Any:  # noqa: ANN401 - any item
+    def take(self) -> Any:
         """Return the oldest item, or EMPTY. Under the lock."""
         if self._is_over:
             raise queue_has_ended(self._label, self.name)

@@ -34,7 +34,7 @@ class AbortSignal:
         self._pauses = 0  # there have been so many
         self.go = Latch()  # of the present pause: open when it is over
         self.reason: str | None = None  # the cause code once aborted
-        self.pause = 0  # the number of the pause that is asked for; 0: none
+        self.pause = 0  # the number of the pause that is wished; 0: none
         self.parked = False  # a thread has reported that it parks for it
 
     @property
@@ -59,7 +59,7 @@ class AbortSignal:
     # For the runtime
 
     def pause_number(self, *, parked: bool) -> int:
-        """Return the number of the pause that is asked for now; ``parked``: the task is PAUSED. Under the lock."""
+        """Return the number of the pause that is wished now; ``parked``: the task is PAUSED. Under the lock."""
         if self.pause and (parked or not self.parked):
             return self.pause
         self._pauses += 1
@@ -68,8 +68,7 @@ class AbortSignal:
     def follow(self, *, pause: int, reason: str | None, parked: bool = False) -> None:
         """Become what is wished of the body now; to be called under the authority's lock, :meth:`notify` after it.
 
-        It is told the state of things, not what changed: so nothing goes wrong if two changes come in one, or if this
-        is broken off and done again.
+        The arguments are the state of things, not what changed: so two changes may come in one call.
         """
         if pause != self.pause:
             self.go.open()

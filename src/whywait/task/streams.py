@@ -10,7 +10,7 @@ task that is tried again goes on in the same stream.
 
 ``Stream.waiters.lock`` guards all of a stream. Without it are read: ``is_open`` and ``is_over``, each set once, and
 ``count``, of which a value that is one too low for an instant will do; ``_asking``, by a reader that has gone on: a
-producer that asks later looks for room itself. ``_left`` is a deque, which a finaliser may fill.
+producer that asks later looks for room itself. ``_left`` is a deque, to which a finaliser may add.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import itertools
 from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol, Self
+from functools import partial
+from typing import Any, Final, NamedTuple, Self
 
 from whywait.errors import ConfigError, InvalidTransition
 from whywait.support.lazy import pickle
@@ -71,11 +72,11 @@ class Stream:
             self.is_open = True
             return True
 
-    def prepare(self, chunk: Any) -> Any:  # noqa: ANN401 - any chunk
+    def prepare(self, chunk: Any) -> Any:
         """Return the chunk as ``offer`` takes it."""
         return chunk
 
-    def offer(self, chunk: Any) -> bool:  # noqa: ANN401 - any chunk
+    def offer(self, chunk: Any) -> bool:
         """Take a chunk if there is room for it; return whether there was. To be called under the lock."""
         self._check_open()
         if self._room() <= 0:
@@ -90,7 +91,7 @@ class Stream:
             self._asking[producer] = (want, tell)
         self._promise()
 
-    def put_promised(self, producer: object, chunk: Any) -> None:  # noqa: ANN401 - any chunk
+    def put_promised(self, producer: object, chunk: Any) -> None:
         """Take a chunk from a producer that was promised room."""
         with self.waiters.lock:
             self._promised[producer] -= 1
@@ -114,32 +115,21 @@ class Stream:
 
     # Readers
 
-    def new_key(self) -> int:
-        """Return the key of a reader that is to join."""
+    def join(self, *, past: bool) -> tuple[int, int]:
+        """Add a reader, at the oldest chunk or at the next to come; return its key and the number of that chunk."""
         with self.waiters.lock:
-            return next(self._keys)
-
-    def join(self, key: int, *, past: bool) -> None:
-        """Add a reader, at the oldest chunk or at the next to come."""
-        with self.waiters.lock:
-            self._positions[key] = self._first if past else self.count
+            key = next(self._keys)
+            self._positions[key] = position = self._first if past else self.count
         if not past:
             self.made_room()  # what came before is held for no reader any more
+        return key, position
 
     def leave(self, key: int) -> None:
-        """Forget a reader; takes no lock."""
+        """Forget a reader. A finaliser may call this at any point, so it takes no lock in this thread."""
         self._left.append(key)
         self.waiters.ring()
-        if self._asking:  # a finaliser, which may come at any point, does not wait for the lock
-            try:
-                start_new_thread(self._promise, ())
-            except (RuntimeError, MemoryError):  # the system gives no more threads
-                self._promise()
-
-    def position(self, key: int) -> int:
-        """Return which chunk a reader gets next."""
-        with self.waiters.lock:
-            return self._positions.get(key, self.count)
+        if self._asking:
+            start_new_thread(self._promise, ())
 
     def take(self, key: int, into: list[Any]) -> bool:
         """Put a reader's next chunk ``into`` a list; return whether there is anything to say. Under the lock."""
@@ -179,7 +169,7 @@ class Stream:
             tell(count)
 
     def _grant(self) -> list[tuple[Callable[[int], object], int]]:
-        """Promise the room there is; return what is to be told how much. Under the lock."""
+        """Promise the room there is; return which producers get how much. Under the lock."""
         granted = []
         for producer, (want, tell) in list(self._asking.items()):
             count = min(want, self._room())
@@ -194,37 +184,23 @@ class Stream:
             raise InvalidTransition(f"task {self._label} has ended: its stream {self.name!r} takes nothing more")
 
 
-class EndOfTask(Protocol):
-    """The task of a stream, as far as a reader cares: whether it has ended, and how."""
-
-    def done(self) -> bool:
-        """Return whether the final outcome is there."""
-
-    def exception(self) -> BaseException | None:
-        """Return the error of a task that has ended, or None."""
-
-
 class Reader:
     """Reads a stream, with ``for`` or ``async for``; close it, or forget it, to stop holding the producer up."""
 
-    def __init__(self, task: EndOfTask, stream: Stream, *, past: bool) -> None:
-        """Made by ``Handle.stream`` only."""
+    def __init__(self, task: Any, stream: Stream, *, past: bool) -> None:
+        """Made by ``Handle.stream`` only, with the handle."""
         self._task = task
         self._stream = stream
-        self._owes_word = False  # it may have taken a chunk, and no producer has been told
-        self._key = stream.new_key()  # before it joins: one that is broken off there leaves as any other
-        stream.join(self._key, past=past)
-        self.missed = stream.position(self._key)  # how many chunks had gone before it began
+        self._key, self.missed = stream.join(past=past)  # missed: how many chunks had gone before it began
 
     def __iter__(self) -> Self:
         """Read with ``for``."""
         return self
 
-    def __next__(self) -> Any:  # noqa: ANN401 - any chunk
+    def __next__(self) -> Any:
         """Return the next chunk; wait for it."""
-        self._begin()
         into: list[Any] = []
-        look = self._look(into)
+        look = partial(self._stream.take, self._key, into)
         with self._stream.waiters.lock:
             is_there = look()
         if not is_there:
@@ -239,11 +215,10 @@ class Reader:
         """Read with ``async for``."""
         return self
 
-    async def __anext__(self) -> Any:  # noqa: ANN401 - any chunk
+    async def __anext__(self) -> Any:
         """Return the next chunk; wait for it without blocking the event loop."""
-        self._begin()
         into: list[Any] = []
-        await self._stream.waiters.wait_async(self._look(into))
+        await self._stream.waiters.wait_async(partial(self._stream.take, self._key, into))
         if not into:
             self._end()
             raise StopAsyncIteration
@@ -263,21 +238,10 @@ class Reader:
 
     def __del__(self) -> None:
         """Stop reading."""
-        if hasattr(self, "_key"):
-            self.close()
+        self.close()
 
-    def _begin(self) -> None:
-        """Tell the producers of a chunk that was taken by a read which a signal has broken off."""
-        if self._owes_word:
-            self._stream.made_room()
-        self._owes_word = True
-
-    def _look(self, into: list[Any]) -> Callable[[], bool]:
-        return lambda: self._stream.take(self._key, into)
-
-    def _taken(self, into: list[Any]) -> Any:  # noqa: ANN401 - any chunk
+    def _taken(self, into: list[Any]) -> Any:
         self._stream.made_room()
-        self._owes_word = False
         chunk = into[0]
         return pickle.loads(chunk.data) if chunk.__class__ is Pickled else chunk
 

@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from threading import RLock
 from typing import Any, Final
@@ -22,7 +21,7 @@ from typing import Any, Final
 from whywait.support.forks import own
 from whywait.trees import cgroups
 from whywait.trees.system import remove_cgroup, send_signal
-from whywait.trees.wire import PART_SIZE, has_message, packed
+from whywait.trees.tree_guard import PART_SIZE, has_message, packed
 
 ATTEMPTS: Final = 5
 PATIENCE_S: Final = 0.5  # how long to wait for an answer before a guard is continued, should it have been stopped
@@ -50,7 +49,7 @@ class GuardProcess:
         base = cgroups.base()
         self._group = f"{base}/{cgroups.PREFIX}{secrets.token_hex(6)}" if base else ""
         self.line, theirs = socket.socketpair()
-        self.line.setblocking(False)  # noqa: FBT003 - takes no keyword
+        self.line.setblocking(False)
         try:
             with theirs:
                 self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and program
@@ -78,7 +77,7 @@ class GuardProcess:
         if sent < len(data):
             self.line.settimeout(SEND_S)
             self.line.sendall(data[sent:])
-            self.line.setblocking(False)  # noqa: FBT003 - takes no keyword
+            self.line.setblocking(False)
 
     def first_answer(self) -> bytes | bytearray:
         """Return what the guard has sent, at least a whole message; nothing if it was killed after it had the request.
@@ -143,13 +142,12 @@ class Guards:
                 attempts -= 1
                 guard = GuardProcess()
             try:
-                with suppress(OSError):  # it was killed, or has just ended because it had nothing to do
-                    guard.send(request, fds)
-                    return guard, bytearray(guard.first_answer())
-            except BaseException:
-                self._end(guard)  # one that has got the request ends all that it has started
-                raise
-            self._end(guard)
+                guard.send(request, fds)
+                return guard, bytearray(guard.first_answer())
+            except BaseException as error:
+                self.lose(guard)  # one that has got the request ends all that it has started
+                if not isinstance(error, OSError):  # else it was killed, or has just ended as it had nothing to do
+                    raise
         raise ChildProcessError("the process that starts child processes does not answer")
 
     def take_back(self, guard: GuardProcess) -> None:
@@ -158,11 +156,15 @@ class Guards:
             if not self._is_dismissed and len(self._idle) < IDLE_AT_MOST:
                 self._idle.append(guard)
                 return
-        self._end(guard)
+        self.lose(guard)
 
     def lose(self, guard: GuardProcess) -> None:
-        """Forget a guard that was killed."""
-        self._end(guard)
+        """Let a guard end, or forget one that was killed."""
+        guard.close()
+        with self._lock:
+            self._ending.append(guard)
+            is_dismissed = self._is_dismissed
+        self._bury(GOODBYE_S if is_dismissed else 0.0)
 
     def dismiss(self) -> None:
         """Let all guards end that have no tree, and the others with theirs; the next start makes others."""
@@ -190,15 +192,8 @@ class Guards:
                 guard = self._idle.pop()
                 if guard.surroundings == now:
                     return guard
-                self._end(guard)
+                self.lose(guard)
         return None
-
-    def _end(self, guard: GuardProcess) -> None:
-        guard.close()
-        with self._lock:
-            self._ending.append(guard)
-            is_dismissed = self._is_dismissed
-        self._bury(GOODBYE_S if is_dismissed else 0.0)
 
     def _bury(self, within_s: float = 0.0) -> None:
         """Forget the guards that have ended, after a wait for each that is ending."""
@@ -211,7 +206,7 @@ class Guards:
 
 def _surroundings() -> tuple[object, ...]:
     """Return what a child process would inherit of this program and a guard has from its own start."""
-    root = os.stat("/")  # noqa: PTH116 - asked for at each start
+    root = os.stat("/")
     return (
         os.getresuid() if hasattr(os, "getresuid") else (os.getuid(), os.geteuid()),
         os.getresgid() if hasattr(os, "getresgid") else (os.getgid(), os.getegid()),
@@ -229,7 +224,7 @@ def _surroundings() -> tuple[object, ...]:
 def _umask_and_ignored() -> tuple[bytes, bytes]:
     """Return the mask of new files and the signals that this program ignores, where the system tells them."""
     try:
-        with open("/proc/self/status", "rb", buffering=0) as file:  # noqa: PTH123 - asked for at each start
+        with open("/proc/self/status", "rb", buffering=0) as file:
             status = file.read(4096)
     except OSError:
         return b"", b""

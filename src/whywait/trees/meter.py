@@ -4,16 +4,9 @@ It takes at most one part in two hundred of a processor: the more there is to lo
 looks. Pages that processes share are counted once: where a tree has several processes, the plain sum of their resident
 memory is put right from time to time by what the system knows of shared pages (Pss), which takes longer to ask for.
 
-Which lock guards what:
-
-===============  ====================================================================================================
-``Meter._lock``  which watches there are, the thread and its bell; may be taken under the lock of a tree
-``Watch._lock``  ``ram``, ``peak`` and what was told of them, and which measure counts; nothing is taken under it
-===============  ====================================================================================================
-
-What is read without: the list of watches, which is replaced and never changed; ``is_active`` and ``is_slept_on``, each
-set before the other is looked at, so that a watch is seen or rings; what a watch found (``peak``, ``cpu_s``, ``how``),
-single values of which any that it had will do.
+``Meter._lock`` guards which watches there are and the thread; it may be taken under the lock of a tree. ``Watch._lock``
+guards ``ram``, ``peak`` and what was told of them, and which measure counts; nothing is taken under it. What a watch
+found (``peak``, ``cpu_s``, ``how``) is read without: single values of which any that it had will do.
 """
 
 from __future__ import annotations
@@ -23,7 +16,7 @@ import threading
 from collections.abc import Callable
 from threading import RLock
 from time import thread_time
-from typing import Final, Protocol
+from typing import Final
 
 from whywait.support.forks import own
 from whywait.support.logger import log
@@ -34,7 +27,7 @@ SHARE: Final = 0.005  # of a processor
 SHORTEST_S: Final = 0.1  # between two looks
 LONGEST_S: Final = 1.0  # whatever its share then is: memory that grows quickly has to be seen
 GOODBYE_S: Final = 1.0
-IDLE_LOOKS: Final = 5  # looks without anything to look at before the thread sleeps
+IDLE_LOOKS: Final = 5  # looks without anything to look at before the thread ends
 GROWTH: Final = 1.1  # of the plain sum, before the shared pages are asked for again
 STEP: Final = 16_000_000  # bytes; smaller changes are told to nothing
 STEP_SHARE: Final = 20  # nor is a change by less than one part in so many
@@ -43,24 +36,16 @@ _TICK: Final = os.sysconf("SC_CLK_TCK")
 _UTIME, _CSTIME, _RSS = 11, 14, 21  # among the fields of stat, without the first two
 
 
-class Measured(Protocol):
-    """A process tree, as far as it is measured."""
-
-    @property
-    def guard(self) -> int:
-        """The pid of the process below which all of it is."""
-
-    @property
-    def cgroup(self) -> str:
-        """The folder of its cgroup, if it has one."""
-
-
 class Watch:
-    """What one tree uses."""
+    """What one tree uses: what is in its cgroup, or the descendants of its guard."""
 
-    def __init__(self, tree: Measured, told: Callable[[int], object] | None = None) -> None:
-        """Watch a tree; ``told`` is called with the bytes that it uses, whenever they have changed much."""
-        self._tree = tree
+    def __init__(self, guard: int, cgroup: str = "", told: Callable[[int], object] | None = None) -> None:
+        """Watch a tree; ``told`` is called with the bytes that it uses, whenever they have changed much.
+
+        ``guard`` is the pid of the process below which all of it is, ``cgroup`` the folder of its cgroup, if any.
+        """
+        self._guard = guard
+        self._cgroup = cgroup
         self.told = told
         self.ram = 0  # now
         self.peak = 0
@@ -88,7 +73,7 @@ class Watch:
     def look(self) -> None:
         """Take a measure."""
         begun, told = self._begun, self.told
-        ram = self._counted() if self._tree.cgroup else None
+        ram = self._counted() if self._cgroup else None
         if ram is None:
             ram = self._sampled()
         with self._lock:
@@ -104,7 +89,7 @@ class Watch:
 
     def _counted(self) -> int | None:
         """Return the memory that the cgroup counts, less what is only a copy of files; None if it counts none."""
-        counts = _controlled(self._tree.cgroup)
+        counts = _controlled(self._cgroup)
         if not counts:
             return None
         self.how = "cgroup"
@@ -130,15 +115,9 @@ class Watch:
         return max(largest, plain - self._twice)
 
     def _pids(self) -> list[int]:
-        if not self._tree.cgroup:
-            return descendants(self._tree.guard)
-        return [pid for folder in _folders(self._tree.cgroup) for pid in _procs(folder)]
-
-
-class _Bell(threading.Event):
-    """Wakes a thread of the meter."""
-
-    is_slept_on = False
+        if not self._cgroup:
+            return descendants(self._guard)
+        return [pid for folder in _folders(self._cgroup) for pid in _procs(folder)]
 
 
 class Meter:
@@ -148,84 +127,79 @@ class Meter:
         """Begin without a thread."""
         self._lock = RLock()
         self._watches: list[Watch] = []
-        self._thread: threading.Thread | None = None
-        self._bell = _Bell()
+        self._thread: threading.Thread | None = None  # while something is looked at, and a moment longer
+        self._bell = threading.Event()  # ends the rest of the thread
         self._is_dismissed = False  # the thread is to end with the last watch
         own(self)
 
     def add(self, watch: Watch) -> Watch:
         """Look at a tree from now on, while the watch is active."""
         with self._lock:
-            self._watches = [*self._watches, watch]
+            self._watches.append(watch)
             self._is_dismissed = False
-            if self._thread is None:
-                self._bell = _Bell()
-                self._thread = lasting_thread(self._run, "whywait-meter")
-                try:
-                    self._thread.start()
-                except RuntimeError as error:  # the system gives no more threads; the next tree tries again
-                    self._thread = None
-                    log.warning("the memory of process trees is not looked at: %s", error)
+        self.wake()
         return watch
 
     def remove(self, watch: Watch) -> None:
-        """Look at a tree no more; the thread stays for the next one, until :meth:`end`."""
+        """Look at a tree no more."""
         with self._lock:
-            self._watches = list(filter(lambda each: each is not watch, self._watches))
-            self._end_if_due()
-
-    def end(self) -> None:
-        """Let the thread end, now or when there is nothing to look at any more; the next watch makes another."""
-        with self._lock:
-            self._is_dismissed = True
-            thread = self._thread
-            self._end_if_due()
-            is_ending = self._thread is None
-        if thread is not None and is_ending:
-            thread.join(GOODBYE_S)
-
-    def _end_if_due(self) -> None:
-        if self._is_dismissed and not self._watches:
-            self._thread = None
-            self._bell.set()
+            self._watches = [each for each in self._watches if each is not watch]
+            if self._is_dismissed:
+                self._bell.set()
 
     def wake(self) -> None:
-        """See that the thread looks, should it sleep."""
-        bell = self._bell
-        if bell.is_slept_on:
-            bell.set()
+        """See that there is a thread if there is something to look at."""
+        with self._lock:
+            if self._thread is not None or not self._active():
+                return
+            self._bell.clear()
+            self._thread = lasting_thread(self._run, "whywait-meter")
+            try:
+                self._thread.start()
+            except RuntimeError as error:  # the system gives no more threads; the next tree tries again
+                self._thread = None
+                log.warning("the memory of process trees is not looked at: %s", error)
+
+    def end(self) -> None:
+        """Let the thread end, now or when there is nothing to look at any more."""
+        with self._lock:
+            thread, self._is_dismissed = self._thread, True
+            self._bell.set()
+        if thread is not None and not self._active():
+            thread.join(GOODBYE_S)
 
     def let_go(self) -> None:
         """In a fork of this program there is no thread, and nothing to look at."""
         self.__init__()  # type: ignore[misc] # as it was made
 
+    def _active(self) -> list[Watch]:
+        return [watch for watch in self._watches if watch.is_active]
+
     def _run(self) -> None:
-        thread, bell, idle = threading.current_thread(), self._bell, 0
-        while self._thread is thread:
+        idle = 0
+        while True:
             began_s = thread_time()
-            active = [watch for watch in self._watches if watch.is_active]
+            active = self._active()
             for watch in active:
                 try:
                     watch.look()
                 except Exception:
                     log.exception("the memory of a process tree could not be looked at")
             idle = 0 if active else idle + 1
-            pause_s: float | None = min(max(SHORTEST_S, (thread_time() - began_s) / SHARE), LONGEST_S)
-            if idle > IDLE_LOOKS:
-                bell.is_slept_on = True
-                if not any(watch.is_active for watch in self._watches):  # one that begins from here on rings
-                    pause_s = None
-            bell.wait(pause_s)
-            bell.is_slept_on = False
-            bell.clear()
+            is_woken = self._bell.wait(min(max(SHORTEST_S, (thread_time() - began_s) / SHARE), LONGEST_S))
+            with self._lock:
+                if (is_woken or idle > IDLE_LOOKS) and not self._active():
+                    self._thread = None
+                    return
+                self._bell.clear()
 
 
 def _controlled(group: str) -> dict[str, int]:
     """Return what a cgroup counts of memory; empty if it does not."""
     try:
-        with open(f"{group}/memory.current", "rb", buffering=0) as file:  # noqa: PTH123 - asked for often
+        with open(f"{group}/memory.current", "rb", buffering=0) as file:
             current = int(file.read())
-        with open(f"{group}/memory.stat", "rb", buffering=0) as file:  # noqa: PTH123 - the same
+        with open(f"{group}/memory.stat", "rb", buffering=0) as file:
             words = file.read(16384).split()
     except OSError:
         return {}
@@ -235,7 +209,7 @@ def _controlled(group: str) -> dict[str, int]:
 def _folders(group: str) -> list[str]:
     """Return a cgroup and those inside it."""
     try:
-        if os.stat(group).st_nlink <= 2:  # noqa: PLR2004, PTH116 - a folder without folders; asked for often
+        if os.stat(group).st_nlink <= 2:  # noqa: PLR2004 - a folder without folders; asked for often
             return [group]
     except OSError:
         return []
@@ -244,7 +218,7 @@ def _folders(group: str) -> list[str]:
 
 def _procs(group: str) -> list[int]:
     try:
-        with open(f"{group}/cgroup.procs", "rb", buffering=0) as file:  # noqa: PTH123 - asked for often
+        with open(f"{group}/cgroup.procs", "rb", buffering=0) as file:
             data = b""
             while part := file.read(65536):
                 data += part
@@ -256,7 +230,7 @@ def _procs(group: str) -> list[int]:
 def _proportional(pid: int) -> int:
     """Return the memory of a process in bytes, with its part only of what it shares; 0 if that cannot be told."""
     try:
-        with open(f"/proc/{pid}/smaps_rollup", "rb", buffering=0) as file:  # noqa: PTH123 - asked for often
+        with open(f"/proc/{pid}/smaps_rollup", "rb", buffering=0) as file:
             words = file.read(4096).partition(b"\nPss:")[2].split(None, 1)
     except OSError:
         return 0

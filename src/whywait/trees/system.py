@@ -36,10 +36,10 @@ _libc = ctypes.PyDLL(None, use_errno=True)  # holds the interpreter's lock: a fo
 def program_file(name: str, env: Mapping[str, str], directory: str = "") -> str:
     """Return the file of a program, found as a shell finds it: by the PATH of its own environment, from a directory."""
     if "/" in name:
-        return os.path.join(directory, name)  # noqa: PTH118 - the quicker way, here and below
+        return os.path.join(directory, name)
     for folder in env.get("PATH", os.defpath).split(":"):
-        path = os.path.join(directory, folder, name)  # noqa: PTH118
-        if os.access(path, os.X_OK) and os.path.isfile(path):  # noqa: PTH113
+        path = os.path.join(directory, folder, name)
+        if os.access(path, os.X_OK) and os.path.isfile(path):
             return path
     raise FileNotFoundError(2, "not found")
 
@@ -47,7 +47,7 @@ def program_file(name: str, env: Mapping[str, str], directory: str = "") -> str:
 def stat_of(pid: int | str) -> list[bytes]:
     """Return the fields of ``/proc/PID/stat`` from the third on, also of ``PID/task/TID``; none if it is not there."""
     try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:  # noqa: PTH123 - the quicker way
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             return file.read(4096).rpartition(b")")[2].split()  # the name before it may contain anything
     except OSError:
         return []
@@ -89,17 +89,17 @@ def descendants(pid: int) -> list[int]:
 def _children(pid: int) -> list[int] | None:
     """Return the children of all threads of a process; None where the system does not tell."""
     try:
-        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - the quicker way
+        threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return []  # it has ended
     found: list[int] = []
     for thread in threads:
         try:
-            with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:  # noqa: PTH123 - the same
+            with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
                 while data := file.read(65536):
                     found += map(int, data.split())
         except FileNotFoundError:
-            if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):  # noqa: PTH110 - the same
+            if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
                 return None
         except OSError:
             continue  # it has ended
@@ -117,9 +117,9 @@ def _table() -> dict[int, list[int]]:
 
 
 def _all_pids() -> list[int]:
-    if not os.path.isdir("/proc"):  # noqa: PTH112 - the quicker way
+    if not os.path.isdir("/proc"):
         return []
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]  # noqa: PTH208 - the same
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
 
 
 def send_signal(pid: int, number: int) -> None:
@@ -151,7 +151,7 @@ def signal_descendants(number: int) -> bool:
 def _runs(pid: int) -> bool:
     """Return whether a thread of a process has not stopped, though the system could stop it."""
     try:
-        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - the quicker way
+        threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return False  # it has ended
     return any(stat_of(f"{pid}/task/{thread}")[:1] in ([b"R"], [b"S"]) for thread in threads)
@@ -160,7 +160,7 @@ def _runs(pid: int) -> bool:
 def kill_cgroup(path: str) -> bool:
     """Kill all processes of a cgroup and of those inside it; return whether the system has done so."""
     try:
-        with open(f"{path}/cgroup.kill", "wb", buffering=0) as file:  # noqa: PTH123 - the quicker way
+        with open(f"{path}/cgroup.kill", "wb", buffering=0) as file:
             file.write(b"1")
     except OSError:
         return False
@@ -196,7 +196,7 @@ kills_for_memory = _KillsForMemory()
 def _number_in(path: str, name: bytes) -> int:
     """Return the number behind a name in a file of names and numbers; 0 if there is none."""
     try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - the quicker way
+        with open(path, "rb", buffering=0) as file:
             words = file.read(65536).split()
         return int(words[words.index(name) + 1])
     except (OSError, ValueError):
@@ -207,7 +207,7 @@ def remove_cgroup(path: str) -> None:
     """Remove a cgroup in which no process is left, with those inside it."""
     for inside, _, _ in os.walk(path, topdown=False):
         with contextlib.suppress(OSError):
-            os.rmdir(inside)  # noqa: PTH106 - the quicker way
+            os.rmdir(inside)
 
 
 def fork_into(group: str) -> int:
@@ -251,7 +251,7 @@ def family_of(mark: int) -> int:
 def mark_of(pid: int) -> int:
     """Return the mark of a process; 0 if it has none, has ended, or belongs to another user."""
     try:
-        with open(f"/proc/{pid}/limits", "rb", buffering=0) as file:  # noqa: PTH123 - the quicker way
+        with open(f"/proc/{pid}/limits", "rb", buffering=0) as file:
             soft = file.read(4096).partition(b"Max realtime timeout")[2].split(None, 1)[0]
     except (OSError, IndexError):
         return 0
@@ -273,49 +273,42 @@ def bearers(variable: str, marks: Collection[int]) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     told = {f"{variable}={mark:x}".encode(): mark for mark in marks}
     start = f"{variable}=".encode()
-    undecided = []
-    for pid in _all_pids():
-        mark = mark_of(pid)
-        if mark in marks:
-            if pid != os.getpid() and started_at(pid):
-                found.setdefault(mark, []).append(pid)
-        elif (environment := _environment(pid)) is None:
-            undecided.append(pid)
-        elif start in environment:
-            _note_bearer(found, told, pid, environment)
     deadline = time.monotonic() + _REPLACED_WITHIN_S
-    while undecided and time.monotonic() < deadline:
-        time.sleep(_ROUND_S)
-        looked_at, undecided = undecided, []
+    looked_at = _all_pids()
+    while True:
+        undecided = []
         for pid in looked_at:
-            environment = _environment(pid)
-            if environment is None:
+            mark: int | None = mark_of(pid)
+            if mark in marks:
+                if pid == os.getpid() or not started_at(pid):
+                    continue
+            elif (environment := _environment(pid)) is None:
                 undecided.append(pid)
+                continue
             else:
-                _note_bearer(found, told, pid, environment)
-    return found
-
-
-def _note_bearer(found: dict[int, list[int]], told: dict[bytes, int], pid: int, environment: bytes) -> None:
-    mark = next((told[each] for each in environment.split(b"\0") if each in told), None)
-    if mark is not None:
-        found.setdefault(mark, []).append(pid)
+                words = environment.split(b"\0") if start in environment else ()
+                mark = next((told[each] for each in words if each in told), None)
+            if mark is not None:
+                found.setdefault(mark, []).append(pid)
+        if not undecided or time.monotonic() >= deadline:
+            return found
+        time.sleep(_ROUND_S)
+        looked_at = undecided
 
 
 def _environment(pid: int) -> bytes | None:
     """Return the environment of a process, empty if it has none or cannot be read; None if it is not known yet."""
     try:
-        text = _read_environment(pid)
-        if text:
-            return text
-        return None if _is_replaced(pid) else _read_environment(pid)  # it may have become known between the two looks
+        for is_last in (False, True):  # it may become known between the two looks
+            with open(f"/proc/{pid}/environ", "rb") as environ:
+                text = environ.read()
+            if text or is_last:
+                return text
+            if _is_replaced(pid):
+                return None
     except OSError:
-        return b""  # it has ended, or belongs to another user
-
-
-def _read_environment(pid: int) -> bytes:
-    with open(f"/proc/{pid}/environ", "rb") as environ:  # noqa: PTH123 - the quicker way
-        return environ.read()
+        pass  # it has ended, or belongs to another user
+    return b""
 
 
 def _is_replaced(pid: int) -> bool:

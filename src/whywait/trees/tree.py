@@ -23,7 +23,7 @@ from whywait.support.usage import Usage
 from whywait.trees.guards import guards
 from whywait.trees.meter import Watch, meter
 from whywait.trees.system import end_marked, kill_cgroup, kills_for_memory, new_mark, send_signal
-from whywait.trees.wire import GROUP, PART_SIZE, SESSION, has_message, packed, take_message
+from whywait.trees.tree_guard import GROUP, PART_SIZE, SESSION, has_message, packed, take_message
 
 __all__ = ["AGAIN_S", "ALONE_S", "GROUP", "SESSION", "SHORTAGES", "ProcessTree", "StartFailed", "dismiss_guards"]
 
@@ -82,7 +82,6 @@ class ProcessTree:
         self._stops = 0  # how often it was to be stopped
         self._when_stopped: Callable[[], object] | None = None
         self._is_stopped = False  # and this has yet to be told
-        self._watch = Watch(self)
         self._is_closed = False
         self._has_no_guard = False
         self._refused: tuple[int, str] | None = None
@@ -100,6 +99,7 @@ class ProcessTree:
                 "mark": self._mark,
             }
             self._guard, self._news = guards.start(request, (*placed.values(), *held))
+        self._watch = Watch(self.guard)
         self._take_all()
         if self._refused is not None:
             guards.take_back(self._guard)
@@ -241,6 +241,7 @@ class ProcessTree:
             kind, *fields = take_message(self._news)
             if kind == "started":
                 self.pid, self.cgroup = fields
+                self._watch = Watch(self.guard, self.cgroup)
             elif kind == "refused":
                 self._refused = fields[0], fields[1]
                 return
@@ -298,6 +299,6 @@ def _own_file(number: int, opened: ExitStack) -> int:
 def _folder(cwd: str | os.PathLike[str] | None) -> bytes:
     """Return the folder to run in; empty if this program's own is no more."""
     try:
-        return os.fsencode(os.getcwd() if cwd is None else os.path.abspath(cwd))  # noqa: PTH100, PTH109 - keeps what is given
+        return os.fsencode(os.getcwd() if cwd is None else os.path.abspath(cwd))
     except FileNotFoundError:
         return b""

@@ -29,10 +29,10 @@ import resource  # noqa: F401 - what os.wait4 returns is made by it
 import select
 import signal
 import socket
+import struct
 import sys
 import time
 
-from whywait.trees.sources import Sources
 from whywait.trees.system import (
     DEATH_SIGNAL,
     SUBREAPER,
@@ -47,21 +47,55 @@ from whywait.trees.system import (
     set_mark,
     signal_descendants,
 )
-from whywait.trees.wire import FDS_AT_MOST, PART_SIZE, SESSION, has_message, packed, take_message
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
     Refusal = tuple[int, str]  # the number of an error, and the step at which a child process has met it
 
+HEAD = struct.Struct("!I")  # the length of a message on a line
+PART_SIZE = 4096
+FDS_AT_MOST = 250
+
+SESSION, GROUP = -1, 0  # a child process leads a session or a process group of its own; above 0: a group to join
 AGAIN_S = 0.01  # between two rounds of signals that have had no effect yet
 ROUNDS_AT_MOST = 10  # before a tree that cannot be killed process by process is killed by its cgroup
 TOGETHER_S = 0.002  # messages are batched for so long: a short command wakes the program once
 IDLE_S = 20.0  # without a tree, before the guard of a program ends
 _RESET = tuple(getattr(signal, name) for name in ("SIGPIPE", "SIGXFZ", "SIGXFSZ") if hasattr(signal, name))
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
+
+
+class Sources:
+    """Descriptors that are waited for together."""
+
+    def __init__(self) -> None:
+        """Wait for none yet."""
+        self._poll = select.poll()
+        self._readers: dict[int, Callable[[], object]] = {}
+
+    def add(self, fd: int, read: Callable[[], object]) -> None:
+        """Call ``read`` whenever there is something to read; when it raises EOFError, never again."""
+        self._readers[fd] = read
+        self._poll.register(fd, select.POLLIN)
+
+    def remove(self, fd: int) -> None:
+        """Wait for a descriptor no longer."""
+        if self._readers.pop(fd, None) is not None:
+            self._poll.unregister(fd)
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Wait until there is something to read, for so long at most, and have it read."""
+        for fd, _ in self._poll.poll(None if timeout_s is None else timeout_s * 1000):
+            read = self._readers.get(fd)
+            if read is None:
+                continue  # removed by the reader before it
+            try:
+                read()
+            except EOFError:
+                self.remove(fd)
 
 
 def become_guard(sources: Sources) -> None:
@@ -117,7 +151,7 @@ class Guard:
         if pid:
             self.child = pid
             os.close(writing)
-            with open(reading, "rb") as answer:  # noqa: PTH123 - a file descriptor
+            with open(reading, "rb") as answer:
                 refused = answer.read()
             if not refused:
                 return None
@@ -307,7 +341,7 @@ def main(cgroup: str) -> None:
     become_guard(sources)
     if cgroup:
         try:
-            os.mkdir(cgroup)  # noqa: PTH102 - without more of the standard library
+            os.mkdir(cgroup)
         except OSError:
             cgroup = ""
     while (got := _request(line)) is not None:
@@ -334,7 +368,7 @@ def _request(line: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
         if not data:
             return None  # the program is gone, or wants no more
         for fd in more:
-            os.set_inheritable(fd, False)  # noqa: FBT003 - takes no keyword
+            os.set_inheritable(fd, False)
         buffer += data
         fds += more
         while has_message(buffer):
@@ -384,3 +418,25 @@ def _drain(fd: int) -> None:
     with contextlib.suppress(BlockingIOError):
         while os.read(fd, 4096):
             pass
+
+
+# Messages between a program and its guards.
+
+
+def packed(message: Any) -> bytes:  # noqa: ANN401 - any message
+    """Return a message as it travels."""
+    data = marshal.dumps(message)
+    return HEAD.pack(len(data)) + data
+
+
+def has_message(buffer: bytearray) -> bool:
+    """Return whether the first message in a buffer has come as a whole."""
+    return len(buffer) >= HEAD.size and len(buffer) >= HEAD.size + HEAD.unpack_from(buffer)[0]
+
+
+def take_message(buffer: bytearray) -> Any:  # noqa: ANN401 - any message
+    """Remove the first message from a buffer and return it."""
+    end = HEAD.size + HEAD.unpack_from(buffer)[0]
+    message = marshal.loads(buffer[HEAD.size : end])  # noqa: S302 - from our own program
+    del buffer[:end]
+    return message

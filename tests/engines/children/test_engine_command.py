@@ -99,14 +99,6 @@ def test_a_command_that_the_system_cannot_start_alone_fails_and_can_be_cancelled
         authority.submit(Command("true")).result(PATIENCE_S)
 
 
-def test_commands_and_functions_share_slots(make):
-    """S1: one budget covers functions and commands."""
-    authority = make(slots=1)
-    handles = [authority.submit(Command("echo x")), authority.submit(len, "abc"), authority.submit(Command("echo y"))]
-    assert handles[0].result(PATIENCE_S).stdout + str(handles[1].result(PATIENCE_S)) == "x\n3"
-    assert handles[2].result(PATIENCE_S).stdout == "y\n"
-
-
 def test_both_outputs_are_kept_apart(authority):
     """T5: the result carries exit code, stdout and stderr, as text and as bytes."""
     result = authority.submit(Command("echo out; echo err >&2; printf '\\377' ")).result(PATIENCE_S)
@@ -183,14 +175,6 @@ def test_what_cannot_be_started_is_told(authority, command, says, code):
     assert caught.value.returncode == code
 
 
-def test_retry_of_a_command(authority, tmp_path):
-    """T7: a command that fails is tried again; the handle follows to the last attempt."""
-    command = Command("echo x >> tries; test $(wc -l < tries) -ge 3", cwd=tmp_path)
-    handle = authority.submit(command, retry=5)
-    handle.result(PATIENCE_S)
-    assert len(handle.attempts) == 3
-
-
 # Signals
 
 
@@ -223,13 +207,6 @@ def test_deaf_command_is_killed(authority, tmp_path):
     handle.cancel()
     assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
     assert not is_alive(pid)
-
-
-def test_timeout_of_a_command(authority, tmp_path):
-    """T6: a command ends in time; the outcome is TIMEOUT."""
-    handle = authority.submit(Command(DEAF.format(tmp_path / "pid")), timeout=0.2)
-    with pytest.raises(TaskTimeout):
-        handle.result(PATIENCE_S)
 
 
 def test_a_command_whose_grace_is_over_before_it_runs_is_killed_when_it_does(authority, monkeypatch, tmp_path):
@@ -316,31 +293,8 @@ def test_a_pause_returns_when_all_processes_have_stopped(authority, tmp_path):
     assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
 
 
-def test_a_pause_that_is_withdrawn_and_asked_for_again(make, tmp_path):
-    """X1, X2: each pause that returns has stopped the command, however quickly they follow each other."""
-    authority = make(pause_timeout=PATIENCE_S)  # on a busy machine a stop may take its time
-    handle = authority.submit(Command([sys.executable, "-c", BUSY, str(tmp_path / "pid")]))
-    until(lambda: len(list(tmp_path.iterdir())) == 4, "four processes")
-    pids = [int(file.suffix[1:]) for file in tmp_path.iterdir()]
-    for _ in range(10):
-        first = threading.Thread(target=handle.pause)
-        first.start()
-        until(lambda: handle.state == "PAUSED" or _pause_is_asked(handle), "the pause")
-        handle.resume()
-        handle.pause()
-        assert (handle.state, [_state(pid) for pid in pids]) == ("PAUSED", ["T"] * 4)
-        first.join(PATIENCE_S)
-        handle.resume()
-    handle.cancel()
-    assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
-
-
 def _threads(pid):
     return [path.name for path in Path(f"/proc/{pid}/task").iterdir()]
-
-
-def _pause_is_asked(handle):
-    return handle.pause_timer is not None
 
 
 def test_pause_stops_and_resume_goes_on(authority, tmp_path):

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 import process_bodies as bodies
-from patience import PATIENCE_S, until
+from patience import PATIENCE_S
 from process_bodies import is_alive, is_free, run_script
-from whywait import Authority, ConfigError, Retry, TaskAborted, TaskFailed, current
+from whywait import Authority, ConfigError, TaskFailed
 from whywait.engines.process import pickling
-from whywait.engines.process.process import ChildProcess
 from whywait.engines.process.results import RemoteTraceback
 
 OPTIONS = {"engine": "process", "slots": 1, "grace": 0.1}
@@ -111,12 +110,6 @@ def test_more_functions_than_a_worker_keeps(shared):
     assert [handle.result(PATIENCE_S) for handle in handles] == [*range(len(made)), *range(5)]
 
 
-def test_handles_as_arguments(shared):
-    """G4: a handle among the arguments is replaced by its result before the call travels."""
-    one = shared.submit(bodies.add, 1)
-    assert shared.submit(bodies.add, one, kwargs={"b": one}).result(PATIENCE_S) == 2
-
-
 def test_payloads_larger_than_a_pipe(shared):
     """T4: tens of megabytes travel both ways."""
     data = os.urandom(1 << 20) * 24
@@ -200,16 +193,6 @@ def test_exceptions_that_do_not_travel_are_told(shared, kind):
     assert is_free(shared)
 
 
-def test_retry_by_exception_type(shared, tmp_path):
-    """T7: the exception has its own type here, so retries by type work."""
-    retry = Retry(3, on=(ConnectionError,))
-    assert shared.submit(bodies.fail_until, str(tmp_path / "tries"), 2, retry=retry).result(PATIENCE_S) == 3
-    handle = shared.submit(bodies.fail, "value", retry=retry)
-    with pytest.raises(ValueError):
-        handle.result(PATIENCE_S)
-    assert len(handle.attempts) == 1
-
-
 @pytest.mark.parametrize(
     ("fn", "args", "says"),
     [
@@ -232,55 +215,3 @@ def test_what_cannot_travel_fails_its_task_only(shared, fn, args, says):
     assert (handle.outcome, handle.cause) == ("error", "exception")
     assert after.result(PATIENCE_S) == 2
     assert is_alive(before.result(PATIENCE_S))
-
-
-def test_many_failures_in_a_row_do_not_pile_up(shared):
-    """T4: hundreds of tasks that never reach a worker end one after the other."""
-    handles = [shared.submit(bodies.echo, bodies.NoPickle()) for _ in range(1500)]
-    assert all(isinstance(handle.exception(PATIENCE_S), TaskFailed) for handle in handles)
-    assert is_free(shared)
-
-
-def test_current_works_in_a_worker(shared):
-    """T8, X3: the same calls work inside a worker process, and the ref is the handle's."""
-    handle = shared.submit(bodies.check_context, id=f"named-{uuid.uuid4()}")
-    assert handle.result(PATIENCE_S) == (handle.ref, False, None)
-
-
-def test_room_for_a_task_that_has_ended_is_not_taken_for_the_next_ones(make, monkeypatch):
-    """X3: what is said to a process names the task that asked; one that runs there later still hears its own signal."""
-    say, held, go_on = ChildProcess.say, threading.Event(), threading.Event()
-
-    def say_late(process, line):
-        if threading.current_thread() is reading:
-            held.set()
-            go_on.wait(PATIENCE_S)
-        say(process, line)
-
-    def emit_for_ever():
-        while True:
-            current().emit("chunk")
-
-    def wait_for_signal():
-        current().signal.wait()
-        current().checkpoint()
-
-    monkeypatch.setattr(ChildProcess, "say", say_late)
-    authority = make(grace=PATIENCE_S)
-    pid = authority.submit(bodies.pid).result(PATIENCE_S)
-    first = authority.submit(emit_for_ever)
-    stream = first.stream()
-    reading = threading.Thread(target=next, args=(stream,))
-    until(lambda: stream._stream._asking)
-    reading.start()
-    assert held.wait(PATIENCE_S)
-    first.cancel()
-    assert isinstance(first.exception(PATIENCE_S), TaskAborted)
-    second = authority.submit(wait_for_signal)
-    until(lambda: second.state == "RUNNING")
-    until(lambda: second.usage is not None)  # it is with its process
-    go_on.set()
-    reading.join(PATIENCE_S)
-    second.cancel()
-    assert isinstance(second.exception(PATIENCE_S / 2), TaskAborted)
-    assert authority.submit(bodies.pid).result(PATIENCE_S) == pid

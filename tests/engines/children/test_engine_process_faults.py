@@ -13,8 +13,7 @@ import pytest
 import process_bodies as bodies
 from patience import PATIENCE_S, until
 from process_bodies import is_alive, is_free, marked, read, run_script
-from whywait import PauseTimeout, TaskAborted, TaskFailed, TaskTimeout
-from whywait.engines.process.process import ChildProcess
+from whywait import TaskAborted, TaskFailed
 
 OPTIONS = {"engine": "process", "slots": 1, "grace": 0.1}
 
@@ -126,28 +125,6 @@ def test_workers_killed_at_random(make):
 # Signals
 
 
-def test_cancel_reaches_the_body(make, tmp_path):
-    """X3: the signal fires in the worker with its reason; the worker goes on with other tasks."""
-    authority = make(grace=60)
-    handle = authority.submit(bodies.obedient, str(tmp_path / "body"))
-    pid = pid_in(tmp_path / "body")
-    handle.cancel()
-    with pytest.raises(TaskAborted):
-        handle.result(PATIENCE_S)
-    assert read(tmp_path / "body.reason") == "cancelled"
-    assert authority.submit(bodies.pid).result(PATIENCE_S) == pid
-
-
-def test_cancel_before_the_worker_is_up(make):
-    """X3: an abort that comes while the worker still starts is not lost."""
-    authority = make(grace=60)
-    for _ in range(3):
-        handle = authority.submit(bodies.obedient, "/dev/null/never")
-        handle.cancel()
-        assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
-    assert is_free(authority)
-
-
 def test_cancel_ends_a_coroutine(make, tmp_path):
     """X3: a coroutine function runs in the worker; an abort cancels it where it waits."""
     authority = make(grace=60)
@@ -171,15 +148,6 @@ def test_deaf_body_is_killed_and_the_worker_replaced(make, tmp_path):
     assert handle.outcome == "aborted"
 
 
-def test_deaf_body_times_out(make, tmp_path):
-    """T6: a process body ends in time even if it ignores the signal; the outcome is TIMEOUT."""
-    authority = make()
-    handle = authority.submit(bodies.deaf, str(tmp_path / "body"), timeout=0.2)
-    with pytest.raises(TaskTimeout):
-        handle.result(PATIENCE_S)
-    assert is_free(authority)
-
-
 def test_kill_takes_what_the_body_started(make, tmp_path, no_orphans):
     """O5: a program that a killed body has started ends with it; so does a process that it forked."""
     authority = make(slots=2)
@@ -191,55 +159,6 @@ def test_kill_takes_what_the_body_started(make, tmp_path, no_orphans):
     authority.get_scope("default").dispose()
     assert {helper.outcome, forked.outcome} == {"aborted"}
     until(lambda: not any(map(is_alive, [started, *copies])), "the end of all")
-
-
-def test_dispose_leaves_nothing_running(make, tmp_path):
-    """O5: after DISPOSED no body of the scope runs, deaf, obedient or parked."""
-    authority = make(slots=3)
-    scope = authority.scope("work")
-    paths = [tmp_path / name for name in ("deaf", "obedient", "parked")]
-    handles = [
-        scope.submit(bodies.deaf, str(paths[0])),
-        scope.submit(bodies.obedient, str(paths[1])),
-        scope.submit(bodies.stepping, str(paths[2]), str(tmp_path / "never")),
-    ]
-    pids = [pid_in(path) for path in paths]
-    handles[2].pause()
-    scope.dispose()
-    assert scope.state == "DISPOSED"
-    assert not is_alive(pids[0])
-    assert [(handle.outcome, handle.cause) for handle in handles] == [("aborted", "scope_disposed")] * 3
-
-
-def test_pause_parks_and_resume_goes_on(make, tmp_path):
-    """X1, X2: the body parks at its next checkpoint, keeps its slot, and goes on where it was."""
-    authority = make()
-    handle = authority.submit(bodies.stepping, str(tmp_path / "body"), str(tmp_path / "end"))
-    pid_in(tmp_path / "body")
-    for _ in range(3):
-        handle.pause()
-        assert handle.state == "PAUSED"
-        count = read(tmp_path / "body.count")
-        waiting = authority.submit(bodies.add, 1)
-        assert waiting.state == "READY"
-        waiting.cancel()
-        assert read(tmp_path / "body.count") == count
-        handle.resume()
-        until(lambda before=count: read(tmp_path / "body.count") not in {before, ""}, "the next step")
-    (tmp_path / "end").touch()
-    assert handle.result(PATIENCE_S) >= 3
-
-
-def test_pauses_in_quick_succession(make, tmp_path):
-    """X2: however fast pauses and resumes follow each other, each pause parks the body and each resume lets it go."""
-    authority = make(pause_timeout=PATIENCE_S)
-    handle = authority.submit(bodies.stepping, str(tmp_path / "body"), str(tmp_path / "end"))
-    for _ in range(300):
-        handle.pause()
-        assert handle.state == "PAUSED"
-        handle.resume()
-    (tmp_path / "end").touch()
-    assert handle.result(PATIENCE_S) >= 0
 
 
 def test_pause_before_the_worker_is_up(make, tmp_path):
@@ -263,29 +182,6 @@ def test_pause_of_a_coroutine(make, tmp_path):
     (tmp_path / "end").write_text("x", encoding="utf-8")
     handle.resume()
     assert handle.result(PATIENCE_S) == handle.ref
-
-
-def test_cancel_of_a_parked_body(make, tmp_path):
-    """X3: a parked body is woken by the abort and ends."""
-    authority = make(grace=60)
-    handle = authority.submit(bodies.stepping, str(tmp_path / "body"), str(tmp_path / "never"))
-    pid_in(tmp_path / "body")
-    handle.pause()
-    handle.cancel()
-    with pytest.raises(TaskAborted):
-        handle.result(PATIENCE_S)
-
-
-def test_pause_that_no_checkpoint_answers(make, tmp_path):
-    """X1: a body that reaches no checkpoint in time is cancelled, and killed after ``grace``; ``pause`` raises."""
-    authority = make(pause_timeout=0.1)
-    handle = authority.submit(bodies.deaf, str(tmp_path / "body"))
-    pid = pid_in(tmp_path / "body")
-    with pytest.raises(PauseTimeout):
-        handle.pause()
-    assert handle.exception(PATIENCE_S) is not None
-    assert (handle.outcome, handle.cause) == ("aborted", "pause_timeout")
-    assert not is_alive(pid)
 
 
 # Forks, the parent's end, and those who hold things up
@@ -427,15 +323,3 @@ def _command_line(pid):
 
 def _is_worker(pid):
     return is_alive(pid) and _parent(pid) == os.getpid() and b"engines.process.child" in _command_line(pid)
-
-
-def test_a_fault_while_a_task_is_sent_is_its_error(make, monkeypatch):
-    """T2: whatever goes wrong on the way to a process, the task has an end, its slot comes back, others run."""
-    authority = make()
-    assert authority.submit(bodies.add, 1, 1).result(PATIENCE_S) == 2
-    with monkeypatch.context() as patch:
-        patch.setattr(ChildProcess, "send", lambda *_, **__: b"" + "")
-        with pytest.raises(TaskFailed, match="could not be sent to a worker process: TypeError"):
-            authority.submit(bodies.add, 1, 2).result(PATIENCE_S)
-    assert authority.submit(bodies.add, 1, 3).result(PATIENCE_S) == 4
-    assert is_free(authority)

@@ -97,20 +97,6 @@ def test_a_process_that_is_replaced_closes_what_it_made(make, tmp_path):
     assert sorted(words(log)) == ["closed"] * 2 + ["made"] * 2
 
 
-def test_the_one_that_was_made_last_is_closed_first(make, tmp_path):
-    """O9: in each process."""
-    log = tmp_path / "log"
-
-    def close_as(word):
-        return lambda resource: note(resource[0], word)
-
-    with make().scope("s") as scope:
-        first = scope.lazy(Maker(log, "a"), close_as("a-closed"))
-        second = scope.lazy(Maker(log, "b"), close_as("b-closed"))
-        scope.submit(use, first, second).result(PATIENCE_S)
-    assert words(log) == ["a", "b", "b-closed", "a-closed"]
-
-
 def test_an_error_while_closing_is_logged_and_the_others_are_closed(make, tmp_path, capfd):
     """O9: in the process that made them."""
     log = tmp_path / "log"

@@ -52,7 +52,7 @@ FEW_PROCESSES = """if True:
     def work(number, _):
         time.sleep(0.02)
         return number
-    with Authority(engine="process", slots=40) as authority:
+    with Authority(engine="process", slots=10) as authority:
         handles = [authority.submit(work, number, bytes(200_000 * (number % 2))) for number in range(120)]
         waiting = 0
         while not all(handle.done() for handle in handles):
@@ -143,7 +143,7 @@ def test_a_shortage_that_is_soon_over_is_waited_out_without_any_process(make, mo
         return ProcessTree(argv, **options)
 
     monkeypatch.setattr("whywait.engines.process.process.ProcessTree", tree)
-    monkeypatch.setattr("whywait.engines.process.engine.ALONE_S", PATIENCE_S)
+    monkeypatch.setattr("whywait.engines.shortage.ALONE_S", PATIENCE_S)
     authority = make(slots=3)
     handles = [authority.submit(bodies.add, 1, number) for number in range(5)]
     said = "Resource temporarily unavailable"
@@ -163,15 +163,15 @@ def test_without_any_process_that_gets_a_thread_a_task_fails(make, without_threa
 @pytest.fixture
 def three_processes(monkeypatch):
     """Let the system give three processes at a time and no more."""
-    original, one_at_a_time = Crew.find, threading.Lock()
+    start, one_at_a_time = Crew.start, threading.Lock()
 
-    def find(crew, devices):
+    def start_one(crew, devices):
         with one_at_a_time:
-            if not crew.has_idle(devices) and len(crew.processes) >= 3:
+            if len(crew.processes) >= 3:
                 raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-            return original(crew, devices)
+            return start(crew, devices)
 
-    monkeypatch.setattr(Crew, "find", find)
+    monkeypatch.setattr(Crew, "start", start_one)
 
 
 @pytest.mark.usefixtures("three_processes")

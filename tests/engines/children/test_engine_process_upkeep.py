@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -143,23 +142,6 @@ def test_managers_of_multiprocessing_serve_tasks():
     """
     out, _ = run_script(textwrap.dedent(program), stdout=-1, text=True).communicate(timeout=PATIENCE_S)
     assert out == "{'a': 1}\n"
-
-
-def test_when_the_system_gives_no_thread_to_look_at_memory(make, monkeypatch, caplog):
-    """T4, U1: tasks run, the log says what is missing, and the next process tries again."""
-    start = threading.Thread.start
-
-    def refuse(thread):
-        if thread.name == "whywait-meter":
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    authority = make(engine=ProcessEngine(max_tasks_per_child=1))
-    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "whywait"):
-        patch.setattr(threading.Thread, "start", refuse)
-        assert authority.submit(bodies.add, 1, 1).result(PATIENCE_S) == 2
-    assert "is not looked at: can't start new thread" in caplog.text
-    assert authority.submit(bodies.add, 1, 1).result(PATIENCE_S) == 2
 
 
 def test_globals_that_it_sets_in_main_are_there_for_tasks_of_main():

@@ -31,11 +31,6 @@ def deaf(path):
         time.sleep(0.05)
 
 
-def die():
-    """End the worker, whatever else it does."""
-    os._exit(3)
-
-
 def mark(path):
     """Leave a mark for each call."""
     with Path(path).open("a", encoding="utf-8") as file:
@@ -89,13 +84,6 @@ def nothing(value=None):
     return value
 
 
-def sometimes(value):
-    """Fail for odd values."""
-    if value % 2:
-        raise ValueError(value)
-    return value
-
-
 def tell(value):
     """Say something, and wait until it is heard: a stream of one chunk."""
     whywait.current().emit(value)
@@ -106,14 +94,6 @@ def tell_and_end():
     """Have an event recorded, and wait for nothing."""
     context = whywait.current()
     context.handler(abs, 1)
-
-
-def meet(folder, name, other):
-    """Leave a mark and wait for another's."""
-    Path(folder, name).touch()
-    while not Path(folder, other).exists():
-        time.sleep(0.005)
-    return name
 
 
 def square(value):

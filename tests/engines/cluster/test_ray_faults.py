@@ -50,13 +50,6 @@ def test_a_lost_worker_is_retried_as_configured_and_not_by_ray(make, tmp_path):
     assert len(handle.attempts) == 2
 
 
-def test_a_body_that_ends_its_worker_is_lost(make):
-    """T2: whoever ended it."""
-    handle = make().submit(ray_bodies.die)
-    assert isinstance(handle.exception(LIMIT_S), TaskFailed)
-    assert handle.cause == "worker_lost"
-
-
 def test_a_node_that_dies_loses_what_runs_there(make, nodes, tmp_path):
     """T2, T7: also a whole node; a retry goes to another one."""
     node = nodes.add(resources={"spot": 1})

@@ -3,11 +3,9 @@
 import pickle
 
 import pytest
-from bodies import Oops
 
 from patience import PATIENCE_S
-from whywait import Call
-from whywait.errors import ConfigError, DuplicateTask, ForeignRef, TaskAborted, UnknownDependency, UnknownTask
+from whywait.errors import ForeignRef, TaskAborted, UnknownDependency, UnknownTask
 
 
 def ended_by(handle, root):
@@ -31,15 +29,6 @@ def test_what_is_no_dependency_is_refused(authority, body):
     """G1: a dependency is a handle, a ref or an id."""
     with pytest.raises(UnknownTask):
         authority.submit(body.value, after=[42])
-
-
-def test_a_duplicate_id_is_refused_while_the_first_lives(authority, body, stage):
-    """G1: and leaves the first alone."""
-    first = authority.submit(body.hold, stage, "a", "gate", id="job")
-    with pytest.raises(DuplicateTask):
-        authority.submit(body.value, id="job")
-    stage.mark("gate")
-    assert first.result(PATIENCE_S) == "a"
 
 
 def test_handles_refs_and_ids_name_dependencies(authority, body, stage):
@@ -75,52 +64,12 @@ def test_a_dependency_that_has_failed_ends_the_new_task_at_once(authority, body,
     assert not stage.has("b")
 
 
-def test_a_diamond_runs_in_its_order(wide, body, stage):
-    """G2: each task starts when the last of its dependencies has succeeded, and not before."""
-    top = wide.submit(body.line, stage, "order", "top")
-    sides = [wide.submit(body.line, stage, "order", side, after=[top]) for side in ("left", "right")]
-    wide.submit(body.line, stage, "order", "bottom", after=sides).result(PATIENCE_S)
-    lines = stage.lines("order")
-    assert (lines[0], sorted(lines[1:3]), lines[3]) == ("top", ["left", "right"], "bottom")
-
-
 def test_a_long_chain_ends(authority, body):
     """G2: each link passes its result on."""
     handle = authority.submit(body.value, 0)
     for _ in range(60):
         handle = authority.submit(body.add, handle, 1)
     assert handle.result(PATIENCE_S) == 60
-
-
-def test_a_failure_takes_all_descendants_down_and_names_the_root(authority, body, stage):
-    """G3: also those that depend on it indirectly; others are untouched."""
-    root = authority.submit(body.hold, stage, "a", "gate")
-    broken = authority.submit(body.fail, "x", id="broken", after=[root])
-    child = authority.submit(body.note, stage, "b", after=[broken])
-    grandchild = authority.submit(body.note, stage, "b", child)
-    other = authority.submit(body.value, 1, after=[root])
-    stage.mark("gate")
-    assert other.result(PATIENCE_S) == 1
-    assert isinstance(broken.exception(PATIENCE_S), Oops)
-    assert ended_by(child, "broken")
-    assert ended_by(grandchild, "broken")
-    assert not stage.has("b")
-
-
-@pytest.mark.parametrize("how", ["cancelled", "timeout", "dropped"])
-def test_whatever_keeps_a_task_from_success_takes_its_descendants_down(authority, body, stage, how):
-    """G3: abort, timeout and drop are like failure."""
-    options = {"timeout": {"timeout": 0.05}, "dropped": {"max_wait": 0.05}}.get(how, {})
-    blocker = authority.submit(body.hold, stage, "a", "gate") if how == "dropped" else None
-    root = authority.submit(body.hold, stage, "b", "never", id="root", **options)
-    child = authority.submit(body.value, root)
-    if how == "cancelled":
-        stage.wait("b")
-        root.cancel()
-    assert ended_by(child, "root")
-    root.exception(PATIENCE_S)
-    assert root.outcome == {"cancelled": "aborted", "timeout": "timeout", "dropped": "rejected"}[how]
-    assert blocker is None or not blocker.done()
 
 
 def test_dependents_wait_for_the_last_attempt(authority, body, stage):
@@ -163,35 +112,6 @@ def test_a_handle_where_it_is_not_looked_for_is_not_pickled(authority, body):
         pickle.dumps([[[[handle]]]])
 
 
-def test_the_same_handle_may_be_given_twice(authority, body):
-    """G4: it is one dependency then."""
-    one = authority.submit(body.value, 1)
-    assert authority.submit(body.add, one, one, kwargs={"third": one}, after=[one]).result(PATIENCE_S) == 3
-
-
-def test_a_finished_handle_is_an_argument_too(authority, body):
-    """G4: its result is there already."""
-    one = authority.submit(body.value, 1)
-    one.result(PATIENCE_S)
-    assert authority.submit(body.add, one, 1).result(PATIENCE_S) == 2
-
-
-def test_handles_as_arguments_work_in_a_batch_and_after_a_retry(authority, body, stage):
-    """G4: a body that is called again gets the same results again."""
-    one = authority.submit(body.value, 1)
-    times = authority.submit(body.value, 2)
-    (total,) = authority.submit_many([Call(body.add, (one, 1), {"kwargs": {"third": one}})])
-    assert total.result(PATIENCE_S) == 3
-    assert authority.submit(body.flaky, stage, "a", times, retry=2).result(PATIENCE_S) == 3
-
-
-def test_an_argument_that_fails_takes_its_user_down(authority, body):
-    """G4, G3: there is no result to pass in."""
-    broken = authority.submit(body.fail, "x", id="broken")
-    assert ended_by(authority.submit(body.add, 1, broken), "broken")
-    assert ended_by(authority.submit(body.add, 1, kwargs={"third": broken}), "broken")
-
-
 def test_a_handle_of_another_authority_is_refused(authority, make, body):
     """G4, T8: as an argument and as a dependency; nothing stays behind."""
     foreign = make().submit(body.value, 1)
@@ -200,46 +120,3 @@ def test_a_handle_of_another_authority_is_refused(authority, make, body):
     with pytest.raises(ForeignRef):
         authority.submit(body.value, after=[foreign])
     assert authority.stats()["submitted"] == 0
-
-
-def test_a_batch_may_name_its_tasks_in_any_order(authority, body, stage):
-    """G5: the last comes first."""
-    calls = [
-        Call(body.line, (stage, "order", "c"), {"id": "c", "after": ["b"]}),
-        Call(body.line, (stage, "order", "b"), {"id": "b", "after": ["a"]}),
-        Call(body.line, (stage, "order", "a"), {"id": "a"}),
-    ]
-    for handle in authority.submit_many(calls):
-        handle.result(PATIENCE_S)
-    assert stage.lines("order") == ["a", "b", "c"]
-
-
-def test_a_cycle_is_refused_and_printed(authority, body):
-    """G5: nothing of the batch is taken in."""
-    calls = [Call(body.value, (), {"id": name, "after": [after]}) for name, after in ("ab", "bc", "ca")]
-    with pytest.raises(ConfigError, match=r"a -> \w -> \w|b -> \w -> \w|c -> \w -> \w"):
-        authority.submit_many(calls)
-    assert authority.stats()["submitted"] == 0
-    assert authority.submit(body.value, 1, id="a").result(PATIENCE_S) == 1
-
-
-def test_after_ended_is_met_by_any_end(authority, body, stage):
-    """G6: failed, cancelled or fine."""
-    first = authority.submit(body.hold, stage, "a", "gate", id="first")
-    broken = authority.submit(body.fail, "x", after=[first])
-    cancelled = authority.submit(body.value, after=[first])
-    fine = authority.submit(body.value, after=[first])
-    last = authority.submit(body.value, "last", after_ended=[broken, cancelled, fine, "first"])
-    assert last.state == "QUEUED"
-    cancelled.cancel()
-    assert last.state == "QUEUED"
-    stage.mark("gate")
-    assert last.result(PATIENCE_S) == "last"
-    assert (broken.outcome, cancelled.outcome, fine.outcome) == ("error", "aborted", "success")
-
-
-def test_after_ended_waits_for_the_last_attempt(authority, body, stage):
-    """G6, T7: an attempt that is retried is not the end."""
-    broken = authority.submit(body.flaky, stage, "a", 9, retry=2)
-    assert authority.submit(body.value, 1, after_ended=[broken]).result(PATIENCE_S) == 1
-    assert stage.count("a") == 3

@@ -56,23 +56,6 @@ def test_a_full_queue_drops_the_newcomer(make, body, stage, caplog):
     assert authority.submit(body.value, 9, id="late").result(PATIENCE_S) == 9
 
 
-def test_the_queue_limit_of_a_scope_counts_all_that_is_pending(authority, body, stage):
-    """D1: QUEUED, READY and paused ones; what runs does not count, other scopes do not either."""
-    scope = authority.scope("s", queue_limit=2)
-    first = scope.submit(body.hold, stage, "a", "gate")
-    stage.wait("a")
-    queued = scope.submit(body.value, after=[first])
-    paused = scope.submit(body.value)
-    paused.pause()
-    with pytest.raises(QueueFull):
-        scope.submit(body.value)
-    authority.submit(body.value)
-    paused.resume()
-    stage.mark("gate")
-    for handle in (first, queued, paused):
-        handle.result(PATIENCE_S)
-
-
 def test_displacing_drops_the_newest_of_the_lowest_priority(make, body, stage, caplog):
     """D2, D5: its handle raises, its ref is stale, the log names it; the newcomer enters."""
     authority = make(queue_limit=3, overflow="displace")
@@ -93,33 +76,6 @@ def test_displacing_drops_the_newest_of_the_lowest_priority(make, body, stage, c
     assert [handle.result(PATIENCE_S) for handle in (first, low, normal, high)] == ["busy", 1, 3, 4]
 
 
-def test_displacing_takes_descendants_along_and_names_the_victim(make, body, stage, caplog):
-    """D2, D5, G3: the descendants are ABORTED, not dropped; one warning names who was dropped."""
-    authority = make(queue_limit=3, overflow="displace")
-    busy(authority, body, stage)
-    victim = authority.submit(body.value, 1, id="victim", priority="low")
-    child = authority.submit(body.value, victim, priority="high")
-    authority.submit(body.value, 2)
-    authority.submit(body.value, 3, priority="high")
-    assert isinstance(victim.exception(PATIENCE_S), TaskDropped)
-    assert isinstance(child.exception(PATIENCE_S), TaskAborted)
-    assert (child.cause, child.why().root) == ("dependency", "victim")
-    assert ["victim" in text for text in warnings(caplog)] == [True]
-
-
-def test_nobody_is_displaced_by_an_equal(make, body, stage):
-    """D2: without anyone of lower priority the newcomer is dropped; nor does it displace what it depends on."""
-    authority = make(queue_limit=1, overflow="displace")
-    busy(authority, body, stage)
-    waiting = authority.submit(body.value, 1)
-    with pytest.raises(QueueFull):
-        authority.submit(body.value, 2)
-    with pytest.raises(QueueFull):
-        authority.submit(body.value, waiting, priority="high")
-    stage.mark("gate")
-    assert waiting.result(PATIENCE_S) == 1
-
-
 def test_who_waits_too_long_is_dropped(authority, body, stage, caplog):
     """D3, D5: while READY; the handle raises, the log warns, and it never runs."""
     first = busy(authority, body, stage)
@@ -132,23 +88,6 @@ def test_who_waits_too_long_is_dropped(authority, body, stage, caplog):
     first.result(PATIENCE_S)
     authority.submit(body.value).result(PATIENCE_S)
     assert not stage.has("late")
-
-
-def test_only_ready_time_counts_as_waiting(authority, body, stage):
-    """D3: not the time QUEUED behind a dependency, nor the time paused."""
-    first = busy(authority, body, stage)
-    queued = authority.submit(body.value, 1, after=[first], max_wait=25.0)
-    behind = authority.submit(body.hold, stage, "b", "end", after=[first])
-    short = authority.submit(body.value, 2, after=[behind], max_wait=0.05)
-    paused = authority.submit(body.value, 3, max_wait=0.05, after=[behind])
-    paused.pause()
-    until(lambda: short.why().waited_ns > 100_000_000)
-    assert (short.state, paused.state) == ("QUEUED", "PAUSED")
-    stage.mark("gate")
-    stage.mark("end")
-    assert queued.result(PATIENCE_S) == 1
-    behind.result(PATIENCE_S)
-    paused.cancel()
 
 
 def test_many_drops_at_once_are_one_line_in_the_log(authority, body, stage, caplog):
@@ -215,13 +154,3 @@ def test_a_refused_batch_names_the_task(make, body):
         if spoiler["id"] not in str(caught.value):
             unnamed.append(str(caught.value))
     assert not unnamed
-
-
-def test_a_batch_that_overflows_the_queue_is_refused_whole(make, body, stage):
-    """D6, D1: the limit is checked before anything of the batch starts."""
-    authority = make(queue_limit=3)
-    with pytest.raises(QueueFull):
-        authority.submit_many([Call(body.note, (stage, "ran")) for _ in range(4)])
-    for handle in authority.submit_many([Call(body.note, (stage, "ran")) for _ in range(3)]):
-        handle.result(PATIENCE_S)
-    assert stage.count("ran") == 3

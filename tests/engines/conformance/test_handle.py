@@ -2,7 +2,6 @@
 
 import asyncio
 import concurrent.futures
-import logging
 import threading
 
 import pytest
@@ -22,15 +21,6 @@ def test_a_waiter_that_gives_up_does_not_cancel_the_task(authority, body, stage)
     assert (handle.done(), handle.outcome) == (False, None)
     stage.mark("gate")
     assert handle.result(PATIENCE_S) == "a"
-
-
-def test_waiters_that_gave_up_leave_nothing_behind(authority, body, stage):
-    """T5: polling a task for a long time costs no memory."""
-    handle = authority.submit(body.hold, stage, "a", "gate")
-    for _ in range(50):
-        with pytest.raises(TimeoutError):
-            handle.result(0)
-    assert len(handle.callbacks or ()) <= 1
 
 
 def test_many_threads_can_wait_for_one_task(authority, body, stage):
@@ -222,19 +212,6 @@ def test_blocking_calls_on_a_loop_raise_and_change_nothing(make, body, stage):
     assert asyncio.run(main()) == "a"
 
 
-def test_calls_that_need_not_block_are_allowed_on_a_loop(make, body):
-    """T5: the result of a finished task, disposing an empty scope."""
-
-    async def main():
-        async with make() as authority:
-            handle = authority.submit(body.value, 1)
-            await handle
-            authority.scope("s").dispose()
-            return handle.result()
-
-    assert asyncio.run(main()) == 1
-
-
 def test_a_future_follows_the_handle(authority, body, stage):
     """T5, T7: to the final outcome, through retries; it works with `wait` and `as_completed`."""
     handles = [authority.submit(body.value, 1), authority.submit(body.flaky, stage, "a", 1, retry=1)]
@@ -283,18 +260,3 @@ def test_the_outcome_is_never_seen_half_made(authority, body, stage):
         handle.cancel()
         looker.join(PATIENCE_S)
     assert not wrong
-
-
-def test_a_handle_shows_what_it_is(authority, body, stage, caplog):
-    """T1: state and outcome at every moment."""
-    caplog.set_level(logging.DEBUG, logger="whywait")
-    running = authority.submit(body.hold, stage, "a", "gate", id="job", priority="high")
-    ready, queued = authority.submit(body.value), authority.submit(body.value, running)
-    assert [handle.state for handle in (running, ready, queued)] == ["RUNNING", "READY", "QUEUED"]
-    assert (running.id, running.priority, running.outcome, running.cause) == ("job", 80, None, None)
-    assert "job" in repr(running)
-    assert "RUNNING" in repr(running)
-    assert running.attempts == [running.ref]
-    stage.mark("gate")
-    queued.result(PATIENCE_S)
-    assert "success" in repr(running)

@@ -14,15 +14,11 @@ from patience import PATIENCE_S, until
 from whywait import Engine, Retry
 from whywait.engines.registry import MAKERS
 from whywait.errors import (
-    DuplicateTask,
-    ForeignRef,
     StaleRef,
     TaskAborted,
     TaskTimeout,
-    UnknownTask,
     WhywaitError,
 )
-from whywait.kernel.model import Ref
 from whywait.task.context import current
 
 
@@ -43,11 +39,6 @@ def test_a_result_comes_back(authority, body):
     assert handle.exception(PATIENCE_S) is None
     assert handle.done()
     assert (handle.state, handle.outcome, handle.cause) == ("DISPOSED", "success", None)
-
-
-def test_none_is_a_result_like_any_other(authority, body):
-    """T2: a body that returns nothing has succeeded."""
-    assert authority.submit(body.value).result(PATIENCE_S) is None
 
 
 def test_large_values_go_in_and_come_out(authority, body):
@@ -119,19 +110,6 @@ def test_a_task_that_runs_too_long_times_out(authority, body, stage):
     assert authority.submit(body.value, 1).result(PATIENCE_S) == 1
 
 
-def test_waiting_does_not_count_as_running(authority, body, stage):
-    """T6: the timeout is counted from activation."""
-    first = authority.submit(body.hold, stage, "a", "gate")
-    second = authority.submit(body.value, 1, timeout=20.0)
-    third = authority.submit(body.hold, stage, "b", "gate2", timeout=0.05)
-    stage.wait("a")
-    until(lambda: third.why().waited_ns > 100_000_000)  # longer than its timeout
-    assert third.state == "READY"
-    stage.mark("gate")
-    assert (first.result(PATIENCE_S), second.result(PATIENCE_S)) == ("a", 1)
-    assert isinstance(third.exception(PATIENCE_S), TaskTimeout)
-
-
 def test_the_slot_comes_back_only_when_the_body_has_really_ended(authority, body, stage):
     """T4: a body that runs on after its timeout keeps its slot; it is DISPOSING meanwhile."""
     for timeout in (0.05, 0.5, 5.0):  # on a busy machine it may be over before the body has begun
@@ -162,14 +140,6 @@ def test_a_failed_task_is_tried_again_under_new_refs(authority, body, stage):
             authority.get(ref)
 
 
-def test_the_last_error_counts_when_the_attempts_are_used_up(authority, body, stage):
-    """T7: retry=n means n more attempts."""
-    handle = authority.submit(body.flaky, stage, "a", 9, retry=2)
-    with pytest.raises(Oops, match="call 3"):
-        handle.result(PATIENCE_S)
-    assert (stage.count("a"), len(handle.attempts)) == (3, 3)
-
-
 def test_only_the_given_errors_are_tried_again(authority, body, stage):
     """T7: `Retry(on=...)` names the types that are worth another attempt."""
     other = authority.submit(body.flaky, stage, "a", 9, retry=Retry(2, on=(KeyError,)))
@@ -177,13 +147,6 @@ def test_only_the_given_errors_are_tried_again(authority, body, stage):
     assert isinstance(other.exception(PATIENCE_S), Oops)
     assert own.result(PATIENCE_S) == 2
     assert (len(other.attempts), len(own.attempts)) == (1, 2)
-
-
-def test_a_timeout_is_not_tried_again(authority, body, stage):
-    """T7: retries are for ERROR only."""
-    handle = authority.submit(body.hold, stage, "a", "never", timeout=0.05, retry=3)
-    assert isinstance(handle.exception(PATIENCE_S), TaskTimeout)
-    assert len(handle.attempts) == 1
 
 
 def test_the_old_ref_is_stale_while_the_new_attempt_lives(authority, body, stage):
@@ -200,61 +163,6 @@ def test_the_old_ref_is_stale_while_the_new_attempt_lives(authority, body, stage
     handle.cancel()
     assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
     assert stage.count("a") == 1
-
-
-def test_a_backoff_passes(authority, body, stage):
-    """T7: after the backoff the attempt is made, and others ran meanwhile."""
-    handle = authority.submit(body.flaky, stage, "a", 1, retry=Retry(1, backoff=0.05))
-    assert authority.submit(body.value, 1).result(PATIENCE_S) == 1
-    assert handle.result(PATIENCE_S) == 2
-
-
-def test_the_task_overrides_the_scope_overrides_the_authority(make, body, stage):
-    """T6: retry and timeout come from the nearest that sets them; None and 0 set them too."""
-    authority = make(retry=1, timeout=0.05)
-    outer = authority.submit(body.flaky, stage, "a", 9, timeout=None)
-    with authority.scope("s", retry=2, timeout=None) as scope:
-        middle = scope.submit(body.flaky, stage, "b", 9)
-        inner = scope.submit(body.flaky, stage, "c", 9, retry=0)
-    late = authority.submit(body.hold, stage, "d", "never")
-    assert isinstance(late.exception(PATIENCE_S), TaskTimeout)
-    assert [len(handle.attempts) for handle in (outer, middle, inner)] == [2, 3, 1]
-
-
-def test_old_unknown_and_foreign_refs_give_distinct_errors(authority, make, body):
-    """T8: a ref that was valid, one that never was, and one of another authority."""
-    handle = authority.submit(body.value, 1)
-    handle.result(PATIENCE_S)
-    with pytest.raises(StaleRef):
-        authority.get(handle.ref)
-    with pytest.raises(UnknownTask):
-        authority.get(Ref(10**9, "default", authority._core.token))
-    with pytest.raises(UnknownTask):
-        authority.get("nobody")
-    with pytest.raises(ForeignRef):
-        make().get(handle.ref)
-
-
-def test_an_id_is_used_once_in_the_life_of_a_scope(authority, body):
-    """T9: not even after its task has ended; another scope may use it."""
-    handle = authority.submit(body.value, 1, id="job")
-    assert handle.result(PATIENCE_S) == 1
-    with pytest.raises(DuplicateTask, match="job") as caught:
-        authority.submit(body.value, 2, id="job")
-    assert (caught.value.check, caught.value.cause) == ("id unused", "duplicate")
-    with pytest.raises(StaleRef, match="success"):
-        authority.get("job")
-    with authority.scope("s") as scope:
-        assert scope.submit(body.value, 3, id="job").result(PATIENCE_S) == 3
-
-
-def test_generated_ids_and_refs_sort_in_submission_order(authority, body):
-    """T9: a task without an id gets one that sorts."""
-    handles = [authority.submit(body.value, i) for i in range(12)]
-    assert [handle.result(PATIENCE_S) for handle in handles] == list(range(12))
-    ids, refs = [handle.id for handle in handles], [handle.ref for handle in handles]
-    assert ids == sorted(ids)
-    assert refs == sorted(refs)
 
 
 def dies(reference):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from promises import ENGINES
 
-from patience import PATIENCE_S, until
-from whywait import Call, Strict
+from patience import PATIENCE_S
+from whywait import Call
 from whywait.errors import (
     ConfigError,
     ForeignRef,
@@ -24,29 +24,6 @@ from whywait.errors import (
 )
 
 FINALISER = Path(__file__).with_name("finaliser.py")
-
-
-def test_a_batch_starts_by_priority_not_by_place(make, body, stage):
-    """P2, D6: all are taken in before any starts."""
-    authority = make(order=Strict())
-    priorities = [0, 50, 20, 100, 80, 50]
-    calls = [Call(body.line, (stage, "order", f"{p}-{i}"), {"priority": p}) for i, p in enumerate(priorities)]
-    for handle in authority.submit_many(calls):
-        handle.result(PATIENCE_S)
-    assert stage.lines("order") == ["100-3", "80-4", "50-1", "50-5", "20-2", "0-0"]
-
-
-def test_one_after_the_other_the_first_starts_at_once(make, body, stage):
-    """P5: what runs is not preempted by what comes later; those that wait go by priority."""
-    authority = make(order=Strict())
-    handles = [authority.submit(body.hold, stage, "a", "gate", priority="background")]
-    stage.wait("a")
-    names = ("low", "high", "normal", "critical")
-    handles += [authority.submit(body.line, stage, "order", name, priority=name) for name in names]
-    stage.mark("gate")
-    for handle in handles:
-        handle.result(PATIENCE_S)
-    assert stage.lines("order") == ["critical", "high", "normal", "low"]
 
 
 def test_an_empty_batch_and_bare_functions(authority, body):
@@ -116,20 +93,6 @@ def test_a_callback_may_submit(authority, body):
     authority.submit(body.value, 0).add_done_callback(callback)
     assert finished.wait(PATIENCE_S)
     assert [handle.result(PATIENCE_S) for handle in handles] == list(range(1, 21))
-
-
-def test_a_subscriber_may_submit(authority, body):
-    """V3, T3: events are passed on outside the scheduler."""
-    handles = []
-
-    def on_event(event):
-        if event.kind == "TASK_FINISHED" and len(handles) < 5:
-            handles.append(authority.submit(body.value, len(handles)))
-
-    authority.subscribe(on_event)
-    authority.submit(body.value)
-    until(lambda: len(handles) == 5)
-    assert [handle.result(PATIENCE_S) for handle in handles] == list(range(5))
 
 
 def test_a_task_may_submit(authority, body, promises):

@@ -23,21 +23,6 @@ def test_a_chunk_is_one_task(wide, body, chunksize, tasks):
         assert wide.stats()["submitted"] == tasks
 
 
-def test_map_submits_at_the_call(authority, body, stage):
-    """T3: `map` does not wait until a result is asked for."""
-    results = authority.map(body.note, [stage] * 5, ["called"] * 5, range(5), chunksize=2)
-    stage.wait("called", 5)
-    assert list(results) == list(range(5))
-
-
-def test_the_calls_of_a_chunk_run_one_after_another(wide, body, stage):
-    """T4: `map` with `chunksize` has one body at a time in a chunk, coroutines too."""
-    list(wide.map(body.meet, [stage] * 6, ["met"] * 6, [1] * 6, range(1, 7), chunksize=6))
-    assert stage.peak("met") == 1
-    assert list(wide.map(body.line, [stage] * 6, ["order"] * 6, "abcdef", chunksize=6)) == [None] * 6
-    assert stage.lines("order") == list("abcdef")
-
-
 @SIZES
 def test_the_options_of_map_hold_for_each_task(make, body, chunksize):
     """T7, B1: `kwargs` reach each call, a demand is that of each task, and an iterator of `after` that of all."""
@@ -81,12 +66,6 @@ def test_a_call_that_raises_fails_its_chunk(authority, body):
     assert list(results) == []
     with pytest.raises(ValueError, match="second"):
         next(authority.map(body.raise_it, errors))
-
-
-def test_a_retry_begins_a_chunk_anew(authority, body, stage):
-    """T7: `map` with `retry` runs all calls of a chunk again."""
-    results = authority.map(body.flaky, [stage] * 3, "abc", [0, 1, 0], chunksize=3, retry=1)
-    assert list(results) == [2, 2, 1]
 
 
 @SIZES

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from patience import PATIENCE_S, until
-from whywait import Strict
 
 
 def in_order(events):
@@ -26,56 +25,6 @@ def test_why_names_who_holds_the_slot(authority, body, stage):
     assert "holder" in str(waiting.why())
     assert json.loads(json.dumps(why.to_dict()))["reasons"][0]["holders"][0]["id"] == "holder"
     assert why.waited_ns == sum(why.breakdown.values())
-
-
-def test_why_names_every_closed_gate(make, body, stage):
-    """V1, V7: with what is needed, what is free and who holds it; scope slots before cpu."""
-    authority = make(slots=1, cpu=2, resources={"licence": 1})
-    scope = authority.scope("s", slots=1)
-    scope.submit(body.hold, stage, "a", "gate", id="holder", cpu=2, resources={"licence": 1})
-    waiting = scope.submit(body.value, cpu=1, resources={"licence": 1})
-    stage.wait("a")
-    reasons = {reason.name: reason for reason in waiting.why().reasons}
-    assert {"slot", "scope_slots", "cpu", "licence"} == reasons.keys()
-    assert (reasons["cpu"].need, reasons["cpu"].free, reasons["cpu"].limit) == (1, 0, 2)
-    assert {holder.id for reason in reasons.values() for holder in reason.holders} == {"holder"}
-
-
-def test_why_names_dependencies_and_who_is_ahead(make, body, stage):
-    """V1: and where they stand."""
-    authority = make(order=Strict())
-    first = authority.submit(body.hold, stage, "a", "gate", id="first")
-    authority.submit(body.value, id="ahead", priority="high")
-    last = authority.submit(body.value, id="last")
-    queued = authority.submit(body.value, first)
-    (reason,) = queued.why().reasons
-    assert (reason.kind, [(task.id, task.state) for task in reason.tasks]) == ("dependency", [("first", "RUNNING")])
-    assert [(level.priority, level.tasks, level.first) for level in last.why().ahead] == [(80, 1, ("ahead",))]
-
-
-def test_why_tells_how_a_wait_divided(authority, body, stage):
-    """V1: of a finished task, through its handle; the parts add up."""
-    first = authority.submit(body.hold, stage, "a", "gate")
-    waiting, queued = authority.submit(body.value), authority.submit(body.value, first)
-    until(lambda: waiting.why().waited_ns > 1_000_000)
-    stage.mark("gate")
-    queued.result(PATIENCE_S)
-    waiting.result(PATIENCE_S)
-    assert waiting.why().breakdown.keys() == {"slot"}
-    assert "dependency" in queued.why().breakdown
-    for handle in (first, waiting, queued):
-        assert handle.why().waited_ns == sum(handle.why().breakdown.values())
-
-
-def test_why_of_a_running_and_of_a_parked_task(make, body, stage):
-    """V1: what it holds and for how long; it waits for nothing."""
-    authority = make(cpu=2, pause_timeout=PATIENCE_S)
-    handle = authority.submit(body.steps, stage, "a", "gate", cpu=2)
-    stage.wait("a")
-    assert (handle.why().state, handle.why().holds, handle.why().reasons) == ("RUNNING", (("cpu", 2),), ())
-    handle.pause()
-    assert (handle.why().state, handle.why().holds) == ("PAUSED", (("cpu", 2),))
-    assert str(handle.why())
 
 
 def test_a_snapshot_is_one_moment_and_stays_so(authority, body, stage):

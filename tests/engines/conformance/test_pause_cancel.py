@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from patience import PATIENCE_S, until, until_async
-from whywait import Retry, Strict
+from whywait import Retry
 from whywait.errors import ForeignRef, InvalidTransition, PauseTimeout, TaskAborted, UnknownTask
 
 
@@ -34,19 +34,6 @@ def test_a_pending_task_pauses_at_once(authority, body, stage):
     assert queued.result(PATIENCE_S) == "a"
 
 
-def test_a_resumed_task_goes_to_the_back_of_its_lane(make, body, stage):
-    """X2: becoming READY again is becoming READY now."""
-    authority = make(order=Strict())
-    authority.submit(body.hold, stage, "a", "gate")
-    handles = [authority.submit(body.line, stage, "order", name) for name in "xyz"]
-    handles[0].pause()
-    handles[0].resume()
-    stage.mark("gate")
-    for handle in handles:
-        handle.result(PATIENCE_S)
-    assert stage.lines("order") == ["y", "z", "x"]
-
-
 def test_a_running_task_parks_at_its_checkpoint_and_goes_on(make, body, stage):
     """X1, X2: `pause` returns when it has parked; it keeps its slot and does nothing until it is resumed."""
     authority = make(pause_timeout=PATIENCE_S)
@@ -63,20 +50,6 @@ def test_a_running_task_parks_at_its_checkpoint_and_goes_on(make, body, stage):
     handle.resume()
     assert handle.result(PATIENCE_S) == "a"
     other.result(PATIENCE_S)
-
-
-def test_pause_and_resume_can_be_repeated(make, body, stage):
-    """X2: as often as one likes."""
-    authority = make(pause_timeout=PATIENCE_S)
-    handle = authority.submit(body.steps, stage, "a", "gate")
-    stage.wait("a")
-    for _ in range(5):
-        handle.pause()
-        assert handle.state == "PAUSED"
-        handle.resume()
-        assert handle.state == "RUNNING"
-    stage.mark("gate")
-    assert handle.result(PATIENCE_S) == "a"
 
 
 def test_many_can_be_parked_and_each_goes_on_by_itself(make, body, stage, promises):
@@ -167,15 +140,6 @@ def test_what_a_cancelled_body_returns_is_lost(authority, body, stage):
     assert stage.has("a.left")
 
 
-def test_an_error_of_a_cancelled_body_is_not_its_outcome(authority, body, stage):
-    """X3, T7: whatever it raises on its way out, it was cancelled, and is not tried again."""
-    handle = authority.submit(body.hold, stage, "a", "never", retry=3)
-    stage.wait("a")
-    handle.cancel()
-    assert type(handle.exception(PATIENCE_S)) is TaskAborted
-    assert len(handle.attempts) == 1
-
-
 def test_an_abort_reaches_a_body_that_does_not_look_where_the_engine_can(authority, body, stage, promises):
     """X3: elsewhere the body runs on, and the task is DISPOSING until it ends."""
     handle = authority.submit(body.waits, stage, "a", "gate")
@@ -186,28 +150,6 @@ def test_an_abort_reaches_a_body_that_does_not_look_where_the_engine_can(authori
         stage.mark("gate")
     assert isinstance(handle.exception(PATIENCE_S), TaskAborted)
     assert stage.has("a.left")
-
-
-def test_pausing_or_cancelling_what_has_finished_changes_nothing(authority, body):
-    """X4: no error, the outcome stays."""
-    handle = authority.submit(body.value, 1)
-    handle.result(PATIENCE_S)
-    handle.pause()
-    handle.cancel()
-    assert (handle.result(), handle.outcome, handle.state) == (1, "success", "DISPOSED")
-
-
-def test_resuming_what_is_not_paused_is_an_error(authority, body, stage):
-    """X4: of what runs, waits or has finished."""
-    running = authority.submit(body.hold, stage, "a", "gate")
-    waiting = authority.submit(body.value, 1)
-    for handle in (running, waiting):
-        with pytest.raises(InvalidTransition, match="not paused"):
-            handle.resume()
-    stage.mark("gate")
-    waiting.result(PATIENCE_S)
-    with pytest.raises(InvalidTransition):
-        waiting.resume()
 
 
 def test_pause_without_blocking_the_loop(make, body, stage):
@@ -225,23 +167,6 @@ def test_pause_without_blocking_the_loop(make, body, stage):
             return await handle
 
     assert asyncio.run(main()) == "a"
-
-
-def test_pause_from_many_threads_at_once(make, body, stage):
-    """X1: each caller returns when the body has parked."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    authority = make(pause_timeout=PATIENCE_S)
-    handle = authority.submit(body.steps, stage, "a", "gate")
-    stage.wait("a")
-    with ThreadPoolExecutor(4) as pool:
-        for future in [pool.submit(handle.pause) for _ in range(4)]:
-            future.result(PATIENCE_S)
-    assert handle.state == "PAUSED"
-    stage.mark("gate")
-    handle.resume()
-    assert handle.result(PATIENCE_S) == "a"
-    until(lambda: authority.stats()["active"] == 0)
 
 
 def test_a_task_is_paused_resumed_and_cancelled_by_id_or_ref(authority, body, stage):

@@ -5,7 +5,6 @@ import threading
 import time
 
 import pytest
-from bodies import Oops
 
 from patience import PATIENCE_S, until
 from whywait.errors import DisposeIncomplete, InvalidTransition
@@ -56,15 +55,6 @@ def test_a_periodic_runs_beside_tasks_that_hold_all_slots(make, body, stage, pro
     assert [view.slot for view in authority.snapshot().periodics] == [False, True]
 
 
-def test_planned_times_are_multiples_of_the_interval(wide, body, stage):
-    """R2: whatever the real starts do, the grid stands."""
-    wide.scope("s").periodic(body.note, stage, "tick", every="5ms")
-    (added,) = [event.time_ns for event in wide.events() if event.kind == "PERIODIC_ADDED"]
-    for count in range(1, 5):
-        stage.wait("tick", count)
-        assert (wide.snapshot().periodics[0].next_run_at - added) % 5_000_000 == 0
-
-
 def test_foreground_work_goes_on_unhindered(wide, body, stage):
     """R3: failing periodics change neither results nor order, also where an error would abort the scope."""
     with wide.scope("s", on_error="abort") as scope:
@@ -78,41 +68,6 @@ def test_foreground_work_goes_on_unhindered(wide, body, stage):
         until(lambda: bad.status().run_count)
     assert scope.state == "DISPOSED"
     assert stage.lines("order") == [str(number) for number in range(20)]
-
-
-def test_a_tick_is_skipped_while_an_iteration_runs(wide, body, stage):
-    """R4: `skip`, with its code; it goes on afterwards."""
-    periodic = wide.scope("s").periodic(body.hold, stage, "a", "gate", every="3ms", overlap="skip")
-    stage.wait("a")
-    until(lambda: codes(wide))
-    assert (codes(wide), stage.count("a")) == ({"SRS-E-RUN-002"}, 1)
-    stage.mark("gate")
-    stage.wait("a", 3)
-    assert periodic.status().run_count >= 3
-
-
-def test_one_trigger_is_queued_while_an_iteration_runs(wide, body, stage):
-    """R4: `queue`, with its code; the one that waits says for what."""
-    scope = wide.scope("s")
-    scope.periodic(body.hold, stage, "a", "gate", every="3ms", overlap="queue", id="beat")
-    stage.wait("a")
-    until(lambda: codes(wide))
-    assert (codes(wide), stage.count("a")) == ({"SRS-E-RUN-003"}, 1)
-    (waiting,) = scope.snapshot().pending
-    assert (waiting.state, waiting.waits_for) == ("QUEUED", "overlap")
-    stage.mark("gate")
-    stage.wait("a", 2)
-
-
-def test_iterations_run_in_parallel(make, body, stage, promises):
-    """R4: up to `max_parallel`, one more waits, the rest is dropped with a code."""
-    width = min(2, promises.crowd)
-    authority = make(slots=4)
-    options = {"overlap": "parallel", "max_parallel": width}
-    authority.scope("s").periodic(body.hold, stage, "a", "gate", every="3ms", **options)
-    until(lambda: codes(authority))
-    stage.wait("a", width)
-    assert (codes(authority), stage.count("a")) == ({"SRS-E-RUN-003"}, width)
 
 
 def test_switching_off_lets_an_iteration_finish(wide, body, stage):
@@ -132,34 +87,6 @@ def test_switching_off_lets_an_iteration_finish(wide, body, stage):
     assert (stage.count("a"), periodic.status().next_run_at) == (1, None)
     wide.set_periodic_enabled("s/beat", True)
     stage.wait("a", 2)
-
-
-def test_it_can_run_at_once(wide, body, stage):
-    """R5: `immediately`, when it is added and when it is switched on."""
-    periodic = wide.scope("s").periodic(body.note, stage, "tick", every=3600, immediately=True)
-    until(lambda: wide.stats()["completed"] == 1)
-    periodic.set_enabled(False)
-    periodic.set_enabled(True, immediately=True)
-    stage.wait("tick", 2)
-
-
-def test_failures_in_a_row_switch_it_off(wide, body, caplog):
-    """R6: the status says what went wrong, the log too."""
-    periodic = wide.scope("s").periodic(body.fail, "boom", every="2ms", disable_after=3)
-    until(lambda: not periodic.enabled)
-    status = periodic.status()
-    assert (status.run_count, status.consecutive_failures, status.enabled) == (3, 3, False)
-    assert status.last_error.startswith("Oops: ")
-    assert details(wide, "PERIODIC_DISABLED") == [{"reason": "failures"}]
-    until(lambda: sum("of a periodic failed" in line for line in caplog.messages) == 3)
-
-
-def test_a_success_resets_the_failures(wide, body, stage):
-    """R6: failures count in a row."""
-    periodic = wide.scope("s").periodic(body.flaky, stage, "tick", 2, every="2ms", disable_after=3)
-    stage.wait("tick", 4)
-    until(lambda: periodic.status().consecutive_failures == 0)
-    assert periodic.enabled
 
 
 def test_disposing_ends_it_in_the_midst_of_an_iteration(wide, body, stage):
@@ -194,36 +121,6 @@ def test_leaving_an_async_block_stops_it(wide, body, stage):
             return await scope.submit(body.value, 1)
 
     assert asyncio.run(asyncio.wait_for(main(), PATIENCE_S)) == 1
-
-
-def test_a_suspended_scope_drops_its_ticks(wide, body, stage):
-    """R5, R2: with an event; there is no burst when it goes on."""
-    scope = wide.scope("s")
-    periodic = scope.periodic(body.note, stage, "tick", every="2ms")
-    stage.wait("tick")
-    scope.suspend()
-    until(lambda: codes(wide) >= {"scope_state"})
-    before = periodic.status().run_count
-    assert not scope.snapshot().pending
-    scope.resume()
-    until(lambda: periodic.status().run_count > before)
-
-
-def test_an_iteration_is_tried_again(wide, body, stage):
-    """R3, T7: options of tasks hold for triggers."""
-    periodic = wide.scope("s").periodic(body.flaky, stage, "tick", 1, every=3600, immediately=True, retry=1)
-    stage.wait("tick", 2)
-    until(lambda: wide.stats()["completed"] == 1)
-    assert periodic.status().consecutive_failures == 0
-
-
-def test_an_error_of_an_iteration_is_its_own(wide, body):
-    """R3: by its ref; no other iteration is disturbed."""
-    seen = []
-    wide.subscribe(lambda event: seen.append(event.kind))
-    wide.scope("s").periodic(body.raise_it, Oops("x"), every=3600, immediately=True)
-    until(lambda: "TASK_FINISHED" in seen)
-    assert wide.submit(body.value, 1).result(PATIENCE_S) == 1
 
 
 def test_an_iteration_that_ignores_its_timeout_does_not_hold_up_leaving(make, body, stage, promises, monkeypatch):

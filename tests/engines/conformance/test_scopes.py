@@ -49,15 +49,6 @@ def test_a_scope_runs_from_attached_to_disposed(authority, body):
         scope.scope("inside")
 
 
-def test_only_a_running_scope_can_be_suspended(authority):
-    """O1: not one in which nothing has started yet."""
-    scope = authority.scope("s")
-    with pytest.raises(InvalidTransition):
-        scope.suspend()
-    with pytest.raises(InvalidTransition):
-        scope.resume()
-
-
 def test_suspending_keeps_what_is_pending_from_starting(authority, body, stage):
     """O2: what runs goes on; nothing is accepted; child scopes are covered; others are not."""
     parent = authority.scope("parent")
@@ -80,22 +71,6 @@ def test_suspending_keeps_what_is_pending_from_starting(authority, body, stage):
     for handle in pending:
         handle.result(PATIENCE_S)
     assert stage.count("b") == 2
-
-
-def test_a_key_belongs_to_one_living_scope(authority, body):
-    """O3: a second one is refused and the first untouched; after disposal the key is free."""
-    first = authority.scope("s")
-    with pytest.raises(ScopeExists):
-        authority.scope("s")
-    with pytest.raises(ScopeExists):
-        first.scope("s")
-    assert authority.get_scope("s") is first
-    assert first.submit(body.value, 1).result(PATIENCE_S) == 1
-    first.dispose()
-    with pytest.raises(UnknownScope):
-        authority.get_scope("s")
-    second = authority.scope("s")
-    assert second.submit(body.value, 2, id="x").result(PATIENCE_S) == 2
 
 
 def test_disposing_ends_what_runs_and_what_waits(wide, body, stage):
@@ -133,22 +108,6 @@ def test_disposing_ends_a_parked_task(make, body, stage):
     handle.pause()
     scope.dispose()
     assert (handle.outcome, scope.state) == ("aborted", "DISPOSED")
-
-
-def test_disposing_many_pending_tasks(authority, body, stage):
-    """O4: each of them ends, in submission order, and tells its callbacks."""
-    scope = authority.scope("s")
-    running = scope.submit(body.hold, stage, "a", "never")
-    told = []
-    pending = [scope.submit(body.value, i) for i in range(500)]
-    for handle in pending:
-        handle.add_done_callback(told.append)
-    stage.wait("a")
-    scope.dispose()
-    assert told == pending
-    assert running.outcome == "aborted"
-    ended = [event.number for event in authority.events() if event.kind == "TASK_CANCELLED"]
-    assert ended[:500] == [handle.ref.number for handle in pending]
 
 
 def test_a_body_that_shrugs_off_the_abort_is_ended_where_the_engine_can(make, body, stage, promises):
@@ -272,20 +231,6 @@ def test_leaving_by_an_exception_disposes(authority, body, stage):
     assert not stage.has("b")
 
 
-def test_leaving_the_authority_waits_or_disposes_alike(make, body, stage):
-    """O6: an authority is a block, too."""
-    with make() as authority:
-        handles = [authority.submit(body.value, i) for i in range(5)]
-    assert [handle.result() for handle in handles] == list(range(5))
-    with pytest.raises(ScopeClosed):
-        authority.submit(body.value)
-    with pytest.raises(Oops, match="mine"), make() as authority:  # noqa: PT012 - leaving it is the test
-        running = authority.submit(body.hold, stage, "a", "never")
-        stage.wait("a")
-        raise Oops("mine")
-    assert running.cause == "scope_disposed"
-
-
 def test_an_error_that_nobody_looked_at_is_logged(authority, body, caplog):
     """O6: with on_error="continue" the rest goes on; an error that somebody saw is not logged."""
     with authority.scope("s") as scope:
@@ -319,32 +264,11 @@ def test_the_first_error_aborts_the_rest_where_that_is_asked_for(wide, body, sta
     assert not stage.has("b")
 
 
-def test_nobody_starts_in_the_place_of_the_task_whose_error_aborts_the_rest(authority, body, stage):
-    """O6, T5: the scope is disposed of before its slot is given to anybody of it; others get it as ever."""
-    gate = authority.submit(body.hold, stage, "first", "gate")
-    with pytest.raises(ExceptionGroup), authority.scope("s", on_error="abort") as scope:  # noqa: PT012 - leaving it is the test
-        scope.submit(body.fail, "broken")
-        next_one = scope.submit(body.value, 1, priority="low")
-        other = authority.submit(body.value, 2, priority="background")
-        stage.mark("gate")
-    assert next_one.cause == "scope_disposed"
-    assert other.result(PATIENCE_S) == 2
-    started = [event.id for event in authority.events() if event.kind == "TASK_STARTED"]
-    assert (gate.id in started, next_one.id in started) == (True, False)
-
-
 def test_an_error_that_also_leaves_the_block_is_not_lost(authority, body):
     """O6: the block raises what the failed task raised, when that is the same error, inside the group."""
     with pytest.raises(ExceptionGroup) as caught, authority.scope("s", on_error="abort") as scope:
         scope.submit(body.fail, "broken").result(PATIENCE_S)
     assert caught.group_contains(Oops, match="broken")
-
-
-def test_on_error_abort_waits_for_the_last_attempt(authority, body, stage):
-    """O6, T7: an error that is retried aborts nothing."""
-    with authority.scope("s", on_error="abort") as scope:
-        handle = scope.submit(body.flaky, stage, "a", 1, retry=1)
-    assert handle.result() == 2
 
 
 def test_async_blocks_do_the_same(make, body, stage):
@@ -406,14 +330,6 @@ def test_disposing_a_parent_disposes_its_children_first(wide, body, stage):
     gone = [event.scope for event in wide.events() if event.kind == "SCOPE_DISPOSED"]
     assert gone == ["bottom", "middle", "top"]
     wide.scope("bottom")
-
-
-def test_disposing_a_child_leaves_the_parent_alone(authority, body):
-    """O7: and its other children."""
-    parent = authority.scope("parent")
-    parent.scope("child").dispose()
-    assert parent.scope("child").submit(body.value, 1).result(PATIENCE_S) == 1
-    assert parent.submit(body.value, 2).result(PATIENCE_S) == 2
 
 
 def test_a_scope_that_is_not_mounted_takes_no_tasks(authority, body):

@@ -150,15 +150,6 @@ def test_a_task_that_is_tried_again_goes_on_in_its_stream(authority, inner, stag
     assert handle.outcome == "success"
 
 
-def test_a_stream_can_be_read_before_the_task_starts(authority, inner, body, stage):
-    """W3: the reader waits with it."""
-    authority.submit(body.hold, stage, "a", "gate")
-    handle = authority.submit(inner.emits_named)
-    reader = handle.stream("numbers")
-    stage.mark("gate")
-    assert list(reader) == [0, 1, 2]
-
-
 def test_a_stream_shows_in_the_events(authority, inner):
     """V3: opened and closed once, with the number of chunks."""
     handle = authority.submit(inner.emits_many, 3)

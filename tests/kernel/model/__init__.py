@@ -10,17 +10,6 @@ from .periodics import Periodics as Model
 from .records import Aging, Budget, Illegal, Limits, Periodic, Policy, Refused, Retry, Scope, Strict, Task
 
 __all__ = [
-    "Aging",
-    "Budget",
-    "Illegal",
-    "Limits",
-    "Model",
-    "Periodic",
-    "Policy",
-    "Refused",
-    "Retry",
-    "Scope",
-    "Strict",
-    "Submission",
-    "Task",
-]
+    "Aging", "Budget", "Illegal", "Limits", "Model", "Periodic", "Policy", "Refused", "Retry", "Scope", "Strict",
+    "Submission", "Task",
+]  # fmt: skip

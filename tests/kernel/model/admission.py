@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from .base import has_failed, inside, met
 from .endings import Endings
-from .records import ABORTED, ATTACHED, INIT, QUEUED, READY, RUNNING, SUSPENDED, Policy, Refused, Scope, Task
+from .records import Policy, Refused, Scope, Task
 
 
 @dataclass
@@ -27,21 +28,9 @@ class Submission:
 class Admission(Endings):
     """T3, S3, S4, D1, D2, D6."""
 
-    def submit(
-        self,
-        now: int,
-        scope: Scope,
-        name: str | None = None,
-        priority: int = 50,
-        demand: dict[str, int] | None = None,
-        after: Sequence[Task | str] = (),
-        after_ended: Sequence[Task | str] = (),
-        policy: Policy | None = None,
-        slot: bool = True,
-    ) -> Task:
-        """One task; raises Refused."""
-        one = Submission(scope, name, priority, demand or {}, after, after_ended, policy, slot)
-        return self.submit_many(now, [one])[0]
+    def submit(self, now: int, *what: Any, **more: Any) -> Task:
+        """One task, as its :class:`Submission` has it; raises Refused."""
+        return self.submit_many(now, [Submission(*what, **more)])[0]
 
     def submit_many(self, now: int, batch: Iterable[Submission], *, kept: bool = False) -> list[Task]:
         """D6: all or nothing; the refused one is named. M13: kept ones are not refused for what they demand."""
@@ -100,8 +89,8 @@ class Admission(Endings):
     def check(self, submission: Submission, task: Task, drafts: list[Task]) -> None:
         """T3: in this order."""
         scopes = task.scope.path()
-        barred = any(scope.state in {INIT, SUSPENDED} for scope in scopes)  # O2, O8
-        if task.scope.state not in {ATTACHED, RUNNING} or barred:
+        barred = any(scope.state in {"INIT", "SUSPENDED"} for scope in scopes)  # O2, O8
+        if task.scope.state not in {"ATTACHED", "RUNNING"} or barred:
             raise Refused("scope_state", task)
         earlier = drafts[: drafts.index(task)]
         namesakes = [other for other in earlier if other.scope is task.scope and other.name == task.name]
@@ -212,13 +201,15 @@ class Admission(Endings):
         if task.name is not None and task.periodic is None:
             task.scope.names[task.name] = task
         if task.let_through and met(task):
-            self.emit("TASK_SUBMITTED", task.scope, task, state=READY, **described(task))
+            self.emit("TASK_SUBMITTED", task.scope, task, state="READY", **described(task))
             self.enter(task)
             return
-        self.emit("TASK_SUBMITTED", task.scope, task, state=QUEUED, **described(task))
+        self.emit("TASK_SUBMITTED", task.scope, task, state="QUEUED", **described(task))
         failed = [dependency.latest() for dependency in task.after if has_failed(dependency)]
         if failed:
-            self.finish(task, ABORTED, "dependency", frozenset().union(*(other.roots | {other.id} for other in failed)))
+            self.finish(
+                task, "aborted", "dependency", frozenset().union(*(other.roots | {other.id} for other in failed))
+            )
             self.aftermath([task])
 
 
@@ -240,7 +231,7 @@ def is_doomed(task: Task, drafts: list[Task]) -> bool:
 
 def is_or_will_be_ready(task: Task) -> bool:
     """A newcomer of the same batch counts as READY if nothing will keep it QUEUED."""
-    return task.state == READY or (task.number == 0 and met(task))
+    return task.state == "READY" or (task.number == 0 and met(task))
 
 
 def all_dependencies(newcomers: list[Task]) -> list[Task]:

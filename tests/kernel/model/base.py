@@ -6,13 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 
 from .records import (
-    DISPOSED,
-    PAUSED,
-    QUEUED,
-    READY,
-    RUNNING,
     SECOND_NS,
-    SUCCESS,
     Aging,
     Budget,
     Limits,
@@ -58,7 +52,7 @@ class Base:
         self.jitter = jitter
         self.numbers = numbers or count(1)
         self.now = 0
-        self.root = Scope("", None, limits or Limits(), policy or Policy(), budget, state=RUNNING)
+        self.root = Scope("", None, limits or Limits(), policy or Policy(), budget, state="RUNNING")
         self.scopes = [self.root]
         self.tasks: list[Task] = []
         self.ready: list[Task] = []
@@ -88,15 +82,15 @@ class Base:
                 if task.pending:
                     cause = self.wait_cause(task)
                     task.waits[cause] = task.waits.get(cause, 0) + elapsed
-                if task.state == READY and self.outranked(task):
+                if task.state == "READY" and self.outranked(task):
                     task.starved_ns += elapsed
         self.now = now
 
     def wait_cause(self, task: Task) -> str:
         """V7: the cause of the wait at this instant."""
-        if task.state == PAUSED:
+        if task.state == "PAUSED":
             return "paused"
-        if task.state == QUEUED:
+        if task.state == "QUEUED":
             if task.backing_off:
                 return "backoff"
             return "dependency" if task.let_through else "overlap"
@@ -135,7 +129,7 @@ class Base:
     def enter(self, task: Task) -> None:
         """P2: becoming READY, by whatever way, is entering at the back, now."""
         assert task.pending
-        task.state = READY
+        task.state = "READY"
         task.ready_since = self.now
         self.entries += 1
         task.entry = self.entries
@@ -159,14 +153,14 @@ def inside(task: Task, scope: Scope) -> bool:
 
 def met(task: Task) -> bool:
     """G1, G2, G6: `after` wants success, `after_ended` any end."""
-    return all(other.latest().outcome == SUCCESS for other in task.after) and all(
-        other.latest().state == DISPOSED for other in task.after_ended
+    return all(other.latest().outcome == "success" for other in task.after) and all(
+        other.latest().state == "DISPOSED" for other in task.after_ended
     )
 
 
 def has_failed(task: Task) -> bool:
     """G3: ended finally, and not with success."""
-    return task.latest().state == DISPOSED and task.latest().outcome != SUCCESS
+    return task.latest().state == "DISPOSED" and task.latest().outcome != "success"
 
 
 def by_submission(tasks: Iterable[Task]) -> list[Task]:

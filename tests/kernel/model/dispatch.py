@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from .admission import Admission
 from .base import HELD_BACK, SLOT
-from .records import ATTACHED, DISPOSED, RUNNING, SUSPENDED, Scope, Task
+from .records import Scope, Task
 
 Gate = tuple[str, str]  # the cause it gives to a wait, and the key of the scope it belongs to
 
@@ -35,11 +35,6 @@ class Dispatch(Admission):
                 task.lends = False
                 self.emit("TASK_REGAINED", task.scope, task)
                 self.want_no_more(task)
-
-    def turn(self, now: int, task: Task, outcome: str, cause: str | None = None) -> tuple[Task | None, list[Task]]:
-        """T5: the body has ended, next dispatch. Returns the retry, if there is one, and what started."""
-        self.ended(now, task, outcome, cause)
-        return task.retried_as, self.dispatch(now)
 
     def has_expired(self, task: Task) -> bool:
         """D3: still READY when now >= ready_since + max_wait."""
@@ -102,7 +97,7 @@ class Dispatch(Admission):
     def closed_gates(self, task: Task) -> list[Gate]:
         """V7: in the order scope state, scope slots, cpu, ram, vram, named by name, devices by kind."""
         scopes = [scope for scope in task.scope.path() if scope is not self.root]
-        closed = [("scope_state", scope.key) for scope in task.scope.path() if scope.state == SUSPENDED]  # O2
+        closed = [("scope_state", scope.key) for scope in task.scope.path() if scope.state == "SUSPENDED"]  # O2
         closed += [("scope_slots", scope.key) for scope in scopes if task.slot and self.is_full(scope)]  # S2, S5, S6
         named = sorted(set(task.demand) - {"cpu", "ram", "vram"})
         payer = task.scope.payer
@@ -138,12 +133,12 @@ class Dispatch(Admission):
         self.leave_ready(task)
         if task.lane in self.lane_causes:  # V7: its gate had opened; what is left of the lane is not got to yet
             self.lane_causes[task.lane] = SLOT
-        task.state = RUNNING
+        task.state = "RUNNING"
         task.start_order = len(self.started)
         self.started.append(task)
         for scope in task.scope.path():
-            if scope.state == ATTACHED:
-                scope.state = RUNNING
+            if scope.state == "ATTACHED":
+                scope.state = "RUNNING"
                 self.emit("SCOPE_RUNNING", scope)
         told = {"waits": dict(task.waits), "devices": task.devices, "starved_ns": task.starved_ns}
         self.emit("TASK_STARTED", task.scope, task, **{name: value or None for name, value in told.items()})
@@ -218,7 +213,7 @@ class Dispatch(Admission):
         states = [(task, task.state) for task in ended]
         states += [(scope, scope.state) for scope in self.scopes if scope.key in resumed]
         for thing, _ in states:
-            thing.state = DISPOSED if isinstance(thing, Task) else RUNNING
+            thing.state = "DISPOSED" if isinstance(thing, Task) else "RUNNING"
         yield
         for thing, state in states:
             thing.state = state

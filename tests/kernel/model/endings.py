@@ -7,17 +7,6 @@ import math
 from .base import by_submission, has_failed, met
 from .devices import Devices
 from .records import (
-    ABORTED,
-    DISPOSED,
-    DISPOSING,
-    ERROR,
-    PAUSED,
-    QUEUED,
-    READY,
-    REJECTED,
-    RUNNING,
-    SUCCESS,
-    TIMEOUT,
     Illegal,
     Periodic,
     Retry,
@@ -38,7 +27,7 @@ class Endings(Devices):
         if task.abort is not None:
             outcome, cause = task.abort  # X3: whatever it returns
         retry = task.policy.retry
-        if outcome == ERROR and retryable and retry is not None and task.attempt <= retry.times:
+        if outcome == "error" and retryable and retry is not None and task.attempt <= retry.times:
             self.finish(task, outcome, cause)
             self.retry(task)
             if task.pause_wished:  # X1: the pause is the handle's, not the attempt's
@@ -48,7 +37,7 @@ class Endings(Devices):
         else:
             self.finish(task, outcome, cause)
             self.aftermath([task])
-            if outcome == ERROR and task.periodic is None:  # O10
+            if outcome == "error" and task.periodic is None:  # O10
                 for scope in task.scope.path():
                     if scope.limits.on_error == "abort":
                         self.dispose(now, scope)
@@ -57,10 +46,10 @@ class Endings(Devices):
         """X3, X4, D4: idempotent."""
         self.advance(now)
         if task.pending:
-            self.finish(task, ABORTED, cause)
+            self.finish(task, "aborted", cause)
             self.aftermath([task])
         elif task.active and not ends_for_good(task):
-            self.abort(task, ABORTED, cause)
+            self.abort(task, "aborted", cause)
 
     def measured(self, now: int, task: Task, ram: int) -> None:
         """U2: the budget counts what is used, if that is more than what was asked for."""
@@ -75,7 +64,7 @@ class Endings(Devices):
             task.overdrawn = True
             self.emit("TASK_OVERDRAWN", task.scope, task, asked=asked, ram=ram)
             if self.overdraft == "kill":
-                self.ask_abort(task, ERROR, "out_of_memory")
+                self.ask_abort(task, "error", "out_of_memory")
 
     def blocked(self, now: int, task: Task, on: int | None) -> None:
         """V1: told; a task that says the same again is not told of. S7: it may lend its slot, and wants it again."""
@@ -100,39 +89,39 @@ class Endings(Devices):
     def pause(self, now: int, task: Task) -> None:
         """X1, X4."""
         self.advance(now)
-        if task.pause_wished or task.state in {DISPOSING, DISPOSED}:
+        if task.pause_wished or task.state in {"DISPOSING", "DISPOSED"}:
             return
         task.pause_wished = True
-        if task.state in {QUEUED, READY}:
+        if task.state in {"QUEUED", "READY"}:
             self.park(task)
         elif task.active:
             self.requests.append(("pause", task))
-        if task.state == RUNNING:
+        if task.state == "RUNNING":
             task.pause_timer = self.arm(now + self.pause_timeout_ns, "pause_timeout", task)
             self.emit("TASK_PAUSE_ASKED", task.scope, task)
 
     def parked(self, now: int, task: Task) -> None:
         """X1: the body has reached its checkpoint; an abort may have come first, or the pause was withdrawn."""
         self.advance(now)
-        if task.state == RUNNING and task.pause_timer is not None:
+        if task.state == "RUNNING" and task.pause_timer is not None:
             self.park(task)
-        elif task.state == RUNNING:
+        elif task.state == "RUNNING":
             self.requests.append(("resume", task))
 
     def park(self, task: Task) -> None:
         """T1: PAUSED remembers where it came from."""
         came_from = task.state
-        if came_from == READY:
+        if came_from == "READY":
             self.leave_ready(task)
         task.paused_from = came_from
-        task.state = PAUSED
+        task.state = "PAUSED"
         task.pause_timer = None
         self.emit("TASK_PAUSED", task.scope, task, **{"from": came_from}, stopped=task.is_stopped or None)
 
     def resume(self, now: int, task: Task) -> None:
         """X2, X4: an error unless a pause was asked for; M15: it goes on unless it is stopped."""
         self.advance(now)
-        if not task.pause_wished or task.state in {DISPOSING, DISPOSED}:
+        if not task.pause_wished or task.state in {"DISPOSING", "DISPOSED"}:
             raise Illegal(f"{task.id} is not paused")
         task.pause_wished = False
         if task.active:
@@ -143,12 +132,12 @@ class Endings(Devices):
     def stopped(self, now: int, task: Task, is_stopped: bool) -> None:
         """M15: as a pause, apart from it; the timeout stands still meanwhile."""
         self.advance(now)
-        if task.is_stopped == is_stopped or task.state in {DISPOSING, DISPOSED}:
+        if task.is_stopped == is_stopped or task.state in {"DISPOSING", "DISPOSED"}:
             return
         task.is_stopped = is_stopped
         if is_stopped:
             task.stopped_since = now
-            if task.state != PAUSED:
+            if task.state != "PAUSED":
                 self.park(task)
         else:
             if task.active and task.run_timer is not None:
@@ -160,33 +149,33 @@ class Endings(Devices):
         """X2: back to where it was, or a pause that was only asked for is withdrawn."""
         task.pause_timer = None
         if task.active:
-            task.state, task.paused_from = RUNNING, None
-            self.emit("TASK_RESUMED", task.scope, task, to=RUNNING)
+            task.state, task.paused_from = "RUNNING", None
+            self.emit("TASK_RESUMED", task.scope, task, to="RUNNING")
             return
         came_from, task.paused_from = task.paused_from, None
-        task.state = QUEUED
-        if came_from == READY or self.may_enter(task):
-            self.emit("TASK_RESUMED", task.scope, task, to=READY)
+        task.state = "QUEUED"
+        if came_from == "READY" or self.may_enter(task):
+            self.emit("TASK_RESUMED", task.scope, task, to="READY")
             self.enter(task)
         else:
-            self.emit("TASK_RESUMED", task.scope, task, to=QUEUED)
+            self.emit("TASK_RESUMED", task.scope, task, to="QUEUED")
 
     def finish(self, task: Task, outcome: str, cause: str | None, roots: frozenset[str] = frozenset()) -> None:
         """T2: exactly one outcome; DISPOSED is final."""
-        assert task.state != DISPOSED
+        assert task.state != "DISPOSED"
         waits = dict(task.waits) if task.pending else {}
         starved_ns = task.starved_ns if task.pending else 0
-        if task.state == READY:
+        if task.state == "READY":
             self.leave_ready(task)
         self.want_no_more(task)
-        task.state = DISPOSED
+        task.state = "DISPOSED"
         task.paused_from = None
         task.outcome = outcome
         task.cause = cause
         task.roots = roots
-        if outcome in {SUCCESS, ERROR, TIMEOUT}:
+        if outcome in {"success", "error", "timeout"}:
             self.emit("TASK_FINISHED", task.scope, task, outcome=outcome, cause=cause)
-        elif outcome == ABORTED:
+        elif outcome == "aborted":
             told = {"roots": roots, "waits": waits or None, "starved_ns": starved_ns or None}
             self.emit("TASK_CANCELLED", task.scope, task, cause=cause, **told)
         else:
@@ -195,7 +184,7 @@ class Endings(Devices):
 
     def drop(self, task: Task, cause: str) -> None:
         """D5: a drop goes straight to DISPOSED, and is never silent."""
-        self.finish(task, REJECTED, cause)
+        self.finish(task, "rejected", cause)
         self.aftermath([task])
 
     def abort(self, task: Task, outcome: str, cause: str) -> None:
@@ -205,13 +194,13 @@ class Endings(Devices):
 
     def ask_abort(self, task: Task, outcome: str, cause: str) -> None:
         """T1: DISPOSING, once; the first to ask decides the outcome. U2: unless that one may be retried."""
-        if task.abort is not None and (task.abort[0] != ERROR or outcome == ERROR):
+        if task.abort is not None and (task.abort[0] != "error" or outcome == "error"):
             return
         if task.abort is None:
             self.requests.append(("abort", task))
             self.want_no_more(task)  # S7: it needs no slot to end
         task.abort = (outcome, cause)
-        task.state = DISPOSING
+        task.state = "DISPOSING"
         task.paused_from = None
         self.emit("TASK_ABORT_ASKED", task.scope, task, cause=cause)
 
@@ -243,12 +232,14 @@ class Endings(Devices):
                     doomed.append(task)
                     grown = True
         for task in by_submission(set(doomed)):
-            self.finish(task, ABORTED, "dependency", blame[task])
+            self.finish(task, "aborted", "dependency", blame[task])
         return doomed
 
     def wake(self, ended: list[Task]) -> None:
         """G2, P2: those that waited for one of these and for nothing else turn READY, by submission or id."""
-        waited = [task for task in self.tasks if task.state == QUEUED and any(waits_for(task, each) for each in ended)]
+        waited = [
+            task for task in self.tasks if task.state == "QUEUED" and any(waits_for(task, each) for each in ended)
+        ]
         by_id = self.order.ties == "id"
         for task in sorted(waited, key=lambda task: (task.id if by_id else "", task.number)):
             if self.may_enter(task):
@@ -280,7 +271,7 @@ class Endings(Devices):
         task.retried_as = again
         delay_ns = task.policy.retry.delay_ns(task.attempt)
         again.backing_off = delay_ns > 0
-        state = QUEUED if again.backing_off else READY
+        state = "QUEUED" if again.backing_off else "READY"
         told = None if demand == task.demand else {name: amount for name, amount in demand.items() if amount}
         self.emit("TASK_RETRIED", again.scope, again, of=task.number, attempt=again.attempt, state=state, demand=told)
         if again.backing_off:
@@ -305,7 +296,7 @@ class Endings(Devices):
     def end_backoff(self, task: Task) -> None:
         """T7: the backoff is over."""
         task.backing_off = False
-        if task.state == QUEUED:
+        if task.state == "QUEUED":
             self.enter(task)
             self.emit("TASK_READY", task.scope, task)
 
@@ -328,7 +319,7 @@ def grown(payer: Scope, name: str, amount: int, retry: Retry) -> int:
 
 def ends_for_good(task: Task) -> bool:
     """X3: its end was asked for, and no retry will follow."""
-    return task.abort is not None and task.abort[0] != ERROR
+    return task.abort is not None and task.abort[0] != "error"
 
 
 def waits_for(task: Task, other: Task) -> bool:

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .admission import Submission
 from .records import (
-    ABORTED,
-    ATTACHED,
-    DISPOSED,
-    DISPOSING,
-    ERROR,
-    RUNNING,
-    SUCCESS,
-    SUSPENDED,
-    TIMEOUT,
     Illegal,
     Periodic,
-    Policy,
     Refused,
     Scope,
     Task,
@@ -27,50 +19,21 @@ from .scopes import Scopes
 class Periodics(Scopes):
     """R1 to R7, C0 (timers)."""
 
-    def add_periodic(
-        self,
-        now: int,
-        scope: Scope,
-        interval_ns: int,
-        name: str | None = None,
-        overlap: str = "skip",
-        max_parallel: int = 1,
-        jitter: float = 0.0,
-        enabled: bool = True,
-        immediately: bool = False,
-        priority: int = 50,
-        demand: dict[str, int] | None = None,
-        policy: Policy | None = None,
-        slot: bool = False,
-        disable_after: int | None = None,
-    ) -> Periodic:
+    def add_periodic(self, now: int, scope: Scope, *, immediately: bool = False, **settings: Any) -> Periodic:
         """R2: the grid begins at creation; the first tick is one interval later."""
         self.advance(now)
-        if scope.state not in {ATTACHED, RUNNING, SUSPENDED}:
+        periodic = Periodic(scope, **settings)
+        if scope.state not in {"ATTACHED", "RUNNING", "SUSPENDED"}:
             raise Illegal(f"{scope.key} is {scope.state}")
-        if any(other.scope is scope and other.name == name for other in self.periodics):
-            raise Illegal(f"{scope.key} has a periodic {name}")
-        periodic = Periodic(
-            name,
-            scope,
-            interval_ns,
-            overlap,
-            max_parallel,
-            jitter,
-            enabled,
-            priority,
-            demand or {},
-            policy,
-            slot,
-            disable_after,
-        )
+        if any(other.scope is scope and other.name == periodic.name for other in self.periodics):
+            raise Illegal(f"{scope.key} has a periodic {periodic.name}")
         trigger = self.draft(Submission(scope, demand=periodic.demand))
         if not self.feasible(trigger):  # B1, R3: a trigger is an ordinary task
             raise Refused("infeasible", trigger)
         self.periodics.append(periodic)
-        self.emit("PERIODIC_ADDED", scope, name=name, interval_ns=interval_ns)
-        periodic.next_at = now + interval_ns
-        if enabled:
+        self.emit("PERIODIC_ADDED", scope, name=periodic.name, interval_ns=periodic.interval_ns)
+        periodic.next_at = now + periodic.interval_ns
+        if periodic.enabled:
             self.plan(periodic)
             if immediately:
                 self.trigger(periodic, 0)
@@ -79,7 +42,7 @@ class Periodics(Scopes):
     def set_periodic_enabled(self, now: int, periodic: Periodic, enabled: bool, immediately: bool = False) -> None:
         """R5: on from the next tick, or at once; off drops the pending trigger. The grid stays."""
         self.advance(now)
-        if periodic.scope.state in {DISPOSING, DISPOSED}:  # R1
+        if periodic.scope.state in {"DISPOSING", "DISPOSED"}:  # R1
             raise Illegal(f"{periodic.scope.key} is {periodic.scope.state}")
         if enabled and not periodic.enabled:
             periodic.enabled = True
@@ -115,7 +78,7 @@ class Periodics(Scopes):
     def trigger(self, periodic: Periodic, missed: int) -> None:
         """R3, R4: an ordinary task, without a slot unless told, if the overlap rule and the limits accept it."""
         code = self.overlap_refusal(periodic)
-        if any(scope.state == SUSPENDED for scope in periodic.scope.path()):  # R5
+        if any(scope.state == "SUSPENDED" for scope in periodic.scope.path()):  # R5
             code = "scope_state"
         if code is not None:
             self.emit("PERIODIC_SKIPPED", periodic.scope, name=periodic.name, code=code, missed=missed)
@@ -153,11 +116,11 @@ class Periodics(Scopes):
 
     def count_iteration(self, periodic: Periodic, task: Task) -> None:
         """R6: failures in a row; an event loop that is gone."""
-        if task.outcome == SUCCESS:
+        if task.outcome == "success":
             periodic.consecutive_failures = 0
         elif task.cause == "loop_closed" and periodic.enabled:
             self.switch_off(periodic, "loop_closed")
-        elif task.outcome in {ERROR, TIMEOUT}:
+        elif task.outcome in {"error", "timeout"}:
             periodic.consecutive_failures += 1
             limit = periodic.disable_after
             if periodic.enabled and limit is not None and periodic.consecutive_failures >= limit:
@@ -180,9 +143,9 @@ class Periodics(Scopes):
             if timer.kind == "timeout" and breath_ns:  # T6
                 timer.target.run_timer = self.arm(now + breath_ns, "noticed_timeout", timer.target)
             elif timer.kind in {"timeout", "noticed_timeout"}:
-                self.abort(timer.target, TIMEOUT, "run_timeout")
+                self.abort(timer.target, "timeout", "run_timeout")
             elif timer.kind == "pause_timeout":  # X1
-                self.abort(timer.target, ABORTED, "pause_timeout")
+                self.abort(timer.target, "aborted", "pause_timeout")
             elif timer.kind == "backoff":  # T7
                 self.end_backoff(timer.target)
             else:  # R2
@@ -198,7 +161,7 @@ class Periodics(Scopes):
             is_running = target.active and target.abort is None
             return is_running and not target.is_stopped and target.run_timer is timer  # M15
         if timer.kind == "pause_timeout":
-            return target.state == RUNNING and target.pause_timer is timer
+            return target.state == "RUNNING" and target.pause_timer is timer
         if timer.kind == "backoff":
             return target.pending
         return target.timer is timer

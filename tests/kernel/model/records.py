@@ -6,10 +6,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-QUEUED, READY, RUNNING, PAUSED, DISPOSING, DISPOSED = "QUEUED READY RUNNING PAUSED DISPOSING DISPOSED".split()
-INIT, ATTACHED, SUSPENDED = "INIT ATTACHED SUSPENDED".split()
-SUCCESS, ERROR, TIMEOUT, ABORTED, REJECTED = "success error timeout aborted rejected".split()
-
 SECOND_NS = 1_000_000_000
 
 
@@ -114,7 +110,7 @@ class Scope:
     limits: Limits
     policy: Policy
     budget: Budget | None = None  # the root has one; another scope may
-    state: str = INIT
+    state: str = "INIT"
     names: dict[str, Task] = field(default_factory=dict)
     accepted: int = 0
 
@@ -146,7 +142,7 @@ class Task:
     attempt: int = 1
     number: int = 0
     id: str = ""
-    state: str = QUEUED
+    state: str = "QUEUED"
     paused_from: str | None = None
     outcome: str | None = None
     cause: str | None = None
@@ -177,12 +173,12 @@ class Task:
     @property
     def pending(self) -> bool:
         """D1: QUEUED, READY, and PAUSED from those."""
-        return self.state in {QUEUED, READY} or (self.state == PAUSED and self.paused_from in {QUEUED, READY})
+        return self.state in {"QUEUED", "READY"} or (self.state == "PAUSED" and self.paused_from in {"QUEUED", "READY"})
 
     @property
     def active(self) -> bool:
         """T4, X2: from activation until the body has really ended; parked and DISPOSING included."""
-        return self.state in {RUNNING, DISPOSING} or (self.state == PAUSED and self.paused_from == RUNNING)
+        return self.state in {"RUNNING", "DISPOSING"} or (self.state == "PAUSED" and self.paused_from == "RUNNING")
 
     @property
     def lane(self) -> tuple[int, str, tuple[tuple[str, int], ...], bool]:
@@ -201,9 +197,9 @@ class Task:
 class Periodic:
     """R1: one periodic and its state of this run."""
 
-    name: str | None
     scope: Scope
     interval_ns: int
+    name: str | None
     overlap: str
     max_parallel: int
     jitter: float

@@ -4,13 +4,6 @@ from __future__ import annotations
 
 from .dispatch import Dispatch
 from .records import (
-    ABORTED,
-    ATTACHED,
-    DISPOSED,
-    DISPOSING,
-    INIT,
-    RUNNING,
-    SUSPENDED,
     Budget,
     Illegal,
     Limits,
@@ -37,7 +30,7 @@ class Scopes(Dispatch):
         parent = parent or self.root
         if any(scope.key == key for scope in self.scopes):
             raise Illegal(f"a living scope has the key {key}")
-        if parent.state in {DISPOSING, DISPOSED}:
+        if parent.state in {"DISPOSING", "DISPOSED"}:
             raise Illegal(f"{parent.key} is closed")
         scope = Scope(key, parent, limits or Limits(), policy or parent.policy, budget)
         self.scopes.append(scope)
@@ -47,14 +40,14 @@ class Scopes(Dispatch):
         return scope
 
     def mount(self, now: int, scope: Scope) -> None:
-        self.step(now, scope, {INIT}, ATTACHED, "SCOPE_ATTACHED")
+        self.step(now, scope, {"INIT"}, "ATTACHED", "SCOPE_ATTACHED")
 
     def suspend(self, now: int, scope: Scope) -> None:
         """O1: only from RUNNING. O2: gates the child scopes too; their own state stays."""
-        self.step(now, scope, {RUNNING}, SUSPENDED, "SCOPE_SUSPENDED")
+        self.step(now, scope, {"RUNNING"}, "SUSPENDED", "SCOPE_SUSPENDED")
 
     def resume_scope(self, now: int, scope: Scope) -> None:
-        self.step(now, scope, {SUSPENDED}, RUNNING, "SCOPE_RESUMED")
+        self.step(now, scope, {"SUSPENDED"}, "RUNNING", "SCOPE_RESUMED")
 
     def step(self, now: int, scope: Scope, allowed_from: set[str], to: str, kind: str) -> None:
         """O1: one step of the scope's state machine."""
@@ -67,20 +60,20 @@ class Scopes(Dispatch):
     def dispose(self, now: int, scope: Scope) -> None:
         """O4, O7: children before parents; running tasks in start order, then pending ones in submission order."""
         self.advance(now)
-        closing = [inner for inner in self.family(scope) if inner.state not in {DISPOSING, DISPOSED}]
+        closing = [inner for inner in self.family(scope) if inner.state not in {"DISPOSING", "DISPOSED"}]
         for inner in closing:
-            inner.state = DISPOSING
+            inner.state = "DISPOSING"
             self.emit("SCOPE_DISPOSING", inner)
         touched = []
         for inner in deepest_first(closing):
             self.stop_periodics(inner)
             for task in self.active():
                 if task.scope is inner:
-                    self.ask_abort(task, ABORTED, "scope_disposed")
+                    self.ask_abort(task, "aborted", "scope_disposed")
                     touched.append(task)
             for task in self.pending(self.root):
                 if task.scope is inner:
-                    self.finish(task, ABORTED, "scope_disposed")
+                    self.finish(task, "aborted", "scope_disposed")
                     touched.append(task)
         self.aftermath(touched)
 
@@ -96,8 +89,8 @@ class Scopes(Dispatch):
         for scope in deepest_first(self.family(self.root)):
             for closing in scope.path():
                 bodies = [task for task in self.active() if task.scope is closing]
-                if closing.state == DISPOSING and not bodies and not self.children(closing):
-                    closing.state = DISPOSED
+                if closing.state == "DISPOSING" and not bodies and not self.children(closing):
+                    closing.state = "DISPOSED"
                     self.scopes.remove(closing)
                     self.emit("SCOPE_DISPOSED", closing)
 

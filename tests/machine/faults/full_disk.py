@@ -12,8 +12,8 @@ from pathlib import Path
 from whywait.errors import WhywaitError
 from whywait.machine.client import Machine
 from whywait.machine.home import Home
-from whywait.machine.server import Server
 from whywait.machine.service import Service
+from whywait.machine.socket_server import SocketServer
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 
@@ -83,7 +83,7 @@ def main(folder, ran):
     with closing(sqlite3.connect(service.home.store)) as reader:  # so that the store is left as by a kill
         reader.execute("SELECT * FROM jobs").fetchall()
         try:
-            Server(service, worker.start).run()
+            SocketServer(service, worker.start).run()
         finally:
             service.close()
         worker.join()

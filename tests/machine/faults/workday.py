@@ -11,8 +11,8 @@ import threading
 from whywait.errors import WhywaitError
 from whywait.machine.client import Machine
 from whywait.machine.home import Home
-from whywait.machine.server import Server
 from whywait.machine.service import Service
+from whywait.machine.socket_server import SocketServer
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 
@@ -95,7 +95,7 @@ def main(home, ran):
 
     worker = threading.Thread(target=work)
     try:
-        Server(service, worker.start).run()
+        SocketServer(service, worker.start).run()
     finally:
         service.close()
     worker.join()

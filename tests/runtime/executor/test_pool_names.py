@@ -7,7 +7,7 @@ import time
 from patience import PATIENCE_S
 from stress import hasty_switches
 from whywait import Executor
-from whywait.engines import pool
+from whywait.engines import executor_threads as pool
 
 SLOTS, THREADS, ROUNDS = 2, 6, 200
 

@@ -1,4 +1,4 @@
-"""``whywait up``: the service itself."""
+"""``whywait up`` and ``whywait down``: the service itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from whywait.cli.machine.demands import resources_of, say
+from whywait.cli.machine.asking import named, say, time_of
 from whywait.errors import ConfigError, MachineError, WhywaitError
 from whywait.machine.home import VARIABLE, Home
 from whywait.support.core import VARIABLE as CORE_VARIABLE
@@ -14,11 +14,10 @@ from whywait.support.digits import number_in
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, Final
 
-    Settled = tuple[dict[str, Any], dict[str, Any]]  # limits of the authority, and what is kept of ended jobs
-
-HELP = """Run the service of this machine: one budget for everything that is given to it.
+UP: Final = """Run the service of this machine: one budget for everything that is given to it.
 
   whywait up --detach
   whywait up --ram 24GB --slots 8
@@ -28,13 +27,15 @@ It has the cores and the memory of this machine unless it is told otherwise. Its
 without any, also one by whywait add or do, has the same. It runs until Ctrl-C, or in the background with --detach,
 until: whywait down. Everything of it is in one folder, WHYWAIT_HOME or the user's folder for state."""
 
-# The options that a home keeps for the next start, one on demand included.
-KEPT: Final = (
-    "--slots", "--cpu", "--ram", "--soft-ram", "--gpus", "--vram", "--device", "--resource",
-    "--aging", "--pause-timeout", "--history", "--keep", "--keep-for",
-)  # fmt: skip
+DOWN: Final = """End the service of this machine. Jobs that wait are kept, and the next service takes them up.
 
-UNIT = """\
+  whywait down
+  whywait down --now
+
+It takes nothing more and ends with the last that runs. With --now it ends what runs: such a job counts as failed, or
+has its next attempt with the next service."""
+
+UNIT: Final = """\
 [Unit]
 Description=whywait: one budget for everything that runs on this machine
 
@@ -50,86 +51,177 @@ WantedBy=default.target
 """
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the verb."""
+def _number(text: str) -> int:
+    number = number_in(text)
+    if not number:
+        raise ConfigError(f"{text!r} is not allowed: use an int of 1 or more")
+    return number
+
+
+def _count(text: str) -> int:
+    number = number_in(text)
+    if number is None:
+        raise ConfigError(f"{text!r} is not allowed: use an int of 0 or more")
+    return number
+
+
+def _seconds(text: str) -> float:
+    from whywait.kernel.durations import NS, parse_duration_ns
+
+    return parse_duration_ns(time_of(text)) / NS
+
+
+def _size(text: str) -> int:
+    from whywait.support.units import parse_written_size
+
+    return parse_written_size(text)
+
+
+def _ram(text: str) -> int:
+    """Return the memory to share: some, and no more than there is."""
+    from whywait.support.memory import total_memory
+    from whywait.support.units import format_size
+
+    size, has = _size(text), total_memory()
+    if not size or (has is not None and size > has):
+        there = "" if has is None else f": this computer has {format_size(has)}"
+        raise ConfigError(f"{format_size(size)} is not allowed{there}")
+    return size
+
+
+def _order(text: str) -> Any:
+    from whywait.kernel.order import Aging, Strict
+
+    return Strict() if text == "off" else Aging(every=_seconds(text), boost=10, cap=99)
+
+
+def _gpus(text: str) -> dict[str, int]:
+    from whywait.support.devices import parse_gpus
+
+    number = number_in(text)
+    return parse_gpus([_size(each) for each in text.split(",")] if number is None else number)
+
+
+def _path(text: str) -> str:
+    """Return the path of a file in full, from the folder that it was typed in."""
+    return text if text == "none" else os.path.abspath(os.path.expanduser(text))
+
+
+def _units(pairs: list[tuple[str, int | str]]) -> dict[str, int | list[str]]:
+    return {kind: units if isinstance(units, int) else units.split(",") for kind, units in pairs}
+
+
+_MANY: Final[dict[str, Any]] = {"action": "append"}
+_FLAG: Final[dict[str, Any]] = {"action": "store_true"}
+# The options that a home keeps for the next start, one on demand included: how each is written, its help, the keyword
+# of the service that it stands for, and what makes the value.
+KEPT: Final[tuple[tuple[str, dict[str, Any], str, str, Callable[[Any], Any]], ...]] = (
+    ("--slots", {"metavar": "N|none"}, "run so many at once; the cores of the machine if left out",
+     "slots", lambda text: None if text == "none" else _number(text)),
+    ("--cpu", {"metavar": "N"}, "share so many cores; those of the machine if left out", "cpu", _number),
+    ("--ram", {"metavar": "SIZE"}, "share so much memory; nine tenths of the machine's if left out", "ram", _ram),
+    ("--soft-ram", _FLAG, "let a job that needs more memory than --ram run while nothing else does",
+     "hard_ram", lambda is_soft: not is_soft),
+    ("--gpus", {"metavar": "N|SIZES|none"},
+     "share these GPUs: 2, or 24GB,12GB; those of the machine if left out",
+     "gpus", lambda text: {} if text == "none" else _gpus(text)),
+    ("--vram", {"metavar": "SIZE"}, "share so much memory of GPUs that are not told apart", "vram", _size),
+    ("--device", {"metavar": "KIND=UNITS", **_MANY}, "share devices of another kind: rig=a,b or fpga=2; repeat",
+     "devices", lambda texts: _units([named(text) for text in texts])),
+    ("--resource", {"metavar": "NAME=AMOUNT", **_MANY}, "share so much of something else; repeat",
+     "resources", lambda texts: dict(named(text) for text in texts)),
+    ("--aging", {"metavar": "TIME|off"},
+     "lift a waiting job by 10 points each time it has waited so long; 10m if left out", "order", _order),
+    ("--pause-timeout", {"metavar": "TIME"}, "end what does not stop so soon after a pause; 1.5s if left out",
+     "pause_timeout", _seconds),
+    ("--history", {"metavar": "FILE|none", "type": _path},
+     "learn from runs in this file; history.db of the service if left out",
+     "history", lambda path: None if path == "none" else path),
+    ("--keep", {"metavar": "N"}, "list so many ended jobs; 10000 if left out", "keep", _count),
+    ("--keep-for", {"metavar": "TIME"}, "list ended jobs so long; 30 days if left out", "keep_for_s", _seconds),
+)  # fmt: skip
+
+
+def up_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``up``."""
     add = parser.add_argument
     add("--detach", action="store_true", help="go to the background as soon as it listens")
     add("--systemd", action="store_true", help="print a unit for systemd's user services instead, with these options")
-    add("--slots", metavar="N|none", help="run so many at once; the cores of the machine if left out")
-    add("--cpu", metavar="N", help="share so many cores; those of the machine if left out")
-    add("--ram", metavar="SIZE", help="share so much memory; nine tenths of the machine's if left out")
-    add("--gpus", metavar="N|SIZES|none", help="share these GPUs: 2, or 24GB,12GB; those of the machine if left out")
-    add("--vram", metavar="SIZE", help="share so much memory of GPUs that are not told apart")
-    add(
-        "--device",
-        metavar="KIND=UNITS",
-        action="append",
-        default=[],
-        help="share devices of another kind: rig=a,b or fpga=2; repeat",
-    )
-    add(
-        "--resource", metavar="NAME=AMOUNT", action="append", default=[], help="share so much of something else; repeat"
-    )
-    add(
-        "--soft-ram",
-        action="store_true",
-        help="let a job that needs more memory than --ram run while nothing else does",
-    )
-    add(
-        "--aging",
-        metavar="TIME|off",
-        help="lift a waiting job by 10 points each time it has waited so long; 10m if left out",
-    )
-    add("--pause-timeout", metavar="TIME", help="end what does not stop so soon after a pause; 1.5s if left out")
-    add(
-        "--history",
-        metavar="FILE|none",
-        type=_path,
-        help="learn from runs in this file; history.db of the service if left out",
-    )
-    add("--keep", metavar="N", type=int, help="list so many ended jobs; 10000 if left out")
-    add("--keep-for", metavar="TIME", help="list ended jobs so long; 30 days if left out")
+    for option, form, text, _, _ in KEPT:
+        add(option, help=text, **form)
     add("--defaults", action="store_true", help="forget the options that were kept, and begin without any")
     add("--new-token", action="store_true", help="let the page ask for another token from now on")
     add("--ready", help=argparse.SUPPRESS)
 
 
-def run(options: argparse.Namespace) -> int:
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """Return those of the options that the home keeps and that were given, with their values."""
+    values = {option: getattr(options, option[2:].replace("-", "_")) for option, *_ in KEPT}
+    return {option: value for option, value in values.items() if value is not None and value is not False}
+
+
+def _as_written(given: dict[str, Any]) -> list[str]:
+    written = []
+    for option, value in given.items():
+        several = value if isinstance(value, list) else [value]
+        written += [option if each is True else f"{option}={each}" for each in several]
+    return written
+
+
+def _settled(given: dict[str, Any]) -> dict[str, Any]:
+    """Return what the options stand for: keywords of the service."""
+    cores = os.cpu_count() or 1
+    settled: dict[str, Any] = {"slots": cores, "cpu": cores, "ram": "auto"}
+    for option, _, _, keyword, make in KEPT:
+        if option in given:
+            try:
+                settled[keyword] = make(given[option])
+            except (ConfigError, argparse.ArgumentTypeError) as error:
+                raise ConfigError(f"{option}: {error}") from None
+    if "gpus" not in settled and "vram" not in settled:
+        from whywait.support.gpus import find_gpus
+
+        settled["gpus"] = find_gpus()[0]
+    if "vram" in settled or not settled["gpus"]:
+        settled.pop("gpus", None)
+    return settled
+
+
+def up(options: argparse.Namespace) -> int:
     """Run the service, or start it."""
-    given = _kept_of(options)
+    given = _given(options)
+    written, settled = _as_written(given), _settled(given)
     if options.defaults and given:
-        raise ConfigError(f"--defaults forgets the kept options: leave out {given[0]}, or leave out --defaults")
-    settled = (_limits(options), _keep(options))
+        raise ConfigError(f"--defaults forgets the kept options: leave out {written[0]}, or leave out --defaults")
     home = Home()
     if options.systemd:
         from whywait.machine.kept import in_words
 
-        command = in_words([sys.executable, "-m", "whywait", "up", *given])
+        command = in_words([sys.executable, "-m", "whywait", "up", *written])
         sys.stdout.write(UNIT.format(command=command, home=home.path))
         return 0
     if options.detach:
-        from whywait.machine.starting import start_service
+        from whywait.machine.beginning import start_service
 
-        once = [each for each in ("--defaults", "--new-token") if getattr(options, _name(each))]
-        started = start_service(home, [*given, *once])
+        once = {"--defaults": options.defaults, "--new-token": options.new_token}
+        started = start_service(home, [*written, *(option for option, is_given in once.items() if is_given)])
         say(f"the service of this machine runs (process {started.pid}){started.says}; whywait down ends it")
         if started.notice:
             say(started.notice)
         return 0
-    return _serve(home, options, given, settled)
+    return _serve(home, options, written, settled)
 
 
-def _serve(home: Home, options: argparse.Namespace, given: list[str], settled: Settled) -> int:
+def _serve(home: Home, options: argparse.Namespace, written: list[str], settled: dict[str, Any]) -> int:
     try:
-        from whywait.machine.server import Server
+        from whywait.machine.socket_server import SocketServer
     except ModuleNotFoundError as error:
         raise MachineError(
             f"the service needs the package {error.name!r}; install it with: pip install 'whywait[devtools]'"
         ) from None
-    from whywait.machine.keep import Keep
+    from whywait.machine.beginning import Taken, tell_starter
     from whywait.machine.kept import in_words, keep_options, read_options
     from whywait.machine.service import Service
-    from whywait.machine.starting import Taken, tell_starter
 
     for name in [each for each in os.environ if each.startswith("WHYWAIT_") and each not in {VARIABLE, CORE_VARIABLE}]:
         del os.environ[name]  # a service belongs to no terminal, task or job
@@ -142,18 +234,17 @@ def _serve(home: Home, options: argparse.Namespace, given: list[str], settled: S
 
     try:
         home.make()
-        says = f" with {in_words(given)}, kept for the next start" if given else ""
+        says = f" with {in_words(written)}, kept for the next start" if written else ""
         if options.defaults:
             says = " without options, those that were kept are forgotten"
-        elif not given and (kept := read_options(home)):
-            settled = _settle_kept(home, kept)
+        elif not written and (kept := read_options(home)):
+            settled = _settled_as_kept(home, kept)
             says = f" with the kept options {in_words(kept)}, which whywait up --defaults forgets"
-        limits, keep = settled
-        service = Service(home, Keep(**keep), new_token=options.new_token, **limits)
+        service = Service(home, new_token=options.new_token, **settled)
         try:
-            if given or options.defaults:
-                keep_options(home, given)
-            Server(service, ready).run()
+            if written or options.defaults:
+                keep_options(home, written)
+            SocketServer(service, ready).run()
         finally:
             service.close()
     except (WhywaitError, OSError) as error:
@@ -162,134 +253,32 @@ def _serve(home: Home, options: argparse.Namespace, given: list[str], settled: S
     return 0
 
 
-def _settle_kept(home: Home, kept: list[str]) -> Settled:
+def _settled_as_kept(home: Home, kept: list[str]) -> dict[str, Any]:
     """Return what the options stand for that the home keeps."""
     from whywait.cli.verbs import make_parser
     from whywait.machine.kept import broken_options
 
     try:
-        options = make_parser("up").parse_args(kept)
-        return _limits(options), _keep(options)
+        return _settled(_given(make_parser("up").parse_args(kept)))
     except ConfigError as error:
         raise broken_options(home, error) from None
 
 
-def _kept_of(options: argparse.Namespace) -> list[str]:
-    """Return those of the given options that the home keeps, as they are written."""
-    written = []
-    for option in KEPT:
-        value = getattr(options, _name(option))
-        if value is True:
-            written.append(option)
-        elif value is not None and value is not False:  # 0 is given
-            written += [f"{option}={each}" for each in (value if isinstance(value, list) else [value])]
-    return written
+def down_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``down``."""
+    parser.add_argument("--now", action="store_true", help="end what runs, instead of waiting for it")
 
 
-def _name(option: str) -> str:
-    return option.removeprefix("--").replace("-", "_")
+def down(options: argparse.Namespace) -> int:
+    """End the service."""
+    from whywait.machine.client import Machine
 
-
-def _limits(options: argparse.Namespace) -> dict[str, Any]:
-    limits: dict[str, Any] = {
-        "slots": _number("--slots", options.slots) if options.slots != "none" else None,
-        "cpu": _number("--cpu", options.cpu),
-        "ram": "auto" if options.ram is None else _ram(options.ram),
-        "hard_ram": not options.soft_ram,
-    }
-    if options.aging is not None:
-        limits["order"] = _order(options.aging)
-    if options.pause_timeout is not None:
-        limits["pause_timeout"] = _seconds("--pause-timeout", options.pause_timeout)
-    if options.history is not None:
-        limits["history"] = None if options.history == "none" else options.history
-    gpus = _gpus(options.gpus)
-    if gpus and options.vram is None:
-        limits["gpus"] = gpus
-    if options.device:
-        units = resources_of(options.device, "--device", "KIND=UNITS, as in rig=a,b or fpga=2")
-        limits["devices"] = {kind: each if isinstance(each, int) else each.split(",") for kind, each in units.items()}
-    if options.vram is not None:
-        limits["vram"] = _size("--vram", options.vram)
-    if options.resource:
-        limits["resources"] = resources_of(options.resource)
-    return limits
-
-
-def _order(text: str) -> Any:  # noqa: ANN401 - an Order
-    """Return the order that ``--aging`` stands for."""
-    from whywait.kernel.order import Aging, Strict
-
-    return Strict() if text == "off" else Aging(every=_seconds("--aging", text), boost=10, cap=99)
-
-
-def _ram(text: str) -> int:
-    """Return the memory to share: some, and no more than there is."""
-    from whywait.support.memory import total_memory
-    from whywait.support.units import format_size
-
-    size, has = _size("--ram", text), total_memory()
-    if not size or (has is not None and size > has):
-        there = "" if has is None else f": this computer has {format_size(has)}"
-        raise ConfigError(f"--ram {format_size(size)} is not allowed{there}")
-    return size
-
-
-def _seconds(option: str, text: str) -> float:
-    """Return a time in seconds."""
-    from whywait.cli.machine.demands import time_of
-    from whywait.kernel.durations import in_seconds
-
-    return in_seconds(option, time_of(text))
-
-
-def _path(text: str) -> str:
-    """Return the path of a file in full, from the folder that it was typed in."""
-    return text if text == "none" else os.path.abspath(os.path.expanduser(text))
-
-
-def _number(option: str, text: str | None) -> int:
-    if text is None:
-        return os.cpu_count() or 1
-    number = number_in(text)
-    if not number:
-        raise ConfigError(f"{option} {text!r} is not allowed: use an int of 1 or more")
-    return number
-
-
-def _gpus(text: str | None) -> dict[str, int]:
-    """Return the GPUs to share, with the memory of each."""
-    if text is None:
-        from whywait.support.gpus import find_gpus
-
-        return find_gpus()[0]
-    if text == "none":
-        return {}
-    from whywait.support.devices import parse_gpus
-    from whywait.support.units import parse_written_size
-
-    try:
-        number = number_in(text)
-        return parse_gpus([parse_written_size(each) for each in text.split(",")] if number is None else number)
-    except ConfigError as error:
-        raise ConfigError(f"--gpus: {error}") from None
-
-
-def _size(option: str, text: str) -> int:
-    from whywait.support.units import parse_written_size
-
-    try:
-        return parse_written_size(text)
-    except ConfigError as error:
-        raise ConfigError(f"{option}: {error}") from None
-
-
-def _keep(options: argparse.Namespace) -> dict[str, Any]:
-    keep: dict[str, Any] = {}
-    if options.keep is not None:
-        if options.keep < 0:
-            raise ConfigError(f"--keep {options.keep} is not allowed: use an int of 0 or more")
-        keep["most"] = options.keep
-    if options.keep_for is not None:
-        keep["age_s"] = _seconds("--keep-for", options.keep_for)
-    return keep
+    machine = Machine()
+    running = machine.ask("POST", "/machine/down", {"now": options.now})["running"]
+    if running and not options.now:
+        last = "1 still runs: the service ends with it"
+        if running > 1:
+            last = f"{running} still run: the service ends with the last of them"
+        say(f"{last}; to end it now: whywait down --now")
+    machine.home.wait_until_left()
+    return 0

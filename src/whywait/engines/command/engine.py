@@ -5,10 +5,9 @@ The command gets an abort as SIGTERM, a kill as SIGKILL, a pause as SIGSTOP and 
 everything of its process tree, whatever group or session that is in. Its body has ended when its process has and no
 process of its tree can write into its output any more; what it left running without output is killed then.
 
-``_Running._lock`` guards what a command was told; the lock of its tree is taken under it. ``_scarcity`` guards what
-the system has left for the next start, where that is little; the locks of trees are taken under it. ``_running``,
-``_waiting``, ``_starting`` and ``_doomed`` are dicts, a deque and a set whose single steps are atomic: a wish is noted
-before the command is looked for, and the command is made known before wishes are.
+``_Running._lock`` guards which signals a command was sent; the lock of its tree is taken under it. ``_running`` and
+``_doomed`` are a dict and a set whose single steps are atomic: a wish is noted before the command is looked for, and
+the command is made known before wishes are.
 """
 
 from __future__ import annotations
@@ -19,15 +18,14 @@ import re
 import select
 import shlex
 import signal
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import KW_ONLY, dataclass
 from threading import RLock
-from time import monotonic
 from typing import Any, ClassVar, Final, NoReturn
 
 from whywait.engines.base import Ended, EngineTask
+from whywait.engines.shortage import Shortage
 from whywait.engines.thread import ThreadEngine
 from whywait.errors import CommandFailed, ConfigError, TaskFailed, WhywaitError
 from whywait.kernel.reasons import Placement
@@ -35,8 +33,7 @@ from whywait.kernel.state import Cause, Outcome
 from whywait.support.devices import environment_of
 from whywait.support.known import Known
 from whywait.support.usage import exit_facts, signal_name
-from whywait.task.running import signal_of
-from whywait.trees.tree import AGAIN_S, ALONE_S, SHORTAGES, ProcessTree, StartFailed, dismiss_guards
+from whywait.trees.tree import ProcessTree, StartFailed, dismiss_guards
 
 TAIL_LENGTH: Final = 2000  # of stderr, in the message of an error
 SHORT_LENGTH: Final = 200  # of a command, in a message
@@ -153,7 +150,7 @@ class _Tail:
 
 
 class _Running:
-    """One running command and what it was told."""
+    """One running command, and which signals it was sent."""
 
     def __init__(self, tree: ProcessTree, outputs: Sequence[int], command: Command) -> None:
         self.tree = tree
@@ -237,9 +234,7 @@ class CommandEngine(ThreadEngine):
             raise ConfigError("the command engine needs the processes and signals of POSIX")
         super().__init__()
         self._running: dict[EngineTask, _Running] = {}
-        self._starting: deque[None] = deque()  # one for each that is tried for the first time
-        self._scarcity = RLock()  # held while a command is tried again
-        self._waiting: dict[EngineTask, str] = {}  # those that the system cannot start now, and what it said
+        self._shortage = Shortage(lambda: self._running)
         self._doomed: set[int] = set()  # numbers of the attempts that are to be killed, as soon as they run
 
     def abort(self, execution: EngineTask) -> None:
@@ -294,6 +289,7 @@ class CommandEngine(ThreadEngine):
         finally:
             code = running.finish()
             self._running.pop(execution, None)
+            self._shortage.make_room()
             self._doomed.discard(execution.number)
             execution.usage_now = None
             execution.facts = (*exit_facts(code), *running.tree.usage.facts())
@@ -304,50 +300,21 @@ class CommandEngine(ThreadEngine):
         execution.value = result
 
     def placement(self, execution: EngineTask) -> Placement | None:
-        """Return that a command waits until the system can start it, if it does."""
-        said = self._waiting.get(execution)
-        return None if said is None else Placement(self.name, lacks=said)
+        """Return why the command is not started yet; None if it is."""
+        return self._shortage.placement(self.name, execution)
 
     def _start(self, execution: EngineTask, command: Command, more: Sequence[object]) -> _Running:
-        """Start a command; as long as others run that may make room for it, a shortage of the system is waited out.
-
-        Those that run are looked at after each try: others that are being started may take what is left and fail too.
-        So from its second try on only one is tried at a time, and none counts as alone while others are at their first.
-        """
-        alone_since_s = None
-        turn: AbstractContextManager[object] = _counted(self._starting)
+        argv = command.argv(more)
+        told = environment_of(execution.units)
         try:
-            while True:
-                try:
-                    with turn:
-                        return _launch(command, more, environment_of(execution.units))
-                except CommandFailed as error:
-                    turn = self._scarcity
-                    refusal = error.__cause__
-                    if not isinstance(refusal, OSError) or refusal.errno not in SHORTAGES:
-                        raise
-                    alone_since_s = None if self._running or self._starting else alone_since_s or monotonic()
-                    if alone_since_s is not None and monotonic() > alone_since_s + ALONE_S:
-                        raise
-                    self._waiting[execution] = refusal.strerror or str(refusal)
-                    if signal_of(execution).wait(AGAIN_S):
-                        raise
-        finally:
-            self._waiting.pop(execution, None)
+            return self._shortage.start(execution, lambda _: _launch(command, argv, told))
+        except OSError as error:
+            raise _refused(command, argv, error) from error
 
     def _follow(self, execution: EngineTask) -> None:
         running = self._running.get(execution)
         if running is not None:
             running.follow(execution, lambda: self.runtime.parked(execution))
-
-
-@contextmanager
-def _counted(those_inside: deque[None]) -> Iterator[None]:
-    those_inside.append(None)
-    try:
-        yield
-    finally:
-        those_inside.pop()
 
 
 def _command_of(execution: EngineTask) -> tuple[Command, tuple[Any, ...]]:
@@ -362,24 +329,20 @@ def _command_of(execution: EngineTask) -> tuple[Command, tuple[Any, ...]]:
     return fn, args
 
 
-def _launch(command: Command, more: Sequence[object], told: Mapping[str, str]) -> _Running:
-    argv = command.argv(more)
+def _launch(command: Command, argv: Sequence[str], told: Mapping[str, str]) -> _Running:
     with ExitStack() as theirs, ExitStack() as on_error:
-        try:
-            nothing = os.open(os.devnull, os.O_RDONLY)
-            theirs.callback(os.close, nothing)
-            to = command.output
-            outputs = [_pipe(theirs, on_error) if to is None else (-1, to) for _ in range(2)]
-            tree = ProcessTree(
-                argv,
-                env={**(os.environ if command.inherit else {}), **(command.env or {}), **told},
-                cwd=command.cwd,
-                files={0: nothing, 1: outputs[0][1], 2: outputs[1][1]},
-                held=command.held,
-                mark=command.mark,
-            )
-        except OSError as error:
-            raise _refused(command, argv, error) from error
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        theirs.callback(os.close, nothing)
+        to = command.output
+        outputs = [_pipe(theirs, on_error) if to is None else (-1, to) for _ in range(2)]
+        tree = ProcessTree(
+            argv,
+            env={**(os.environ if command.inherit else {}), **(command.env or {}), **told},
+            cwd=command.cwd,
+            files={0: nothing, 1: outputs[0][1], 2: outputs[1][1]},
+            held=command.held,
+            mark=command.mark,
+        )
         on_error.pop_all()
     return _Running(tree, [ours for ours, _ in outputs] if to is None else (), command)
 

@@ -14,16 +14,17 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import resource
 import sys
 import threading
 from collections.abc import Callable
 from threading import RLock
-from typing import Any, NoReturn
+from time import monotonic_ns, process_time_ns
+from typing import Any, Final, NoReturn
 
 from whywait.engines.process.child_state import Globals, Lazies
 from whywait.engines.process.child_streams import dumps
 from whywait.engines.process.child_task import ChildServices, ChildTask, PartFailed, describe, flush
-from whywait.engines.process.child_use import Use
 from whywait.engines.process.frames import (
     FORGET,
     HIRED,
@@ -42,8 +43,10 @@ from whywait.engines.process.frames import (
     Reader,
     write_frame,
 )
-from whywait.task.running import in_thread
+from whywait.task.surroundings import in_thread
 
+SHORTEST_NS: Final = 10_000_000  # a body that ran for less is not worth the look
+_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 log = logging.getLogger("concurrent.futures")  # where users of executors look for what an initializer raises
 
 
@@ -107,7 +110,7 @@ class Link(ChildServices):
     def _set_up(self, payload: bytes | bytearray) -> bool:
         """Call the initializer; return whether it succeeded."""
         try:
-            initializer, args = pickle.loads(payload)  # noqa: S301 - from our own parent
+            initializer, args = pickle.loads(payload)
             initializer(*args)
             self._globals = Globals(initializer)
         except BaseException as error:
@@ -137,7 +140,7 @@ class Link(ChildServices):
                 call: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
             else:
                 with memoryview(payload) as view:
-                    call = pickle.loads(view[arguments_at:])  # noqa: S301 - from our own parent
+                    call = pickle.loads(view[arguments_at:])
             del payload
             stage = ""
             if flags & LENT:
@@ -152,7 +155,7 @@ class Link(ChildServices):
                     self._globals.take_back(fn)
             stage = RESULT_NOT_PICKLED
             return KIND_VALUE, b"" if value is None else dumps(value)
-        except BaseException as error:  # noqa: BLE001 - whatever is raised is the task's outcome
+        except BaseException as error:
             if self._forked:
                 _leave(error.code if isinstance(error, SystemExit) else 1)
             if isinstance(error, PartFailed):
@@ -161,10 +164,10 @@ class Link(ChildServices):
 
     def _function(self, number: int, data: bytes | bytearray, flags: int) -> Callable[..., Any]:
         if flags & PATHS:
-            sys.path[:], data = pickle.loads(data)  # noqa: S301 - from our own parent
+            sys.path[:], data = pickle.loads(data)
         if number and not data:
             return self._functions[number]
-        fn: Callable[..., Any] = pickle.loads(data)  # noqa: S301 - from our own parent
+        fn: Callable[..., Any] = pickle.loads(data)
         if number:
             self._functions[number] = fn
         return fn
@@ -189,6 +192,43 @@ class Link(ChildServices):
         self.lock = RLock()
         for fd in self._fds:
             os.close(fd)
+
+
+class Use:
+    """Measures one body after the other."""
+
+    __slots__ = ("_began_ns", "_children_ns", "_cpu_ns")
+
+    def __init__(self) -> None:
+        """Begin with the first body."""
+        self._children_ns = 0  # CPU time of processes that were waited for, up to the last measure
+        self.begin()
+
+    def begin(self) -> None:
+        """Take note that a body begins."""
+        self._began_ns = monotonic_ns()
+        self._cpu_ns = process_time_ns()
+
+    def end(self) -> tuple[int, int] | None:
+        """Return CPU time in ns and peak memory in bytes of the body that ends; None if it was too short."""
+        if monotonic_ns() - self._began_ns < SHORTEST_NS:
+            return None
+        before = self._children_ns
+        reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self._children_ns = round((reaped.ru_utime + reaped.ru_stime) * 1e9)
+        return process_time_ns() - self._cpu_ns + self._children_ns - before, _peak()
+
+
+def _peak() -> int:
+    """Return the peak of the memory of this process since the last time, where the system can forget it."""
+    try:
+        with open("/proc/self/status", "rb", buffering=0) as file:  # noqa: PTH123 - done for each body
+            words = file.read(8192).partition(b"VmHWM:")[2].split(None, 1)
+        with open("/proc/self/clear_refs", "wb", buffering=0) as file:  # noqa: PTH123 - the same
+            file.write(b"5")  # begins a new peak
+        return int(words[0]) * 1024
+    except (OSError, IndexError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _UNIT
 
 
 def main(tasks: int, results: int, control: int) -> None:

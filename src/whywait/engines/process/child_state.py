@@ -44,7 +44,7 @@ class Globals:
                 self._kept = {name: names[name] for name in self._kept if name in names}
 
 
-def _namespaces(fn: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - whatever can be called
+def _namespaces(fn: Any) -> Iterator[dict[str, Any]]:
     """Yield the globals of a function that came from the parent's ``__main__``, and those of the functions in it."""
     names = getattr(fn, "__globals__", None)
     if names is None and not isinstance(fn, type):
@@ -79,9 +79,9 @@ class Lazies:
         values = tuple([replaced(value, Lent, self._fetch) for value in args])
         return values, {key: replaced(kwargs[key], Lent, self._fetch) for key in kwargs}
 
-    def _fetch(self, value: Lent) -> Any:  # noqa: ANN401 - any resource
+    def _fetch(self, value: Lent) -> Any:
         if value.number not in self._made:
-            make, close = pickle.loads(value.data)  # noqa: S301 - from our own parent
+            make, close = pickle.loads(value.data)
             self._made[value.number] = make(), close, value.name
         return self._made[value.number][0]
 

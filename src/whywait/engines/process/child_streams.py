@@ -22,18 +22,18 @@ from whywait.task.streams import Pickled
 
 if TYPE_CHECKING:
     from whywait.task.context import TaskContext
-    from whywait.task.running import RunningTask
+    from whywait.task.surroundings import RunningTask
 
 Question = tuple[str, str, int, float | None, bytes | None]  # verb, queue, limit of the queue, timeout, pickled item
 
 _PROTOCOL: Final = pickle.HIGHEST_PROTOCOL
 
 
-def dumps(value: Any) -> bytes:  # noqa: ANN401 - any value
+def dumps(value: Any) -> bytes:
     """Pickle for the process above; cloudpickle, which takes its time, is imported only where it is needed."""
     try:
         return pickle.dumps(value, _PROTOCOL)
-    except Exception:  # noqa: BLE001 - whatever it is, the other pickler may do better
+    except Exception:
         import cloudpickle  # type: ignore[import-untyped]
 
         data: bytes = cloudpickle.dumps(value, _PROTOCOL)
@@ -61,7 +61,7 @@ class ChildStream:
         self._has_asked = False
         self._asking: dict[object, Callable[[int], object]] = {}  # producers in processes below that wait for room
 
-    def prepare(self, chunk: Any) -> bytes:  # noqa: ANN401 - any chunk
+    def prepare(self, chunk: Any) -> bytes:
         """Return the chunk as ``offer`` takes it."""
         return dumps(chunk)
 
@@ -126,14 +126,14 @@ class Calls:
         self._parts: dict[int, list[str]] = {}
         self._answers: dict[int, Any] = {}
 
-    def call(self, context: TaskContext, question: Question) -> Any:  # noqa: ANN401 - the answer
+    def call(self, context: TaskContext, question: Question) -> Any:
         """Ask and wait for the answer, as at a checkpoint."""
         number = self._ask(question)
         with context.signal.heard_by(self._waiters.ring):
             self._waiters.wait(lambda: number in self._answers, None, context.checkpoint)
         return self._answer(number)
 
-    async def call_async(self, context: TaskContext, question: Question) -> Any:  # noqa: ANN401 - the answer
+    async def call_async(self, context: TaskContext, question: Question) -> Any:
         """Do the same without blocking the event loop."""
         number = self._ask(question)
         with context.signal.heard_by(self._waiters.ring):
@@ -145,8 +145,8 @@ class Calls:
         self._link.send(KIND_CALL, dumps((number, question)))
         return number
 
-    def _answer(self, number: int) -> Any:  # noqa: ANN401 - the answer
-        answer = pickle.loads(self._answers.pop(number))  # noqa: S301 - from our own parent
+    def _answer(self, number: int) -> Any:
+        answer = pickle.loads(self._answers.pop(number))
         if isinstance(answer, WhywaitError):
             raise answer
         return answer
@@ -173,24 +173,24 @@ class ChildQueue:
         self._name = name
         self._limit = limit
 
-    def put(self, item: Any, timeout: Seconds | None = None) -> None:  # noqa: ANN401 - any item
+    def put(self, item: Any, timeout: Seconds | None = None) -> None:
         """Put an item in; wait while the queue is full, ``queue.Full`` after the timeout."""
         done, _ = self._calls.call(self._context, self._question("put", patience_s(timeout), dumps(item)))
         if not done:
             raise Full(f"queue {self._name!r} is full after {patience_s(timeout)} s")
 
-    def get(self, timeout: Seconds | None = None) -> Any:  # noqa: ANN401 - any item
+    def get(self, timeout: Seconds | None = None) -> Any:
         """Take the oldest item out; wait for one, ``queue.Empty`` after the timeout."""
         done, item = self._calls.call(self._context, self._question("get", patience_s(timeout)))
         if not done:
             raise Empty(f"queue {self._name!r} is empty after {patience_s(timeout)} s")
         return item
 
-    async def put_async(self, item: Any) -> None:  # noqa: ANN401 - any item
+    async def put_async(self, item: Any) -> None:
         """Put an item in, without blocking the event loop."""
         await self._calls.call_async(self._context, self._question("put", data=dumps(item)))
 
-    async def get_async(self) -> Any:  # noqa: ANN401 - any item
+    async def get_async(self) -> Any:
         """Take the oldest item out, without blocking the event loop."""
         return (await self._calls.call_async(self._context, self._question("get")))[1]
 

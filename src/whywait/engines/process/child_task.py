@@ -28,10 +28,10 @@ from whywait.kernel.state import Cause, TaskState
 from whywait.support.lazy import asyncio
 from whywait.support.logger import log
 from whywait.support.raised import cut_traceback, traceback_of
-from whywait.task.inside import parts_if_any, parts_of
-from whywait.task.running import Inside, inside_of, signal_of
+from whywait.task.parts import parts_if_any, parts_of
 from whywait.task.signals import AbortSignal
 from whywait.task.streams import LIMIT
+from whywait.task.surroundings import Inside, inside_of, signal_of
 
 if TYPE_CHECKING:
     from whywait.task.context import TaskContext
@@ -113,7 +113,7 @@ class ChildTask:
         """How to make a queue that lives in the process of the task; None: this is that process."""
         return partial(ChildQueue, self.core.calls, self) if self.is_hired else None
 
-    async def run_coroutine(self, coroutine: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - any result
+    async def run_coroutine(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Await the body such that an abort cancels it."""
         with self.core.lock:
             self.loop, self.asyncio_task = asyncio.get_running_loop(), asyncio.current_task()
@@ -123,7 +123,7 @@ class ChildTask:
         value = None
         try:
             value = await coroutine
-        except BaseException as raised:  # noqa: BLE001 - raised again when the parts have ended
+        except BaseException as raised:
             error = raised
         parts = parts_if_any(self)
         failure = await parts.finish_async(failed=error is not None) if parts is not None else None
@@ -135,7 +135,7 @@ class ChildTask:
             self.loop.call_soon_threadsafe(self.asyncio_task.cancel)
 
 
-class PartFailed(Exception):  # noqa: N818 - never leaves this process
+class PartFailed(Exception):
     """A handler or a worker has failed, and the task with it."""
 
     def __init__(self, cause: str, error: BaseException) -> None:
@@ -144,7 +144,7 @@ class PartFailed(Exception):  # noqa: N818 - never leaves this process
         self.error = error
 
 
-def _result(failure: Failure | None, value: Any, error: BaseException | None) -> Any:  # noqa: ANN401 - any result
+def _result(failure: Failure | None, value: Any, error: BaseException | None) -> Any:
     """Return the result of a task after the end of its parts, or raise what failed first."""
     if failure is not None:
         raise PartFailed(*failure)
@@ -210,7 +210,7 @@ class ChildServices(ABC):
             stream: ChildStream = streams[name]
             return stream
 
-    def picture(self, task: ChildTask) -> Any:  # noqa: ANN401 - never
+    def picture(self, task: ChildTask) -> Any:
         """Raise: the authority, whose picture it would be, is in another process."""
         raise InvalidTransition(
             f"task {task.label} runs in a worker process, where there is no snapshot: take it before, and hand it in"
@@ -222,7 +222,7 @@ class ChildServices(ABC):
 
         return hire(parts_of(task), task, (task.number, task.told), fn, args)
 
-    def run_body(self, task: ChildTask, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - any result
+    def run_body(self, task: ChildTask, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the body, and wait for its handlers and workers if it has any."""
         try:
             value = copy_context().run(fn, *args, **kwargs)  # what it sets there, the next body does not see
@@ -301,11 +301,11 @@ def describe(stage: str, error: BaseException, cause: str = Cause.EXCEPTION) -> 
     try:
         text = "".join(traceback.format_exception(error))
         name = repr(error)
-    except BaseException:  # noqa: BLE001 - the text of an error may raise
+    except BaseException:
         text = name = type(error).__name__
     try:
         data = b"" if stage else dumps(error)
-    except BaseException:  # noqa: BLE001 - it cannot be pickled
+    except BaseException:
         data = b""
     return pickle.dumps((stage, name, text, data, cause), _PROTOCOL)
 

@@ -43,7 +43,7 @@ LENT: Final = 8  # flag of a task: lazy resources are among its arguments
 RESULT_NOT_PICKLED: Final = "its result could not be pickled"  # one of the stages that an ERROR names
 
 _BLOCK: Final = 8192
-_ONE_WRITE: Final = 65536  # longer payloads are not copied behind their head
+ONE_WRITE: Final = 65536  # longer payloads are not copied behind their head
 
 
 class FrameError(Exception):
@@ -77,10 +77,6 @@ class Reader:
         self._ahead = b""
         return kind, self._read_long(data[HEAD.size :], length)
 
-    def has_more(self) -> bool:
-        """Return whether something was read ahead."""
-        return bool(self._ahead)
-
     def _read_long(self, start: bytes, length: int) -> bytearray:
         payload = bytearray(length)
         payload[: len(start)] = start
@@ -102,7 +98,7 @@ def frame(kind: int, payload: bytes) -> bytes:
 def write_frame(fd: int, kind: int, payload: bytes) -> None:
     """Write a whole frame; BrokenPipeError if the other end is closed."""
     head = HEAD.pack(len(payload), kind)
-    if len(payload) < _ONE_WRITE:
+    if len(payload) < ONE_WRITE:
         write_all(fd, head + payload)
     else:
         write_all(fd, head)

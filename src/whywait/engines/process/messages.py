@@ -1,4 +1,4 @@
-"""What a body in a child process says before it ends, as the process above takes it."""
+"""What a running body in another process and this program tell each other: messages come up, lines go down."""
 
 from __future__ import annotations
 
@@ -7,14 +7,29 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from queue import Empty, Full
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from whywait.engines.process.frames import KIND_ASK, KIND_EMIT, KIND_NOTE, KIND_PARKED, PARK, unpack_named
 from whywait.engines.process.pickling import dumps
 from whywait.errors import TaskAborted, WhywaitError
 from whywait.task.context import TaskContext
-from whywait.task.running import RunningTask
 from whywait.task.streams import Pickled
+from whywait.task.surroundings import RunningTask
+
+Wish = tuple[int, bool, str]  # the number of the pause (0: none), whether the task counts as parked, why to end (or "")
+NOTHING: Final[Wish] = (0, False, "")
+
+
+def wish_of(task: RunningTask) -> Wish:
+    """Return what is wished of a task now."""
+    signal = task.signal
+    return NOTHING if signal is None else (signal.pause, signal.parked, signal.reason or "")
+
+
+def wish_line(number: int, wish: Wish) -> str:
+    """Return the line that brings a wish about the task of a number to its process, for :class:`ChildServices`."""
+    pause, parked, reason = wish
+    return f"wish {number} {pause} {parked:d} {reason}"
 
 
 class Outside(Protocol):
@@ -47,10 +62,10 @@ def take_message(task: RunningTask, outside: Outside, kind: int, payload: bytes 
         outside.outlets[name] = stream
         stream.ask_room(outside, want, lambda count: outside.say(f"{room} {count}"))
     elif kind == KIND_NOTE:
-        event, details = pickle.loads(payload)  # noqa: S301 - from our own child
+        event, details = pickle.loads(payload)
         core.note(task, event, details)
     else:
-        question, asked = pickle.loads(payload)  # noqa: S301 - from our own child
+        question, asked = pickle.loads(payload)
         name = f"whywait-answer-{task.label}-{question}"  # it may have to wait for its answer
         tell = partial(outside.answer, outside.number, question)
         threading.Thread(target=_answer, args=(task, tell, asked), name=name, daemon=True).start()
@@ -70,7 +85,7 @@ def _answer(task: RunningTask, tell: Callable[[bytes], None], asked: tuple[Any, 
     try:
         queue = TaskContext(task).queue(name, limit=limit)
         if verb == "put":
-            queue.put(pickle.loads(data), timeout)  # noqa: S301 - from our own child
+            queue.put(pickle.loads(data), timeout)
             answer = True, None
         elif verb == "get":
             answer = True, queue.get(timeout)

@@ -2,7 +2,7 @@
 
 Importable functions travel by name; others (closures, lambdas, all that stands in ``__main__``) by value, with the
 globals they use as they are at that moment. A child may keep a function, so that only its number travels next time,
-where that cannot be told from sending it anew: it travels by name, or by value and everything it reads is constant.
+where sending it anew would make no difference: it travels by name, or by value and everything it reads is constant.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def require_cloudpickle() -> None:
         raise ConfigError("the process engine needs cloudpickle: pip install 'whywait[process]'")
 
 
-def dumps(value: Any) -> bytes:  # noqa: ANN401 - any value
+def dumps(value: Any) -> bytes:
     """Pickle for a process with another ``__main__``."""
     if not cloudpickle.list_registry_pickle_by_value():
         try:
             data = pickle.dumps(value, PROTOCOL)
-        except Exception:  # noqa: BLE001 - whatever it is, the other pickler may do better
+        except Exception:
             data = b"__main__"
         if b"__main__" not in data:
             return data
@@ -104,7 +104,7 @@ class Functions:
         return kept.number, data
 
 
-def _is_constant(value: Any, functions: list[FunctionType], looks: list[Look]) -> bool:  # noqa: ANN401 - any value
+def _is_constant(value: Any, functions: list[FunctionType], looks: list[Look]) -> bool:
     """Return whether a value is the same whenever it is sent; note the functions and globals that this rests on."""
     kind = value.__class__
     if kind is ModuleType:
@@ -128,7 +128,7 @@ def _reads_constants(value: FunctionType, functions: list[FunctionType], looks: 
     return all(_is_constant(each, functions, looks) for each in value.__defaults__ or ())
 
 
-def _is_bare(fn: Any) -> bool:  # noqa: ANN401 - a function
+def _is_bare(fn: Any) -> bool:
     return fn.__closure__ is None and not fn.__kwdefaults__ and not fn.__dict__
 
 
@@ -137,7 +137,7 @@ def _is_importable(module: ModuleType) -> bool:
     return name != "__main__" and sys.modules.get(name) is module and module.__spec__ is not None
 
 
-def _goes_by_name(value: Any) -> bool:  # noqa: ANN401 - any value
+def _goes_by_name(value: Any) -> bool:
     """Return whether a class or function travels as its name only."""
     if isinstance(value, BuiltinFunctionType):
         if not isinstance(value.__self__, ModuleType | None):  # a method of some object
@@ -147,7 +147,7 @@ def _goes_by_name(value: Any) -> bool:  # noqa: ANN401 - any value
     try:
         by_name = pickle.dumps(value, PROTOCOL)
         return bool(by_name == cloudpickle.dumps(value, PROTOCOL))
-    except Exception:  # noqa: BLE001 - it does not travel by name
+    except Exception:
         return False
 
 

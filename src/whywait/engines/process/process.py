@@ -1,14 +1,13 @@
-"""A child process as the engine sees it: started, given one task after the other, told things, ended.
+"""A child process as this program sees it: started, given one task after the other, signalled, ended.
 
-``ChildProcess._lock`` guards which task it runs, what it was told of that, and the closing of its pipes; the lock of
-its tree is taken under it, and it is never taken under that. All else belongs to its one user (see ``crew.py``), but
-for ``is_stale``, which any thread sets, and ``lent``, in which any looks a number up. What is said without the lock are
-lines of at most some kilobytes, each of which the socket takes in one piece.
+``ChildProcess._lock`` guards which task it runs, the last wish that was sent about it, and the closing of its pipes;
+the lock of its tree is taken under it, and it is never taken under that. All else belongs to its one user (see
+``crew.py``), but for ``is_stale``, which any thread sets, and ``lent``, in which any looks a number up. Lines that are
+sent without the lock have at most some kilobytes, so that the socket takes each in one piece.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -24,12 +23,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from whywait.engines.process.frames import (
     FORGET,
+    KIND_BROKEN,
     KIND_KEY,
+    KIND_PARKED,
     KIND_REFUSED,
     KIND_SETUP,
     KIND_TASK,
     KIND_USE,
     LENT,
+    ONE_WRITE,
     PATHS,
     TASK,
     TASK_FRAME,
@@ -38,20 +40,20 @@ from whywait.engines.process.frames import (
     frame,
     write_all,
 )
+from whywait.engines.process.messages import NOTHING, Wish, take_message, wish_line, wish_of
 from whywait.engines.process.pickling import KEPT_AT_MOST, dumps
-from whywait.engines.process.wishes import NOTHING, Wish, wish_line, wish_of
 from whywait.kernel.devices import Assigned
 from whywait.support.devices import environment_of
 from whywait.support.forks import own
-from whywait.support.polling import has_input
 from whywait.support.usage import Facts, Usage, exit_facts, signal_name
-from whywait.task.running import RunningTask
+from whywait.task.surroundings import RunningTask
 from whywait.trees.tree import GROUP, ProcessTree
 
 if TYPE_CHECKING:
     from whywait.engines.base import EngineTask
 
 Identity = tuple[int, bytes]  # the number of a task, and what its ref, its id and its label are made of
+Parcel = tuple[int, bytes, tuple[int, bytes], bytes, Sequence[int]]  # identity, function, arguments, what is lent
 
 GOODBYE_S: Final = 0.8  # how long an idle process may take to end by itself
 _NO_SIGNAL: Final = getattr(socket, "MSG_NOSIGNAL", 0)
@@ -59,15 +61,10 @@ _SEND_FLAGS: Final = _NO_SIGNAL | getattr(socket, "MSG_DONTWAIT", 0)
 _FIRST_FD: Final = 3  # the first of the process's own file descriptors, after the standard ones
 FIRST_GIVEN_FD: Final = _FIRST_FD + 3  # the first of those that its initializer needs
 _PART: Final = 8192  # of an answer
-_ONE_WRITE: Final = 65536
 
 
-class NeverReceived(Exception):  # noqa: N818 - not an error yet: another process gets the task
-    """The process was gone before any of the task reached it."""
-
-
-class Refused(BlockingIOError):  # noqa: N818 - not an error yet: the task waits for another process
-    """The system gave a new process no thread to listen with: it has ended, and has seen nothing of its task."""
+class NeverReceived(Exception):
+    """The process was gone, or could not begin, before it had seen any of the task."""
 
 
 class ChildProcess:
@@ -81,13 +78,10 @@ class ChildProcess:
         self._told: Wish = NOTHING
         self.number = 0  # of the task
         self.outlets: dict[str, Any] = {}  # streams that it was promised room in
-        self.use: tuple[int, int] | None = None  # what the body has told: CPU time in ns, peak of memory
+        self._use: tuple[int, int] | None = None  # what the body has used: CPU time in ns, peak of memory
         self._known: set[int] = set()  # the functions it keeps
-        self._paths = sys.path[:]  # what it has been told
-        self._sent = -1  # bytes of the last task, if they were sent at once
-        self.idle_since_s = 0.0
+        self._paths = sys.path[:]  # the `sys.path` that it has
         self.answers = 0  # how many tasks it has answered
-        self.refusal: Refused | None = None  # why it could not begin
         self.is_leaving = False  # it was dismissed and gets no task any more
         self._setup = setup
         self._has_key = False
@@ -126,17 +120,12 @@ class ChildProcess:
         return ProcessTree(argv, env=env, files={0: nothing, **placed}, group=GROUP)
 
     @property
-    def is_fresh(self) -> bool:
-        """Whether it has not answered any task yet."""
-        return self.answers == 0
-
-    @property
     def pid(self) -> int:
         """The process id."""
         return self._tree.pid
 
     def begin(self, task: RunningTask, number: int) -> None:
-        """Let wishes about a task reach this process from now on; those that are there already are told."""
+        """Let wishes about a task reach this process from now on; a wish that is there already is sent."""
         with self._lock:
             self.execution = task
             self.number = number
@@ -145,17 +134,17 @@ class ChildProcess:
             self.tell(task)
 
     def measure(self, told: Callable[[int], object] | None) -> None:
-        """Measure anew what the process uses, for the task that it begins; ``told`` hears of the memory."""
-        self.use = None
+        """Measure anew what the process uses, for the task that it begins; ``told`` is called with its memory."""
+        self._use = None
         self._watch.told = told
         self._watch.begin()
 
     def used(self) -> Usage | None:
         """Return what the task that ends has used, if it ran long enough to tell."""
         self._watch.end()
-        if self.use is None:
+        if self._use is None:
             return None
-        return Usage(self.use[0] / 1e9, max(self.use[1], self._watch.peak), self._watch.how)
+        return Usage(self._use[0] / 1e9, max(self._use[1], self._watch.peak), self._watch.how)
 
     def ram(self) -> int:
         """Return how many bytes of memory it holds now, with all its descendants; to be asked between two tasks."""
@@ -172,19 +161,32 @@ class ChildProcess:
         with self._lock:
             self.execution = None
 
-    def send(
-        self,
-        number: int,
-        label: bytes,
-        function: tuple[int, bytes],
-        arguments: bytes,
-        lent: Sequence[int] = (),
-        flags: int = 0,
-    ) -> None:
-        """Send a task; raise NeverReceived if the process was gone already, OSError if it went meanwhile.
+    def run(self, parcel: Parcel, *, flags: int = 0) -> tuple[int, bytes | bytearray]:
+        """Have the process run the task that it has begun; return its answer, acting on all that it says before.
 
-        ``lent`` are the numbers of the lazy resources among the arguments.
+        Raise NeverReceived if it has seen nothing of the task, EOFError or OSError if it has died over it.
         """
+        sent = self._send(*parcel, flags)
+        while True:
+            try:
+                kind, payload = self._reader.read()
+            except (EOFError, OSError):
+                if self.answers and self._unread() == sent:
+                    raise NeverReceived(f"process {self.pid} was gone") from None
+                raise
+            if kind == KIND_REFUSED:
+                raise NeverReceived(payload.decode())
+            if kind == KIND_USE:
+                self._use = USE.unpack(payload)
+            elif kind < KIND_PARKED or kind == KIND_BROKEN:
+                return kind, payload
+            else:
+                take_message(self.execution, self, kind, payload)
+
+    def _send(
+        self, number: int, label: bytes, function: tuple[int, bytes], arguments: bytes, lent: Sequence[int], flags: int
+    ) -> int:
+        """Send a task; return how many bytes. If the process dies meanwhile, to read its answer shows that."""
         function_number, code = function
         if lent:
             flags |= LENT
@@ -203,24 +205,18 @@ class ChildProcess:
         length = TASK.size + len(label) + len(code) + len(arguments)
         head = TASK_FRAME.pack(length, KIND_TASK, number, len(label), function_number, len(code), flags)
         start = self._before_task() + head + label + code
-        is_short = length < _ONE_WRITE
-        if is_short:
-            start += arguments
-        self._sent = len(start) if is_short else -1
-        try:
-            count = os.write(self._tasks, start)
-        except BrokenPipeError:
-            raise NeverReceived from None
-        if count < len(start):
-            write_all(self._tasks, start[count:])
-        if not is_short:
-            write_all(self._tasks, arguments)
+        if len(arguments) < ONE_WRITE:
+            start, arguments = start + arguments, b""
+        sent = 0
+        with suppress(BrokenPipeError):
+            for data in filter(None, (start, arguments)):
+                write_all(self._tasks, data)
+                sent += len(data)
+        return sent
 
-    def hear_refusal(self) -> None:
-        """Take in what a process has sent that was gone before it got its first task: it may not have begun."""
-        if self.is_fresh and has_input(self._results):
-            with suppress(EOFError, OSError):
-                self.receive()
+    def _unread(self) -> int:
+        """Return how many bytes that were sent the process has left unread."""
+        return int.from_bytes(fcntl.ioctl(self._tasks, termios.FIONREAD, bytes(4)), sys.byteorder)
 
     def _before_task(self) -> bytes:
         """Return the frames that have to come before a task."""
@@ -236,33 +232,6 @@ class ChildProcess:
     def forget_functions(self) -> None:
         """Send functions anew: one may not have arrived."""
         self._known.clear()
-
-    def has_taken(self) -> bool:
-        """Return whether the process can have seen any of the task that it was sent last; to be asked after its end."""
-        try:
-            unread = fcntl.ioctl(self._tasks, termios.FIONREAD, b"\0" * 4)
-        except OSError:
-            return True  # no way to know
-        return int.from_bytes(unread, sys.byteorder) != self._sent
-
-    def receive(self) -> tuple[int, bytes | bytearray]:
-        """Return the next frame that the process sends; raise EOFError or OSError if it is gone."""
-        kind, payload = self._reader.read()
-        if kind == KIND_USE:  # its answer comes right behind
-            self.use = USE.unpack(payload)
-            return self._reader.read()
-        if kind == KIND_REFUSED:
-            self.refusal = Refused(errno.EAGAIN, payload.decode())
-            raise EOFError
-        return kind, payload
-
-    def has_more(self) -> bool:
-        """Return whether more has arrived from the process already."""
-        return self._reader.has_more()
-
-    def fileno(self) -> int:
-        """Return where its answers arrive."""
-        return self._results
 
     def tell(self, task: RunningTask) -> bool:
         """Tell the process what is wished of the task now; return whether it runs here."""
@@ -297,12 +266,6 @@ class ChildProcess:
             self._tree.kill()
             return True
 
-    def hurry(self) -> None:
-        """Kill a process that was dismissed, if it has not ended by itself."""
-        with self._lock:
-            if self._results >= 0:
-                self._tree.kill()
-
     def dismiss(self) -> None:
         """Let an idle process end by itself."""
         self.is_leaving = True
@@ -311,11 +274,11 @@ class ChildProcess:
                 os.close(self._tasks)
                 self._tasks = -1
 
-    def wait_end(self, grace_s: float) -> None:
-        """Give a process that was dismissed the time to end by itself; ``grace_s`` if it has resources to close."""
+    def wait_end(self, limit_s: float) -> None:
+        """Give a process that was dismissed so long to end by itself."""
         poll = select.poll()
         poll.register(self._results, 0)  # it hangs up when it ends
-        poll.poll((max(GOODBYE_S, grace_s) if self.lent else GOODBYE_S) * 1000)
+        poll.poll(limit_s * 1000)
 
     @property
     def is_out_of_memory(self) -> bool:
@@ -333,8 +296,6 @@ class ChildProcess:
             self._close()
         self._tree.close()
         code = self._tree.exit_code or 0
-        if self.refusal is not None:
-            return f"it could not begin: {self.refusal.strerror}"
         if code >= 0:
             return f"it ended with exit code {code}"
         why = " because the system had no more memory" if self._tree.is_out_of_memory else ""

@@ -29,7 +29,7 @@ from whywait.engines.process.frames import KIND_ERROR, KIND_VALUE, RESULT_NOT_PI
 from whywait.engines.process.pickling import dumps
 from whywait.engines.ray.switchboard import KIND_PLACED, KIND_SMALL
 from whywait.kernel.devices import Assigned
-from whywait.task.running import in_thread
+from whywait.task.surroundings import in_thread
 
 # Kind, payload (a small result, a pickled one or the description of an error), how many messages the body sent up.
 Status = tuple[int, Any, int]
@@ -42,7 +42,7 @@ _SIZED: Final = frozenset({str, bytes})
 _PLAIN: Final = frozenset({int, float, complex, bool, str, bytes, type(None)})
 
 
-def is_small(value: Any) -> bool:  # noqa: ANN401 - any argument or result
+def is_small(value: Any) -> bool:
     """Return whether a value travels as quickly as a reference to it."""
     return value.__class__ in _PLAIN and (value.__class__ not in _SIZED or len(value) <= _SMALL)
 
@@ -80,10 +80,10 @@ _known_paths: set[bytes] = set()
 
 def unpack(data: bytes) -> Packed:
     """Return a packed task; the driver's module paths are added to ours."""
-    packed = Packed(*pickle.loads(data))  # noqa: S301 - from our own driver
+    packed = Packed(*pickle.loads(data))
     if packed.paths not in _known_paths:
         _known_paths.add(packed.paths)
-        sys.path.extend(path for path in pickle.loads(packed.paths) if path not in sys.path)  # noqa: S301 - as above
+        sys.path.extend(path for path in pickle.loads(packed.paths) if path not in sys.path)
     return packed
 
 
@@ -156,7 +156,7 @@ class RayServices(ChildServices):
             if packed.status_alone and not is_small(value):
                 stage = RESULT_NOT_PICKLED
                 payload = dumps(value)
-        except BaseException as error:  # noqa: BLE001 - whatever is raised is the task's outcome
+        except BaseException as error:
             if self._forked:
                 os._exit(1)
             part = isinstance(error, PartFailed)
@@ -172,7 +172,7 @@ class RayServices(ChildServices):
         """Return a function of an authority by both numbers; one that may be kept is unpickled once."""
         fn = self._functions.get(key)
         if fn is None:
-            fn = pickle.loads(data)  # noqa: S301 - from our own driver
+            fn = pickle.loads(data)
             assert fn is not None, "a function travels"
             if key[1]:
                 if len(self._functions) >= _KEPT_AT_MOST:
@@ -229,7 +229,7 @@ class RayServices(ChildServices):
             board = self._board
             try:
                 lines = ray.get(board.listen.remote(self._worker))
-            except Exception:  # noqa: BLE001 - the switchboard is gone, and the driver with it or about to act
+            except Exception:
                 if self._is_deaf(board):
                     return
                 continue
@@ -245,7 +245,7 @@ class RayServices(ChildServices):
                     self._listener = None
                     return
 
-    def _is_deaf(self, board: Any) -> bool:  # noqa: ANN401 - an actor
+    def _is_deaf(self, board: Any) -> bool:
         """Listen no more to a switchboard that is gone; return whether there is no other one yet."""
         with self._sending:
             is_last = self._board is board
@@ -253,7 +253,7 @@ class RayServices(ChildServices):
                 self._listener = None
             return is_last
 
-    def _board_called(self, name: str) -> Any:  # noqa: ANN401 - an actor
+    def _board_called(self, name: str) -> Any:
         board = self._boards.get(name)
         if board is None:
             board = self._boards[name] = ray.get_actor(name)
@@ -285,7 +285,7 @@ def _deaf_to_interrupts(services: RayServices) -> None:
 _services: RayServices | None = None
 
 
-def carry_out(head: bytes | Packed, *args: Any) -> bytes | tuple[Any, bytes]:  # noqa: ANN401 - the arguments of the body
+def carry_out(head: bytes | Packed, *args: Any) -> bytes | tuple[Any, bytes]:
     """Run the body of one task; the remote function of the Ray engine."""
     global _services  # noqa: PLW0603 - one for each worker process
     if _services is None:

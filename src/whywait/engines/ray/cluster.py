@@ -19,9 +19,9 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from operator import methodcaller
 from threading import RLock
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from whywait.engines.ray.switchboard import Message, Switchboard
 from whywait.errors import ConfigError
@@ -59,24 +59,11 @@ class Node:
     resources: dict[str, int]
 
 
-class Follower(Protocol):
-    """What uses a cluster: the engine of one authority."""
-
-    def nodes_changed(self, nodes: tuple[Node, ...]) -> None:
-        """Take in which nodes there are now."""
-
-    def take_message(self, number: int, count: int, kind: int, payload: Any) -> None:  # noqa: ANN401 - as the kind has it
-        """Take in what a body says."""
-
-    def switchboard_lost(self) -> None:
-        """Take in that no body can be told or heard any more."""
-
-
 class Cluster:
     """A connected cluster."""
 
     def __init__(self, address: str | None, options: dict[str, Any]) -> None:
-        self._followers: dict[int, Follower] = {}  # by the token of their authority
+        self._followers: dict[int, Any] = {}  # the engines of authorities that use it, by the token of their authority
         self._lock = RLock()
         self._is_closed = threading.Event()
         self.is_ours = not ray.is_initialized()
@@ -99,9 +86,9 @@ class Cluster:
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         options = {"num_cpus": 0, "max_concurrency": 100_000, "max_restarts": 0, "scheduling_strategy": here}
         self.board = ray.remote(Switchboard).options(name=name, **options).remote()
-        self.board_name = name  # last: a worker that is told of it finds it
+        self.board_name = name  # last: a worker that gets the name finds the actor
 
-    def add(self, token: int, follower: Follower) -> None:
+    def add(self, token: int, follower: Any) -> None:
         """Tell a follower what happens from now on."""
         with self._lock:
             self._followers[token] = follower
@@ -130,13 +117,13 @@ class Cluster:
                 nodes = _nodes()
             except SystemExit:  # as in _take
                 return
-            except Exception as error:  # noqa: BLE001 - it is not there for a moment, or for good: its tasks will tell
+            except Exception as error:
                 log.debug("the nodes of the Ray cluster cannot be had: %r", error)
                 continue
             if nodes != self.nodes:
                 self.nodes = nodes
                 self.has = {**dict.fromkeys(self.has, 0), **total(nodes)}
-                self._each(partial(_tell_nodes, nodes))
+                self._each(methodcaller("nodes_changed", nodes))
 
     def _take(self) -> None:
         while not self._is_closed.is_set():
@@ -144,13 +131,13 @@ class Cluster:
                 messages: list[Message] = ray.get(self.board.take.remote())
             except SystemExit:  # Ray is shutting down: it raises this in threads that wait for an answer
                 return
-            except Exception as error:  # noqa: BLE001 - whatever it is, the switchboard is of no use
+            except Exception as error:
                 if self._is_closed.is_set() or not ray.is_initialized():
                     return
                 log.warning("the switchboard of the Ray engine was lost (%r): another one takes its place", error)
                 with suppress(RayError):
                     self._open_board()
-                self._each(lambda follower: follower.switchboard_lost())
+                self._each(methodcaller("switchboard_lost"))
                 continue
             for token, number, count, kind, payload in messages:
                 follower = self._followers.get(token)
@@ -160,16 +147,12 @@ class Cluster:
                     except Exception:
                         log.exception("a message of task number %d could not be taken in", number)
 
-    def _each(self, tell: Callable[[Follower], None]) -> None:
+    def _each(self, tell: Callable[[Any], None]) -> None:
         for follower in list(self._followers.values()):
             try:
                 tell(follower)
             except Exception:
                 log.exception("the Ray engine could not follow the cluster")
-
-
-def _tell_nodes(nodes: tuple[Node, ...], follower: Follower) -> None:
-    follower.nodes_changed(nodes)
 
 
 def _connect(address: str | None, options: dict[str, Any]) -> None:
@@ -220,7 +203,7 @@ def free_on_nodes() -> list[dict[str, int]]:
     """Return what Ray has free on each node, under our names; nothing if it cannot be had."""
     try:
         return [_ours(free) for free in available_resources_per_node().values()]
-    except Exception as error:  # noqa: BLE001 - it is not there for a moment, or for good: its tasks will tell
+    except Exception as error:
         log.debug("what the nodes of the Ray cluster have free cannot be had: %r", error)
         return []
 
@@ -238,8 +221,8 @@ _shared: Cluster | None = None
 _shared_lock = RLock()
 
 
-def join(token: int, follower: Follower, address: str | None, options: dict[str, Any]) -> Cluster:
-    """Return the cluster of this program, connected; the follower is told what happens until it leaves."""
+def join(token: int, follower: Any, address: str | None, options: dict[str, Any]) -> Cluster:
+    """Return the cluster of this program, connected; the follower hears what happens until it leaves."""
     global _shared  # noqa: PLW0603 - Ray has one connection for each process, too
     require_ray()
     with _shared_lock:

@@ -1,15 +1,15 @@
 """The Ray engine: functions on a cluster. The kernel permits, Ray places and carries out.
 
-Every permitted task becomes one task of Ray with the same demand; Ray's own retries are off. A pump sends what was
-posted and takes in what has ended. Results stay in Ray's object store: the next task on the cluster gets a reference,
-this process gets the result when it is asked for. What bodies say and are told while they run goes through the
-switchboard, see :mod:`whywait.engines.ray.switchboard`.
+Every permitted task becomes one task of Ray with the same demand; Ray's own retries are off. A thread sends tasks and
+takes in what has ended, see ``posts.py``. Results stay in Ray's object store: the next task on the cluster gets a
+reference, this process gets the result when it is fetched. What bodies say, and what they hear, while they run goes
+through the switchboard, see ``switchboard.py``.
 
-The pump may be two threads for a while, and messages come on a third one. A task ends once because only the thread
-that takes it out of ``_tasks`` reports its end.
+That thread may be two for a while, and messages come on another one. A task ends once because only the thread that
+takes it out of ``_tasks`` reports its end.
 
 ``RayEngine._following`` guards the limits that follow the nodes; ``Core.lock`` is taken under it. ``RayTask.lock``
-guards what a body was told, and how many of its messages have come; nothing is taken under it.
+guards the last wish that was sent to a body, and how many of its messages have come; nothing is taken under it.
 ``Collector._has_more`` guards what the collector asks for. The rest are deques and dicts used in single steps, and
 single values: ``_will_send`` is reset before what waits is taken, and what waits is there before it is looked at;
 ``place`` and ``value`` of a task are set once; of what the packer has learned a value that is lost costs time only.
@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from whywait.engines.base import NEVER_RAN, Ended, Engine, EngineTask, Runtime
 from whywait.engines.process.messages import forget_streams, take_message
 from whywait.engines.process.pickling import require_cloudpickle
-from whywait.engines.process.pump import Pump
-from whywait.engines.process.results import failed
+from whywait.engines.process.results import Failure, failed
 from whywait.engines.ray.cluster import Cluster, Node, join, leave, require_ray, total
-from whywait.engines.ray.limits import FollowedLimits, of_the_cluster, shortages
+from whywait.engines.ray.cluster_limits import FollowedLimits, of_the_cluster, shortages
+from whywait.engines.ray.posts import Posts
 from whywait.engines.ray.ray_task import RayTask
 from whywait.engines.ray.switchboard import KIND_PLACED
 from whywait.kernel.events import Kind
@@ -40,7 +40,7 @@ from whywait.kernel.state import Cause
 
 if TYPE_CHECKING:
     from whywait.engines.ray.child import Status
-    from whywait.engines.ray.collector import Collector, Report
+    from whywait.engines.ray.ended import Collector, Report
     from whywait.engines.ray.packing import Packer
     from whywait.engines.ray.results import Results
 
@@ -64,17 +64,17 @@ class RayEngine(Engine):
     shares_memory: ClassVar[bool] = False
     runs_coroutines: ClassVar[bool] = True
 
-    def __init__(self, address: str | None = None, **options: Any) -> None:  # noqa: ANN401 - those of Ray
+    def __init__(self, address: str | None = None, **options: Any) -> None:
         """Connect when an authority first needs it."""
         require_ray()
         require_cloudpickle()
         self._address = address
         self._options = options
-        self._pump = Pump("whywait-ray", _do, _do, self._tell, _rest)
+        self._posts: Posts
         self._waiting: deque[EngineTask] = deque()  # permitted, not with Ray yet
         self._tasks: dict[int, RayTask] = {}  # with Ray, by task number
         self._most_in_flight = IN_FLIGHT
-        self._will_send = False  # the pump has been told to
+        self._will_send = False  # it is posted
         self._cluster: Cluster | None = None
         self._collector: Collector
         self._packer: Packer
@@ -85,8 +85,8 @@ class RayEngine(Engine):
     def attach(self, runtime: Runtime) -> None:
         """Connect to the cluster; limits that the authority was not given follow it if all tasks run there."""
         super().attach(runtime)
-        self._pump.log = runtime.log
-        from whywait.engines.ray.collector import Collector
+        self._posts = Posts(runtime)
+        from whywait.engines.ray.ended import Collector
         from whywait.engines.ray.packing import Packer
         from whywait.engines.ray.results import Results
 
@@ -101,11 +101,11 @@ class RayEngine(Engine):
     # The contract
 
     def start(self, execution: EngineTask) -> None:
-        """Have the pump send the task."""
+        """Have the task sent."""
         self._waiting.append(execution)
         if not self._will_send:
             self._will_send = True
-            self._pump.post(self._send)
+            self._posts.post(self._send)
 
     def abort(self, execution: EngineTask) -> None:
         """Pass the signal on; a task that Ray has not placed yet is withdrawn."""
@@ -113,7 +113,7 @@ class RayEngine(Engine):
         if task is not None:
             task.tell()
             if task.place is None:
-                self._pump.post(partial(self._withdraw, task))
+                self._posts.post(partial(self._withdraw, task))
 
     def pause(self, execution: EngineTask) -> None:
         """Ask the body to park."""
@@ -129,12 +129,11 @@ class RayEngine(Engine):
         """End the worker; Ray starts another one when it needs it."""
         task = self._tasks.get(execution.number)
         if task is not None:
-            self._pump.post(partial(self._end_worker, task))
+            self._posts.post(partial(self._end_worker, task))
             self.runtime.call_later(KILL_AGAIN_S, partial(self.kill, execution))
 
     def close(self) -> None:
         """Leave the cluster; one that was started for this ends, and results that are not too large come here."""
-        self._pump.close()
         if self._cluster is not None:
             self._collector.close()
             leave(self._cluster, self.runtime.token, partial(self._results.bring_home, self.runtime.log))
@@ -161,11 +160,11 @@ class RayEngine(Engine):
         until_s = monotonic() + STEP_S
         while self._waiting and len(self._tasks) < self._most_in_flight:
             if monotonic() > until_s:
-                self._pump.post(self._send)
+                self._posts.post(self._send)
                 return
             try:
                 execution = self._waiting.popleft()
-            except IndexError:  # the other thread of the pump was first
+            except IndexError:  # the other thread was first
                 return
             self._send_one(execution)
 
@@ -178,11 +177,11 @@ class RayEngine(Engine):
         self._tasks[task.number] = task
         try:
             self._packer.send(task, self._cluster)
-        except BaseException as error:  # noqa: BLE001 - pickling runs code of the user
+        except BaseException as error:
             from whywait.engines.ray.results import full_store
 
             told = full_store(error) or f"it could not be pickled for the cluster: {error!r}"
-            self._end(task, partial(failed, execution, told, error))
+            self._end(task, partial(_fail, failed(execution, told, error)))
             return
         self._collector.watch(task.number, task.status, len(self._tasks))
         if execution.attention and execution.aborted:  # it came meanwhile
@@ -191,7 +190,7 @@ class RayEngine(Engine):
     # In
 
     def _collected(self, reports: list[Report]) -> None:
-        self._pump.post(partial(self._take, reports))
+        self._posts.post(partial(self._take, reports))
 
     def _take(self, reports: list[Report]) -> None:
         """Take in how tasks of Ray have ended: the status of each, or the error of Ray that it has none."""
@@ -204,7 +203,7 @@ class RayEngine(Engine):
             if isinstance(answer, Exception):
                 self._end(task, partial(lost, task, answer))
             else:
-                status: Status = pickle.loads(answer)  # noqa: S301 - from our own worker
+                status: Status = pickle.loads(answer)
                 self._packer.learn(task, status)
                 self._settle(task, status)
         self._send()
@@ -223,35 +222,40 @@ class RayEngine(Engine):
         if task.received > received:
             self.runtime.call_later(OVERDUE_S, partial(self._look_after, task, task.received))
         else:
-            self._pump.post(partial(self._give_up, task))
+            self._posts.post(partial(self._give_up, task))
 
     def _give_up(self, task: RayTask) -> None:
         what = f"what it said ({task.whereabouts}) was lost on the way"
-        self._end(task, partial(failed, task.execution, what, cause=Cause.WORKER_LOST))
+        self._end(task, partial(_fail, failed(task.execution, what, cause=Cause.WORKER_LOST)))
 
     def _end(self, task: RayTask, settle: Callable[[], Ended]) -> None:
-        """Let a task end, once: ``settle`` gives its execution a result or an error and returns how it has ended."""
+        """Let a task end, once: ``settle`` gives its execution a result and returns how it has ended, or fails."""
         if self._tasks.pop(task.number, None) is not None:
             if task.outlets:
                 forget_streams(task)
-            self._report(task.execution, settle())
+            try:
+                outcome = settle()
+            except Failure as failure:
+                outcome = failure.ended(task.execution)
+            self._report(task.execution, outcome)
 
     def _report(self, execution: EngineTask, outcome: Ended) -> None:
-        self.runtime.report(execution, outcome, None, self._pump.later)
-
-    def _tell(self, execution: EngineTask) -> None:
-        self.runtime.tell(execution)
+        """Report an end; callbacks of the task, which may be slow, come later than the reports of others."""
+        later: deque[EngineTask] = deque()
+        self.runtime.report(execution, outcome, None, later)
+        if later:
+            self._posts.post(partial(self.runtime.tell, execution))
 
     # What bodies say
 
-    def take_message(self, number: int, count: int, kind: int, payload: Any) -> None:  # noqa: ANN401 - as the kind has it
+    def take_message(self, number: int, count: int, kind: int, payload: Any) -> None:
         """Take in what a body says, in the order in which it said it."""
         task = self._tasks.get(number)
         if task is not None:
             for message in task.in_order(count, kind, payload):
                 self._hear(task, *message)
 
-    def _hear(self, task: RayTask, kind: int, payload: Any) -> None:  # noqa: ANN401 - as the kind has it
+    def _hear(self, task: RayTask, kind: int, payload: Any) -> None:
         if kind == KIND_PLACED:
             task.place = payload
             task.tell()
@@ -263,7 +267,7 @@ class RayEngine(Engine):
             task.received += 1
             status = task.ended
         if status is not None and status[2] <= task.received:
-            self._pump.post(partial(self._settle, task, status))
+            self._posts.post(partial(self._settle, task, status))
 
     # The cluster
 
@@ -278,7 +282,7 @@ class RayEngine(Engine):
     def switchboard_lost(self) -> None:
         """End bodies that may have had something to say; what is sent from now on uses another switchboard."""
         for task in list(self._tasks.values()):
-            self._pump.post(partial(self._end_worker, task))
+            self._posts.post(partial(self._end_worker, task))
 
     def _withdraw(self, task: RayTask) -> None:
         """Cancel a task that Ray has not placed; a body that has begun meanwhile does not notice.
@@ -290,7 +294,7 @@ class RayEngine(Engine):
             return
         too_early_s = task.sent_s + SILENCE_S - monotonic()
         if too_early_s > 0:
-            self.runtime.call_later(too_early_s, lambda: self._pump.post(partial(self._withdraw, task)))
+            self.runtime.call_later(too_early_s, lambda: self._posts.post(partial(self._withdraw, task)))
         else:
             task.cancel()
 
@@ -299,9 +303,5 @@ class RayEngine(Engine):
             task.cancel(force=True)
 
 
-def _do(act: Callable[[], None]) -> None:
-    act()
-
-
-def _rest() -> None:
-    """Do nothing when there is nothing to do."""
+def _fail(failure: Failure) -> Ended:
+    raise failure

@@ -1,6 +1,6 @@
 """How a task travels to a cluster: packed as bytes where it is small, and sent as one task of Ray.
 
-A task of Ray gives back two objects: the result, which stays on the cluster until it is asked for, and the status. The
+A task of Ray gives back two objects: the result, which stays on the cluster until it is fetched, and the status. The
 first one costs a tenth of a small task, so a function that has returned nothing but small results gives back the
 status alone, with the result in it.
 """
@@ -17,7 +17,7 @@ from whywait.engines.process.frames import KIND_ERROR
 from whywait.engines.process.pickling import Functions
 from whywait.engines.process.process import identity_of
 from whywait.engines.ray.child import Head, carry_out, is_small
-from whywait.engines.ray.limits import in_rays_words, of_the_cluster
+from whywait.engines.ray.cluster_limits import in_rays_words, of_the_cluster
 from whywait.engines.ray.results import InStore
 from whywait.engines.ray.switchboard import KIND_SMALL
 from whywait.support.elsewhere import fetched
@@ -84,7 +84,7 @@ class Packer:
         """Put demands into Ray's words anew: other nodes may know other resources."""
         self._remote = {}
 
-    def _remote_for(self, demand: Demand, cluster: Cluster, *, status_alone: bool) -> Any:  # noqa: ANN401 - a remote function
+    def _remote_for(self, demand: Demand, cluster: Cluster, *, status_alone: bool) -> Any:
         kept = self._remote  # before it is looked what the cluster has: what is outdated meanwhile is kept nowhere
         found = kept.get((demand, status_alone))
         if found is None:
@@ -103,7 +103,7 @@ class Packer:
         return data
 
 
-def _argument(value: Any) -> Any:  # noqa: ANN401 - any argument
+def _argument(value: Any) -> Any:
     """Return an argument as Ray takes it: a result on the cluster stays there."""
     if isinstance(value, InStore) and value.ref is not None:
         return value.ref

@@ -1,4 +1,4 @@
-"""One task on the cluster as the driver sees it: where it runs, what it was told, which of its messages have come."""
+"""One task on the cluster as the driver sees it: its place, the last wish about it, which of its messages have come."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from whywait.engines.base import EngineTask
-from whywait.engines.process.wishes import NOTHING, wish_line, wish_of
+from whywait.engines.process.messages import NOTHING, wish_line, wish_of
 
 if TYPE_CHECKING:
     from whywait.engines.ray.child import Status
@@ -70,7 +70,7 @@ class RayTask:
         """Send the answer to a question."""
         self.say(f"answer {number} {question} 1 {data.hex()}")
 
-    def in_order(self, count: int, kind: int, payload: Any) -> Iterator[tuple[int, Any]]:  # noqa: ANN401 - as the kind has it
+    def in_order(self, count: int, kind: int, payload: Any) -> Iterator[tuple[int, Any]]:
         """Yield the messages that are next in order, now that one more has come; the caller counts ``received``."""
         self._early[count] = (kind, payload)
         while (message := self._early.pop(self.received + 1, None)) is not None:

@@ -1,4 +1,4 @@
-"""How tasks on a cluster end: results that stay there until they are asked for, and errors in our words."""
+"""How tasks on a cluster end: results that stay there until they are fetched, and errors in our words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from whywait.engines.process.frames import KIND_ERROR
 from whywait.engines.process.results import failed, raised, returned
 from whywait.engines.ray.switchboard import KIND_SMALL
 from whywait.errors import TaskFailed
-from whywait.kernel.state import Cause, Outcome
+from whywait.kernel.state import Cause
 from whywait.support.elsewhere import Elsewhere
 from whywait.support.logger import Log, log
 from whywait.support.units import format_size
@@ -35,7 +35,7 @@ class InStore(Elsewhere):
 
     __slots__ = ("_is_here", "_label", "_lock", "_lost_with", "_value", "ref")
 
-    def __init__(self, label: str, ref: Any) -> None:  # noqa: ANN401 - a reference of Ray
+    def __init__(self, label: str, ref: Any) -> None:
         self._label = label
         self._lock = RLock()
         self.ref = ref  # None: the cluster is gone
@@ -43,7 +43,7 @@ class InStore(Elsewhere):
         self._is_here = False
         self._value: Any = None
 
-    def fetch(self) -> Any:  # noqa: ANN401 - any result
+    def fetch(self) -> Any:
         """Return the result; it is brought here at the first call. Raise TaskFailed if it is lost."""
         with self._lock:
             if not self._is_here:
@@ -73,7 +73,7 @@ class InStore(Elsewhere):
         """Bring the result here: the cluster is about to end."""
         try:
             self._value = copy.deepcopy(self.fetch())  # what Ray gives may lie in its memory
-        except Exception as error:  # noqa: BLE001 - a later fetch() raises it
+        except Exception as error:
             log.debug("the result of task %s did not survive the cluster: %r", self._label, error)
         self.ref = None
 
@@ -85,19 +85,15 @@ class Results:
         self._in_store: weakref.WeakSet[InStore] = weakref.WeakSet()
 
     def keep(self, task: RayTask, status: Status) -> Ended:
-        """Keep what a body has returned or raised; return how it has ended."""
+        """Keep what a body has returned, or raise the failure of its task."""
         execution = task.execution
         kind, payload, _ = status
         if kind == KIND_ERROR:
-            error, cause = raised(execution, payload)
-            return Outcome.ERROR, cause, execution.failed(error)[2]
+            raise raised(execution, payload)
         if kind == KIND_SMALL:
             execution.value = payload
         elif task.value is None:
-            try:
-                execution.value = returned(payload)
-            except BaseException as error:  # noqa: BLE001 - unpickling runs code of the user
-                return failed(execution, f"its result could not be unpickled: {error!r}", error)
+            execution.value = returned(execution, payload)
         else:
             execution.value = stored = InStore(execution.label, task.value)
             self._in_store.add(stored)
@@ -128,7 +124,7 @@ def _sizes(results: list[InStore]) -> dict[InStore, int]:
     """Return how large results are; one of which the cluster does not know it is taken to be small."""
     try:
         told = get_object_locations([result.ref for result in results])
-    except Exception as error:  # noqa: BLE001 - without sizes all are brought, as far as they can be
+    except Exception as error:
         log.debug("the sizes of results on the cluster are not known: %r", error)
         told = {}
     return {result: told.get(result.ref, {}).get("object_size") or 0 for result in results}
@@ -147,7 +143,7 @@ def full_store(error: BaseException) -> str | None:
 
 
 def lost(task: RayTask, error: BaseException) -> Ended:
-    """Let a task fail that Ray did not bring to its end; return how it has ended."""
+    """Raise the failure of a task that Ray did not bring to its end; return how one has ended that never ran."""
     execution = task.execution
     with suppress(Exception):
         if task.value is not None:
@@ -156,14 +152,14 @@ def lost(task: RayTask, error: BaseException) -> Ended:
         return NEVER_RAN
     told = full_store(error)
     if told is not None:
-        return failed(execution, told, error)
+        raise failed(execution, told, error)
     if isinstance(error, ObjectLostError) or (
         isinstance(error, RayTaskError) and isinstance(error.cause, ObjectLostError)
     ):
-        return failed(execution, f"an argument was lost on the cluster: {error}", error, cause=Cause.WORKER_LOST)
+        raise failed(execution, f"an argument was lost on the cluster: {error}", error, cause=Cause.WORKER_LOST)
     if isinstance(error, RayTaskError):
         cause = error.cause if isinstance(error.cause, BaseException) else error
-        return failed(execution, f"what it was given or returned could not be pickled: {cause!r}", error)
+        raise failed(execution, f"what it was given or returned could not be pickled: {cause!r}", error)
     where = f" ({task.whereabouts})" if task.place else ""
     reason = str(error) or type(error).__name__
-    return failed(execution, f"its worker on the cluster{where} was lost: {reason}", error, cause=Cause.WORKER_LOST)
+    raise failed(execution, f"its worker on the cluster{where} was lost: {reason}", error, cause=Cause.WORKER_LOST)

@@ -1,6 +1,6 @@
 """The switchboard of the Ray engine: a small actor through which a driver and its bodies on the cluster talk.
 
-Ray carries tasks and results. What a body says while it runs (it has parked, a chunk of a stream) and what it is told
+Ray carries tasks and results. What a body says while it runs (it has parked, a chunk of a stream) and what it hears
 (abort, pause, room in a stream) goes through here: workers send up, the driver takes; the driver sends down, each
 worker listens. The actor keeps nothing but what was not taken yet. It runs on the driver's node, so that it is lost
 only together with the driver. Calls of an actor may overtake each other, so messages and lines are numbered. A task

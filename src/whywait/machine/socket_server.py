@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 import resource
 import signal
@@ -35,7 +34,7 @@ KEPT_EVENTS: Final = 50_000
 LOOK_S: Final = 1.0  # how often the service looks whether its home and its socket are still there
 
 
-class Server:
+class SocketServer:
     """Serves one service until it is told to end."""
 
     def __init__(self, service: Service, ready: Callable[[], object]) -> None:
@@ -65,45 +64,45 @@ class Server:
             loop.add_signal_handler(number, ending.set)
         self._http = HttpServer()
         self._feed = feed = self._run.make_feed(KEPT_EVENTS)
+        feed.rests = True
         handlers = Handlers(self._service, self._open_page, ending.set)
         self._run.kept = handlers.kept
         self._run.can_suspend = False
-        self._service.store.on_broken = functools.partial(self._break_off, loop, ending)
-        feed.rests = True
+
+        def break_off(failure: str) -> None:
+            """End because what has happened cannot be kept; on any thread."""
+            self._service.leases.ends_by = f"a failure of its store ({failure})"
+            loop.call_soon_threadsafe(ending.set)
 
         def happened(_: object) -> None:
             handlers.something_happened()
             feed.wake_from(loop)
 
+        self._service.store.on_broken = break_off
         end_tap = self._service.core.tap(happened)
-        following = asyncio.create_task(feed.run())
         app = make_app(self._run, feed, handlers.routes())
+        guard = Guard(_with_version(app), ByUser(os.getuid()), MAX_BODY_BYTES)
         home = self._service.home
         address, folder = home.socket_address()
-        guard = Guard(_with_version(app), ByUser(os.getuid()), MAX_BODY_BYTES)
+        tasks = [asyncio.create_task(feed.run())]
         try:
             with suppress(OSError):
                 os.unlink(home.door)  # one that was killed has left it, with the token in it
             await self._listen(address, guard)
             self._ready()
-            staying = asyncio.create_task(self._stay(address, guard, ending))
+            tasks.append(asyncio.create_task(self._stay(address, guard, ending)))
             await ending.wait()
-            staying.cancel()
             self._service.leases.say_down()
         finally:
             end_tap()
-            following.cancel()
+            for task in tasks:
+                task.cancel()
             await self._http.close()
             for path in (home.socket, home.door) if self._service.has_its_home else ():
                 with suppress(OSError):
                     os.unlink(path)
             if folder >= 0:
                 os.close(folder)
-
-    def _break_off(self, loop: asyncio.AbstractEventLoop, ending: asyncio.Event, failure: str) -> None:
-        """End because what has happened cannot be kept; on any thread."""
-        self._service.leases.ends_by = f"a failure of its store ({failure})"
-        loop.call_soon_threadsafe(ending.set)
 
     async def _listen(self, address: str, app: ASGIApp) -> None:
         """Listen on the socket of the home."""
@@ -116,23 +115,21 @@ class Server:
         while True:
             await asyncio.sleep(LOOK_S)
             if not self._service.has_its_home:
-                log.error("%s was removed: the service ends, and what it runs", home.path)
-                self._service.leases.ends_by = f"the removal of its folder {home.path}"
-                ending.set()
-                return
+                break
+            with suppress(OSError):
+                if os.path.samestat(os.stat(home.socket), self._socket):
+                    continue
             try:
-                is_there = os.path.samestat(os.stat(home.socket), self._socket)
-            except OSError:
-                is_there = False
-            if not is_there:
-                try:
-                    await self._listen(address, app)
-                    now = f"{home.socket} was removed: the service listens there again"
-                except (ConfigError, OSError) as error:
-                    now = str(error)  # it is tried again at the next look
-                if now != told:
-                    log.warning("%s", now)
-                    told = now
+                await self._listen(address, app)
+                now = f"{home.socket} was removed: the service listens there again"
+            except (ConfigError, OSError) as error:
+                now = str(error)  # it is tried again at the next look
+            if now != told:
+                log.warning("%s", now)
+                told = now
+        log.error("%s was removed: the service ends, and what it runs", home.path)
+        self._service.leases.ends_by = f"the removal of its folder {home.path}"
+        ending.set()
 
     async def _open_page(self) -> Page:
         """Listen on a port of this machine, for the page and nothing that adds jobs."""

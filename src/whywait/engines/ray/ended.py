@@ -1,8 +1,8 @@
 """Notices that tasks of Ray have ended: Ray calls for a few, a thread asks for many at once.
 
 A call costs a fifth of a millisecond, since a thread of Ray has to get hold of the interpreter; asking for many at
-once costs next to nothing for each. So tasks that are sent while many are under way are asked for, in rounds of some
-milliseconds, and the others are called for at once.
+once costs next to nothing for each. So a thread asks about tasks that are sent while many are under way, in rounds of
+some milliseconds; Ray calls at once for the others.
 
 Tasks go by their numbers here. A thread of Ray that let go of an execution last would run what hangs on it, such as the
 warning of an error that nothing has looked at.
@@ -18,7 +18,7 @@ from typing import Any, Final
 import ray
 
 MANY: Final = 32  # from so many under way on, asking is cheaper than being called
-WINDOW: Final = 64  # how many are asked for at once: the oldest, which are likely to end first
+WINDOW: Final = 64  # how many it asks about at once: the oldest, which are likely to end first
 WIDE_WINDOW: Final = 1024  # how many if none of the oldest has ended
 ROUND_S: Final = 0.02
 REST_S: Final = 1.0  # the thread ends when there was nothing to ask for so long
@@ -37,7 +37,7 @@ class Collector:
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
-    def watch(self, number: int, status: Any, in_flight: int) -> None:  # noqa: ANN401 - a reference of Ray
+    def watch(self, number: int, status: Any, in_flight: int) -> None:
         """Report a task when its status is there."""
         if in_flight < MANY:
             status._on_completed(lambda answer: self._report([(number, answer)]))  # noqa: SLF001 - `future()` costs more
@@ -65,7 +65,7 @@ class Collector:
             try:
                 ready = _ready(list(numbers))
                 reports = _statuses([(ref, numbers.pop(ref)) for ref in ready])
-            except (Exception, SystemExit):  # noqa: BLE001 - Ray is shut down: nothing will ever be ready
+            except (Exception, SystemExit):
                 return
             with self._has_more:
                 if reports:
@@ -102,7 +102,7 @@ def _statuses(ended: list[tuple[Any, int]]) -> list[Report]:
         return []
     try:
         statuses = ray.get([ref for ref, _ in ended])
-    except Exception as error:  # noqa: BLE001 - that of one of them, whatever it is
+    except Exception as error:
         if len(ended) == 1:
             return [(ended[0][1], error)]
         return [report for each in ended for report in _statuses([each])]

@@ -83,28 +83,28 @@ class Services(Protocol):
     def log(self) -> Log:
         """The log of the authority."""
 
-    def parked(self, task: Any, /) -> None:  # noqa: ANN401 - a RunningTask of the same pair, here and below
+    def parked(self, task: Any, /) -> None:
         """Report that the body has parked at a checkpoint."""
 
-    def note(self, task: Any, kind: str, details: tuple[tuple[str, Any], ...], /) -> None:  # noqa: ANN401
+    def note(self, task: Any, kind: str, details: tuple[tuple[str, Any], ...], /) -> None:
         """Record an event of a handler, a worker or a stream."""
 
-    def interrupt(self, task: Any, /) -> None:  # noqa: ANN401
+    def interrupt(self, task: Any, /) -> None:
         """Let the body know at once that a part of its task has failed."""
 
-    def grace_of(self, task: Any, /) -> float:  # noqa: ANN401
+    def grace_of(self, task: Any, /) -> float:
         """Return how many seconds the parts of a task have to end after they are asked to."""
 
-    def stream_of(self, task: Any, name: str, /) -> Any:  # noqa: ANN401
+    def stream_of(self, task: Any, name: str, /) -> Any:
         """Return a stream of the task, made at its first use."""
 
-    def open_stream(self, task: Any, name: str, limit: int, /) -> Any:  # noqa: ANN401
+    def open_stream(self, task: Any, name: str, limit: int, /) -> Any:
         """Return a stream for a producer; the first producer says how many chunks the stream may keep."""
 
-    def picture(self, task: Any, /) -> Any:  # noqa: ANN401
+    def picture(self, task: Any, /) -> Any:
         """Return a picture of the scope of the task."""
 
-    def spawn_process(self, task: Any, fn: Callable[..., Any], args: tuple[Any, ...], /) -> Any:  # noqa: ANN401
+    def spawn_process(self, task: Any, fn: Callable[..., Any], args: tuple[Any, ...], /) -> Any:
         """Start a worker of the task in a process of its own; return its part."""
 
 
