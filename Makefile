@@ -16,10 +16,10 @@ INPUTS ?= 10000
 PACKAGES := --editable '.[dev]'
 # What has parts in Rust has no wheel for 3.13t: there the last versions without them are taken, and tests of what has never
 # been without (FastAPI, schemathesis, notebooks, type checkers) are left out.
-PACKAGES_3.13t := --editable '.[devtools,process,otel,gpu]' 'typer>=0.16,<0.20' 'click<8.3' rich pyyaml opentelemetry-sdk \
+PACKAGES_3.13t := --editable '.[devtools,process,otel,gpu]' rich pyyaml opentelemetry-sdk \
 	cython editables hatchling httpx2 'hypothesis<6.150' 'jsonschema<4.18' ninja selenium setuptools pytest pytest-timeout pytest-xdist
-WITHOUT_3.13t := --ignore tests/devtools/test_devtools_fuzz.py --ignore tests/devtools/test_devtools_workers.py \
-	--ignore tests/test_notebooks.py --deselect tests/test_newcomers.py::test_mypy_finds_nothing_wrong_with_a_typed_program \
+WITHOUT_3.13t := --ignore tests/devtools/test_devtools_fuzz.py --ignore tests/test_notebooks.py \
+	--deselect tests/test_newcomers.py::test_mypy_finds_nothing_wrong_with_a_typed_program \
 	--deselect tests/test_newcomers.py::test_pyright_finds_nothing_wrong_with_a_typed_program \
 	--deselect 'tests/test_docs.py::test_example_prints_what_the_page_shows[docs/how-to/fastapi.md-1-Embed it in FastAPI]'
 

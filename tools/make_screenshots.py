@@ -14,7 +14,7 @@ from typing import Final
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from whywait.cli.demo_run import NAME, Farm, make_authority
+from whywait.cli.demo import NAME, Farm, make_authority
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 FLAGS: Final = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --hide-scrollbars"

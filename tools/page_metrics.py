@@ -88,5 +88,5 @@ def _row(family: Family) -> str:
 
 def _labels(family: Family) -> tuple[str, ...]:
     """Return the names of a metric's labels, which it has and does not show while it has no value."""
-    names: tuple[str, ...] = vars(family)["_labelnames"]
+    names: tuple[str, ...] = vars(family).get("_labelnames", Histograms.LABELS.get(family.name, ()))
     return names

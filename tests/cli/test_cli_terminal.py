@@ -148,10 +148,3 @@ def test_what_functions_print_does_not_disturb_the_view(tmp_path):
         (tmp_path / "go").touch()
         assert terminal.end() == 0
         assert "to stderr\n" not in terminal.text()
-
-
-@pytest.mark.parametrize("verb", ["run", "check", "graph", "simulate", "bench", "schema"])
-def test_help_teaches_with_an_example(verb):
-    with Terminal(verb, "--help", columns=100) as terminal:
-        assert terminal.end() == 0
-        assert f"whywait {verb} " in terminal.text().replace("Usage: ", "Usage ").split("Usage", 1)[1].split("\n", 1)[1]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import stat
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import threading
 import pytest
 
 from program import clean_environment, whywait, whywait_here
+from whywait.cli.verbs import MACHINE, OWN
 from whywait.workflow.format import make_schema
 
 GOOD = """\
@@ -179,8 +181,8 @@ def test_bench_measures_both_schedulers(tmp_path):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--scheduler", "quick"], "Invalid value for '--scheduler'"),
-        (["--runs", "0"], "Invalid value for '--runs'"),
+        (["--scheduler", "quick"], "argument --scheduler: invalid choice: 'quick'"),
+        (["--runs", "0"], "argument --runs: '0' is not an int from 1 to 1000"),
         (["--out", "/no/such/folder/x.json"], "--out /no/such/folder/x.json: cannot be written"),
     ],
 )
@@ -191,19 +193,32 @@ def test_bench_refuses_what_makes_no_sense(args, message):
 
 
 def test_the_shell_completes_verbs_and_tasks(good):
-    def complete(words):
-        env = {"_WHYWAIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
-        return whywait(env=env).out.split()
+    def complete(line):
+        words = line.split(" ")
+        script = (
+            f'whywait() {{ {sys.executable} -m whywait "$@"; }}; eval "$(whywait completion bash)"\n'
+            f'COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; _whywait; echo "${{COMPREPLY[@]}}"'
+        )
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+        return done.stdout.split()
 
     assert complete("whywait gr") == ["graph"]
-    assert complete(f"whywait run {good} --only b") == ["b", "b:1", "b:2"]
-    assert "--dry-run" in complete(f"whywait run {good} --d")
-    in_bash = [
-        "bash",
-        "-c",
-        f"{sys.executable} -m whywait --show-completion; true",
-    ]  # whose shell it is
-    assert "complete_bash" in subprocess.run(in_bash, capture_output=True, text=True, check=True).stdout
+    assert complete(f"whywait run {good} --only a b") == ["b", "b:1", "b:2"]
+    assert complete(f"whywait run {good} --only ") == ["a", "b", "b:1", "b:2", "c"]
+    assert complete(f"whywait run {good} --d") == ["--dry-run", "--devtools", "--detach"]
+    assert complete(f"whywait run {good} --logs ") == []
+    assert complete("whywait add --ra") == ["--ram"]
+    for shell in ("zsh", "fish"):
+        assert f"whywait completion {shell} --" in whywait_here("completion", shell).out
+
+
+def test_help_lists_the_verbs_and_each_teaches_with_an_example():
+    told = whywait_here("--help").out
+    for verb in (*OWN, *MACHINE):
+        assert f"\n  {verb} " in told
+        assert f"\n  whywait {verb}" in whywait_here(verb, "--help").out
+    assert whywait("--version").out.startswith("whywait ")
+    assert (whywait_here("nonsense").code, whywait_here().code) == (2, 2)
 
 
 @pytest.mark.parametrize("args", [["schema"], ["--help"], ["run", "--help"], ["graph", "GOOD"]])

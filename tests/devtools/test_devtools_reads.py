@@ -7,7 +7,7 @@ import pytest
 
 from devtools_client import ask, get, served
 from patience import PATIENCE_S, until
-from whywait import Authority, Infeasible, Retry
+from whywait import Authority, Infeasible
 from whywait.devtools.api import ROUTES
 from whywait.devtools.metrics import prefers_json
 from whywait.support.units import in_ms
@@ -174,17 +174,6 @@ def test_an_ambiguous_id_is_refused_with_the_choices(farm):
     assert get(tools, "/api/tasks/other/upscale")["task"]["scope"] == "other"
 
 
-def test_attempts_are_told_apart():
-    with served() as (authority, tools, _):
-        handle = authority.submit(boom, id="flaky", retry=Retry(1))
-        handle.exception(10)
-        answer = until(lambda: (a := get(tools, "/api/tasks/flaky"))["task"]["attempt"] == 2 and a)
-        assert [(row["attempt"], row["outcome"], row["cause"]) for row in answer["attempts"]] == [
-            (1, "error", "exception"),
-            (2, "error", "exception"),
-        ]
-
-
 def test_no_argument_result_or_error_text_is_in_any_answer(farm):
     """V3: no payloads, no arguments, no secrets, whatever is asked for."""
     authority, tools, gate = farm
@@ -339,13 +328,6 @@ def test_scope_labels_are_bounded():
                 scope.submit(int)
         text = until(lambda: (a := ask(tools, "/metrics", token=tools.token).body.decode()) and "(other)" in a and a)
         assert text.count("whywait_task_wait_seconds_count{") == 51
-
-
-def test_the_description_lists_what_there_is(standing):
-    paths = get(standing, "/openapi.json")["paths"]
-    assert {(path, method.upper()) for path in paths for method in paths[path]} == {
-        (route.path, route.method) for route in ROUTES
-    }
 
 
 def test_the_overview_stays_small_with_many_tasks():

@@ -7,9 +7,8 @@ import threading
 from devtools_client import Gate, Stream, ask, get, served
 from patience import until
 from whywait import Authority, Retry
-from whywait.devtools.feed import Feed, event_json
+from whywait.devtools.feed import Feed
 from whywait.devtools.table import ROW, TaskTable, picture
-from whywait.kernel.events import Event
 
 
 def test_a_viewer_sees_every_event_in_order_and_then_the_end():
@@ -28,21 +27,6 @@ def test_a_viewer_sees_every_event_in_order_and_then_the_end():
     assert [kind for kind, _, _ in messages] == ["message"] * len(messages)
     assert [data for _, _, data in messages] == json.loads(json.dumps(told))
     assert [int(ident) for _, ident, _ in messages] == [event["seq"] for event in told]
-
-
-def test_an_event_is_told_the_same_way_quickly_and_plainly():
-    details = (("state", "READY"), ("priority", 50), ("demand", (("vram", 3),)), ("after", (1, 2)))
-    for raw in (
-        (1, 2, "TASK_SUBMITTED", 'a "scope"', 3, "na\nme\u2028", 1, details),
-        (3, 3, "TASK_STARTED", "s", 3, None, None, {"slot": 5, "vram": 6}),
-        (4, 3, "TASK_STARTED", "s", 3, None, None, ("slot", 5)),
-        (5, 4, "SCOPE_CREATED", "s", None, None, None, None),
-        (6, 5, "LANE_WAITS", "s", None, None, 2, (("priority", 1), ("cause", "vram"), ("holds_back", True))),
-        (7, 5, "TASK_CANCELLED", "s", 3, None, 2, (("cause", "cancelled"), ("waits", {"slot": 1}))),
-    ):
-        event = Event.of(raw)
-        plainly = json.loads(json.dumps(event.to_dict()))
-        assert json.loads(event_json(raw)) == json.loads(event_json(event.to_raw())) == plainly
 
 
 def test_a_viewer_resumes_after_the_last_event_it_has_seen():
@@ -189,7 +173,7 @@ def test_the_table_agrees_with_the_kernel_at_every_step():
         agreed = []
         lock = threading.Lock()
 
-        def compare(event: Event) -> None:
+        def compare(event):
             with lock:
                 table.apply(event.to_raw())
 
@@ -245,4 +229,5 @@ def test_retries_follow_each_other():
         last.result(10)
         answer = until(lambda: (a := get(tools, "/api/tasks/after"))["task"]["outcome"] and a)
         assert [(row["id"], row["attempt"]) for row in answer["awaits"]] == [("flaky", 3)]
-        assert [row["attempt"] for row in get(tools, "/api/tasks/flaky")["attempts"]] == [1, 2, 3]
+        attempts = get(tools, "/api/tasks/flaky")["attempts"]
+        assert [(row["attempt"], row["outcome"]) for row in attempts] == [(1, "error"), (2, "error"), (3, "success")]

@@ -13,7 +13,6 @@ from patience import until
 from whywait import Authority, Command, Executor, InvalidTransition, TaskAborted, TaskFailed, current
 from whywait.bridges.chrome import chrome_trace
 from whywait.bridges.logs import LogBridge
-from whywait.devtools.encoding import event_json
 from whywait.devtools.table import TaskTable, picture, row_of
 from whywait.kernel.events import Event, Kind
 from whywait.observe.event_file import read_events
@@ -202,7 +201,6 @@ def test_what_reads_events_shows_labels(busy):
     raw, _ = handle.core.raw_events(0)
     events = [Event.of(each) for each in raw]
     assert events == busy.events()
-    assert [json.loads(event_json(each)) for each in raw] == [json.loads(json.dumps(e.to_dict())) for e in events]
     for fold, told in ((Fold(Attempt), raw), (TaskTable(), raw)):
         for each in told:
             fold.apply(each)

@@ -46,13 +46,6 @@ def test_size_that_makes_no_sense_is_refused_with_the_value_and_what_is_expected
     assert shown(written) in str(refusal.value)
 
 
-@pytest.mark.parametrize("written", ["512M", "4g", "1T"])
-def test_size_with_half_a_unit_is_refused_because_it_could_mean_two_sizes(written):
-    """B6: M alone is 10^6 for some and 2^20 for others."""
-    with pytest.raises(ConfigError, match="two sizes"):
-        parse_size(written)
-
-
 @pytest.mark.parametrize(("written", "number"), [(10, "10"), ("10", "10"), (" 1.5 ", "1.5"), (10**30, str(10**30))])
 def test_a_written_size_needs_its_unit(written, number):
     """B6: on the command line and in workflow files; 0 needs none."""

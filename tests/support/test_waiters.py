@@ -75,20 +75,6 @@ def test_waiters_that_leave_take_their_bells_along():
     assert not waiters._awaited
 
 
-def test_waiters_that_hang_up_new_bells_do_not_hold_up_a_ring():
-    """C1: a ring rings what hangs when it begins."""
-    waiters = Waiters()
-    rung = []
-
-    def bell():
-        rung.append(None)
-        waiters._bells.append(bell)
-
-    waiters._bells.append(bell)
-    waiters.ring()
-    assert len(rung) == 1
-
-
 def test_many_threads_hand_numbers_on_without_a_lost_ring():
     """W1: each waits for its number, with the interpreter switching as often as it can."""
     waiters, at = Waiters(), [0]

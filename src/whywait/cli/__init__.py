@@ -10,7 +10,7 @@ import os
 import sys
 from io import BufferedWriter, FileIO, TextIOWrapper
 
-from whywait.cli.machine import SHARED, VERBS, run_verb
+from whywait.cli.verbs import MACHINE, OWN, program_help, run_verb
 from whywait.errors import WhywaitError
 
 TYPE_CHECKING = False  # see the package itself
@@ -40,8 +40,6 @@ def execute(args: list[str]) -> int:
         try:
             code = _run(args)
         except SystemExit as left:
-            if isinstance(left.__context__, BrokenPipeError):  # of which click makes the code of a failure
-                raise left.__context__ from None
             code = left.code if isinstance(left.code, int) else 0
         sys.stdout.flush()  # here, where it is known what to do if the reader has gone or the disk is full
     except KeyboardInterrupt:
@@ -49,6 +47,10 @@ def execute(args: list[str]) -> int:
     except BrokenPipeError:
         # The reader has gone (`| head`): nothing is wrong, and the interpreter must not complain on its way out.
         _let_go_of_stdout()
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "rich" or "--debug" in args:
+            raise
+        return _fail("this needs the package 'rich'; install it with: pip install 'whywait[cli]'")
     except (WhywaitError, OSError) as error:
         if "--debug" in args:
             raise
@@ -62,26 +64,29 @@ def execute(args: list[str]) -> int:
 
 
 def _run(args: list[str]) -> int:
-    """Run a verb."""
-    if args and args[0] in VERBS:
-        return run_verb(args[0], args[1:])
-    if args and args[0] in SHARED:
-        from whywait.cli.machine.acting import run_shared
+    """Run a verb, or say something about the program."""
+    args = args[1:] if args[:1] == ["--debug"] else args
+    verb = args[0] if args else ""
+    if verb in OWN or verb in MACHINE:
+        return run_verb(verb, args[1:])
+    if verb == "--version":
+        sys.stdout.write(_version())
+        return 0
+    if verb in {"", "-h", "--help"}:
+        (sys.stdout if verb else sys.stderr).write(program_help())
+        return 0 if verb else BAD_INPUT
+    return _fail(f"there is no verb {verb!r}; see whywait --help")
 
-        return run_shared(args[0], args[1:], lambda: _run_app(args))
-    return _run_app(args)
 
+def _version() -> str:
+    import platform
 
-def _run_app(args: list[str]) -> int:
-    """Run a verb that typer reads the arguments of."""
-    try:
-        from whywait.cli.app import make_app
-    except ModuleNotFoundError as error:
-        if error.name not in {"typer", "rich", "click"}:
-            raise
-        return _fail(f"the command line needs the package {error.name!r}; install it with: pip install 'whywait[cli]'")
-    make_app()(args, prog_name="whywait")
-    return 0
+    from whywait.support.core import why_interpreted
+    from whywait.support.version import __version__
+
+    core = "interpreted" if why_interpreted else "compiled"
+    why = f"the core is interpreted: {why_interpreted}\n" if why_interpreted else ""
+    return f"whywait {__version__} (core: {core}, Python {platform.python_version()})\n{why}"
 
 
 class _Lossy(FileIO):

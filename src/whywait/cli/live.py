@@ -1,10 +1,8 @@
-"""What one sees while a workflow runs: a live view on a terminal, plain lines elsewhere."""
+"""What one sees of a workflow run on a terminal: a view that is drawn in place."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
-from threading import RLock
 from time import monotonic_ns
 from typing import Final, Self, TextIO
 
@@ -16,10 +14,9 @@ from rich.text import Text
 
 from whywait.kernel.snapshot import Snapshot, TaskView
 from whywait.kernel.state import Outcome, Wait
-from whywait.observe.explain import amount_in_words, units_in_words
+from whywait.observe.explain import CAUSE_LABELS, amount_in_words, units_in_words
 from whywait.support.units import NS_PER_MS, format_ms, printable
 from whywait.workflow.one_run import Run
-from whywait.workflow.task_progress import TaskProgress
 
 _PER_SECOND: Final = 8
 _GENTLE: Final = 20  # a picture of the run is taken at most every so many times what it costs
@@ -28,68 +25,16 @@ _REASONS: Final = 6
 _GAUGE: Final = 12
 _NAMED: Final = 3
 _FAILURES: Final = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.REJECTED)
-_WORDS: Final[dict[str, str]] = {
-    Wait.DEPENDENCY: "for dependencies",
-    Wait.BACKOFF: "to try again",
-    Wait.OVERLAP: "for the last iteration",
-    Wait.PAUSED: "paused",
-    Wait.SLOT: "for a slot",
-    Wait.SLOT_HIGHER: "for a slot, behind higher",
-    Wait.SCOPE_STATE: "for their scope",
-    Wait.SCOPE_SLOTS: "for a slot of their scope",
-    Wait.HELD_BACK: "held back",
-}
-_ENDINGS: Final[dict[str, str]] = {
-    Outcome.SUCCESS: "done",
-    Outcome.ERROR: "failed",
-    Outcome.TIMEOUT: "timeout",
-    Outcome.ABORTED: "aborted",
-    Outcome.REJECTED: "dropped",
-}
-
-
-class LogLines:
-    """Writes one plain line for each thing that happens."""
-
-    def __init__(self, run: Run, stream: TextIO) -> None:
-        """Follow a run."""
-        self._run = run
-        self._stream = stream
-        self._lock = RLock()
-        run.progress.listen(self._tell)
-
-    def note(self, text: str) -> None:
-        """Write a line about the run itself."""
-        self._write(monotonic_ns(), "", text)
-
-    def _tell(self, word: str, task: TaskProgress) -> None:
-        ident, last = printable(task.spec.id), task.latest
-        if word == "start":
-            attempt = f" (attempt {task.attempts})" if task.attempts > 1 else ""
-            units = f" on {printable(units_in_words(last.devices))}" if last.devices else ""
-            self._write(last.started_ns or 0, "start", ident + attempt + units)
-        elif word == "retry":
-            self._write(last.submitted_ns, "retry", ident)
-        else:
-            ran = "" if last.ran_ns is None else f" in {format_ms(last.ran_ns / NS_PER_MS)}"
-            cause = "" if last.cause is None else f" ({last.cause}{f' of {last.root}' if last.root else ''})"
-            ending = _ENDINGS.get(last.outcome or "", last.outcome or "")
-            self._write(last.ended_ns or self._run.began_ns, ending, f"{ident}{ran}{cause}")
-
-    def _write(self, at_ns: int, word: str, text: str) -> None:
-        at = format_ms(max(0, at_ns - self._run.began_ns) / NS_PER_MS)
-        with self._lock, suppress(OSError, ValueError):  # the reader may have gone (`| head`): the run goes on
-            self._stream.write(f"{at:>9}  {word:<8} {text}\n")
-            self._stream.flush()
+_STATES: Final = (Wait.BACKOFF, Wait.PAUSED, Wait.HELD_BACK)  # which are said without "waiting for"
 
 
 class LiveView:
     """Draws the run again and again in place."""
 
-    def __init__(self, run: Run, console: Console) -> None:
+    def __init__(self, run: Run, stream: TextIO) -> None:
         """Follow a run."""
         self._run = run
-        self._console = console
+        self._console = console = Console(highlight=False, file=stream)
         self._note = ""
         self._picture: Snapshot | None = None
         self._next_ns = 0
@@ -193,10 +138,9 @@ class LiveView:
         for reason, views in sorted(groups.items(), key=lambda item: -len(item[1]))[:_REASONS]:
             first = ", ".join(printable(view.label) for view in views[:_NAMED])
             more = ", …" if len(views) > _NAMED else ""
-            word = _WORDS.get(reason, f"for {reason}")
-            table.add_row(
-                "·", str(len(views)), Text(f"waiting {word}" if word != "paused" else word), Text(first + more)
-            )
+            label = CAUSE_LABELS.get(reason, reason)
+            told = label if reason in _STATES else f"waiting for {label}"
+            table.add_row("·", str(len(views)), Text(told), Text(first + more))
         return table
 
     def _gauges(self, picture: Snapshot) -> RenderableType:

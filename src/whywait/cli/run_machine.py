@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from argparse import Namespace
 from typing import Any, Final
 
 from whywait.errors import ConfigError
@@ -18,12 +18,7 @@ from whywait.workflow.callables import command_of
 from whywait.workflow.specs import Body, ScopeSpec, TaskSpec, WorkflowSpec
 
 INTERRUPTED: Final = 130
-
-
-# The options of `whywait run` that mean something with --machine, by parameter; and those that do not, with what to do.
-WITH_MACHINE: Final = frozenset(
-    ("file", "only", "keep_going", "slots", "sets", "dry_run", "machine", "detach", "quiet", "as_json", "debug")
-)
+# The options of `whywait run` that mean nothing with --machine, and what to do instead.
 INSTEAD: Final = {
     "gpus": "the machine has its own GPUs: start it with whywait up --gpus",
     "engine": "each task is a process of its own there: leave one of the two out",
@@ -38,11 +33,11 @@ INSTEAD: Final = {
 }
 
 
-def refuse_options(given: Mapping[str, str]) -> None:
-    """Refuse an option that has no effect with ``--machine``; ``given``: how each was written, by parameter."""
-    for name, written in given.items():
-        if name in INSTEAD:
-            raise ConfigError(f"{written} cannot be used with --machine: {INSTEAD[name]}")
+def refuse_options(options: Namespace) -> None:
+    """Refuse an option that has no effect with ``--machine``."""
+    for name, instead in INSTEAD.items():
+        if getattr(options, name):
+            raise ConfigError(f"--{name} cannot be used with --machine: {instead}")
 
 
 def run_on_machine(workflow: WorkflowSpec, *, detach: bool, quiet: bool, as_json: bool) -> int:

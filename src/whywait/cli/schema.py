@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
-from typing import Annotated, Final
-
-import typer
+from typing import Final
 
 from whywait.workflow.format import make_schema
 
 HELP: Final = """Print the JSON Schema of workflow files, for editors.
 
-\b
   whywait schema > workflow.schema.json
 
-\b
 Then, at the top of a file:
   TOML (Taplo, Even Better TOML):  #:schema ./workflow.schema.json
   YAML (yaml-language-server):     # yaml-language-server: $schema=workflow.schema.json
@@ -23,9 +20,11 @@ Then, at the top of a file:
 """
 
 
-def schema(
-    *,
-    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `execute` looks for it
-) -> None:
+def add_options(_: argparse.ArgumentParser) -> None:
+    """Add no options: there are none."""
+
+
+def run(_: argparse.Namespace) -> int:
     """Print the JSON Schema of workflow files."""
     sys.stdout.write(json.dumps(make_schema(), indent=2, ensure_ascii=False) + "\n")
+    return 0

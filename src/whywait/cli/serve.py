@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
-
-import typer
+from typing import TYPE_CHECKING, Any, Final
 
 from whywait.devtools import need_packages
 from whywait.errors import ConfigError
@@ -19,44 +18,43 @@ if TYPE_CHECKING:
 
 HELP: Final = """Show a run in the browser: saved events, a record, or a workflow that is run now.
 
-\b
   whywait run flow.toml --events run.jsonl
   whywait serve run.jsonl                # the same page, long after
   whywait serve flow.toml                # run it, and stay when it is over
 
 It prints an address and serves until Ctrl-C.
 
-Exit code: 0, or 2 if the file is malformed.
-"""
+Exit code: 0, or 2 if the file is malformed."""
 
 
-def serve(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Events (.jsonl), a record, or a workflow.")],
-    *,
-    port: Annotated[int, typer.Option(metavar="N", help="Listen on this port; 0 takes a free one.")] = 0,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Listen on this address.")] = "127.0.0.1",
-    expose: Annotated[
-        bool, typer.Option("--expose", help="Allow an address that other machines can reach: they can read the run.")
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `run` looks for it
-) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    add = parser.add_argument
+    add("file", metavar="FILE", help="events (.jsonl), a record, or a workflow")
+    add("--port", metavar="N", type=int, default=0, help="listen on this port; 0 takes a free one")
+    add("--host", metavar="ADDRESS", default="127.0.0.1", help="listen on this address")
+    add("--expose", action="store_true", help="allow an address that other machines can reach: they can read the run")
+
+
+def run(options: argparse.Namespace) -> int:
     """Show a run in the browser."""
     need_packages()
     from whywait.devtools.saved import SavedRun
     from whywait.devtools.server import DevTools
 
+    file, where = options.file, {"host": options.host, "port": options.port, "expose": options.expose}
     if not Path(file).is_file():
         raise ConfigError(f"{file}: there is no such file")
     if _is_workflow(file):
-        _run_workflow(file, port, host, expose=expose)
-        return
-    with DevTools(SavedRun.from_file(file), host=host, port=port, expose=expose) as tools:
+        return _run_workflow(file, where)
+    with DevTools(SavedRun.from_file(file), **where) as tools:
         tools.announce(file)
         _stay(tools)
+    return 0
 
 
-def _run_workflow(file: str, port: int, host: str, *, expose: bool) -> None:
-    """Run a workflow with DevTools, which stays when it is over."""
+def _run_workflow(file: str, where: dict[str, Any]) -> int:
+    """Run a workflow with DevTools, which stays when it is over; return the exit code."""
     from whywait.cli.run import Signals, carry_out
     from whywait.cli.shared import print_text
     from whywait.devtools.runs import LiveRun
@@ -69,7 +67,7 @@ def _run_workflow(file: str, port: int, host: str, *, expose: bool) -> None:
     job = Run(workflow)
     signals = Signals()
     shown = LiveRun(job.authority, workflow.name, control=True)
-    with DevTools(shown, host=host, port=port, expose=expose) as tools:
+    with DevTools(shown, **where) as tools:
         tools.announce(file)
         try:
             carry_out(job, signals, sys.stdout)
@@ -77,10 +75,10 @@ def _run_workflow(file: str, port: int, host: str, *, expose: bool) -> None:
             job.close()
         tools.finish()
         print_text(str(WorkflowResult(job, interrupted=bool(signals.exit_code))))
-        if signals.exit_code:
-            raise typer.Exit(signals.exit_code)
-        typer.echo(f"The run is over; its page stays until Ctrl-C: {tools.url}", err=True)
-        _stay(tools)
+        if not signals.exit_code:
+            sys.stderr.write(f"The run is over; its page stays until Ctrl-C: {tools.url}\n")
+            _stay(tools)
+    return signals.exit_code
 
 
 def _stay(tools: DevTools) -> None:

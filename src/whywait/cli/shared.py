@@ -1,25 +1,43 @@
-"""What several commands share: options, completion, printing."""
+"""What several verbs share: options, and printing."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import TextIO
 
-import typer
-from rich.console import Console
-from rich.text import Text
-
-from whywait.errors import WhywaitError
+from whywait.errors import ConfigError
 from whywait.support.devices import AUTO
 from whywait.support.digits import number_in
-from whywait.workflow.documents import FORMATS
 
-TokenFile = Annotated[
-    Path | None,
-    typer.Option("--token-file", metavar="FILE", help="Read the token here; your own runs on this machine need none."),
-]
+
+def add_workflow(parser: argparse.ArgumentParser) -> None:
+    """Add the file of a workflow, and what changes it."""
+    parser.add_argument("file", metavar="FILE", help="the workflow: .toml, .yaml or .json; - reads standard input")
+    parser.add_argument(
+        "--set", dest="sets", metavar="KEY=VALUE", action="append", default=[],
+        help="set a variable of [vars], or any field by its path; repeat",
+    )  # fmt: skip
+
+
+def add_json(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add ``--json``."""
+    parser.add_argument("--json", action="store_true", help=f"print {what} as JSON, for programs")
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """Return what takes the value of an option that is an int within bounds."""
+
+    def parse(text: str) -> int:
+        number = number_in(text)
+        if number is None or not low <= number <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is not an int from {low} to {high}")
+        return number
+
+    return parse
 
 
 def parse_slots(text: str) -> int | None:
@@ -28,7 +46,7 @@ def parse_slots(text: str) -> int | None:
         return None
     if number := number_in(text):
         return number
-    raise typer.BadParameter(f"{text!r} is neither an int >= 1 nor none", param_hint="'--slots'")
+    raise ConfigError(f"--slots: {text!r} is neither an int >= 1 nor none")
 
 
 def parse_gpus(text: str) -> str | int | list[str] | None:
@@ -44,29 +62,20 @@ def parse_gpus(text: str) -> str | int | list[str] | None:
 def print_text(text: str, out: TextIO | None = None) -> None:
     """Print a report to stdout, or to another stream: headings in bold on a terminal, plain elsewhere."""
     out = out or sys.stdout
-    if out.isatty():
-        console = Console(highlight=False, soft_wrap=True, file=out)
-        for line in text.splitlines():
-            console.print(Text(line, style="bold" if line and not line.startswith((" ", "▸")) else ""))
-        return
+    if is_terminal(out):
+        lines = text.splitlines()
+        text = "".join(f"\x1b[1m{line}\x1b[0m\n" if line and line[0] not in " ▸" else f"{line}\n" for line in lines)
     out.write(text)
 
 
-def complete_tasks(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the tasks of the file on the command line that begin like this, for the shell."""
-    from whywait.workflow import load
+def is_terminal(out: TextIO) -> bool:
+    """Return whether a stream is a terminal that can do more than print lines."""
+    return out.isatty() and os.environ.get("TERM", "dumb") not in {"dumb", "unknown"}
 
-    file = ctx.params.get("file") or _file_being_typed()
+
+def write_out(path: Path, text: str) -> None:
+    """Write what ``--out`` was given for."""
     try:
-        tasks = load(file).tasks if file else ()
-    except WhywaitError:
-        return []
-    names = dict.fromkeys(name for task in tasks for name in (task.name, task.id))
-    return [name for name in names if name.startswith(incomplete)]
-
-
-def _file_being_typed() -> str | None:
-    """Return the file among the words from the shell; the parser misses it while an option lacks its value."""
-    words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
-    known = tuple(suffix for each in FORMATS for suffix in each.suffixes)
-    return next((word for word in words.split() if word.endswith(known)), None)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--out {path}: cannot be written: {error.strerror or error}") from error

@@ -48,10 +48,6 @@ class Screen:
         if self._chosen in order:
             self._at = order.index(self._chosen)
 
-    def lost(self, message: str) -> None:
-        """Say that the run does not answer; the last picture stays."""
-        self.message = message
-
     def press(self, key: str) -> None:
         """Act on a key that concerns only this screen."""
         if key == "s":
@@ -176,10 +172,7 @@ class Screen:
             holders = [other for other in self._running() if other["slot"] and other["priority"] > task["priority"]]
         else:
             holders = [other for other in self._running() if cause in other["demand"] or cause in other["devices"]]
-        named = ", ".join(row_label(holder) for holder in holders[:_HOLDERS])
-        more = f" +{len(holders) - _HOLDERS}" if len(holders) > _HOLDERS else ""
-        label = CAUSE_LABELS.get(cause, cause)
-        return f"{label} ← {named}{more}" if named else label
+        return CAUSE_LABELS.get(cause, cause) + _held_by(holders, len(holders))
 
 
 def _window(tasks: list[dict[str, Any]], chosen: int | None, size: int) -> list[dict[str, Any]]:
@@ -210,12 +203,15 @@ def _unit_gauge(unit: dict[str, Any]) -> Table:
     """Show one card, or another device, with the tasks on it."""
     size, used = unit["size"], unit["used"]
     text = f"{format_size(used)} of {format_size(size)}" if size else "taken" if used else "free"
-    named = ", ".join(row_label(holder) for holder in unit["holders"][:_HOLDERS])
-    more = f" +{unit['holders_total'] - _HOLDERS}" if unit["holders_total"] > _HOLDERS else ""
     gone = "" if unit["present"] else "gone, "
-    return _gauge(
-        f"{unit['kind']} {unit['name']}", used, size or 1, f"{gone}{text}" + (f" ← {named}{more}" if named else "")
-    )
+    told = f"{gone}{text}{_held_by(unit['holders'], unit['holders_total'])}"
+    return _gauge(f"{unit['kind']} {unit['name']}", used, size or 1, told)
+
+
+def _held_by(holders: list[dict[str, Any]], total: int) -> str:
+    """Return the first few holders of something, or nothing if there is none."""
+    named = ", ".join(row_label(holder) for holder in holders[:_HOLDERS])
+    return f" ← {named}" + (f" +{total - _HOLDERS}" if total > _HOLDERS else "") if named else ""
 
 
 def _holding(task: dict[str, Any], limits: dict[str, int]) -> str:

@@ -36,9 +36,25 @@ def need_packages() -> None:
         ) from None
 
 
-def open_devtools(authority: Authority, **options: Any) -> DevTools:  # noqa: ANN401 - those of the function below
-    """Start a DevTools server for an authority, if the packages are there."""
+def open_devtools(
+    authority: Authority,
+    *,
+    port: int | None,
+    control: bool,
+    name: str,
+    announce: bool,
+    file: str | None,
+    **options: Any,  # noqa: ANN401 - those of DevTools
+) -> DevTools:
+    """Start a server for an authority; without a port it has a Unix socket, by which it can be announced."""
     need_packages()
-    from whywait.devtools.server import open_for  # noqa: PLC0415 - an extra
+    from whywait.devtools.beacon import new_socket  # noqa: PLC0415 - an extra
+    from whywait.devtools.runs import LiveRun  # noqa: PLC0415
+    from whywait.devtools.server import DevTools  # noqa: PLC0415
 
-    return open_for(authority, **options)
+    run = LiveRun(authority, name, control=control)
+    unix = new_socket() if announce and port is None else None
+    tools = DevTools(run, port=port, unix=unix, log=run.core.log, **options)
+    if announce:
+        tools.announce(file)
+    return tools

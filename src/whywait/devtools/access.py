@@ -5,7 +5,7 @@ soon, and forbids sniffing, framing, caching and all sources but this server wit
 function of the ASGI scope that raises ``Problem``:
 
 * ``ByToken``, for browsers and programs that come over TCP or through the app of a host. Every request needs the token,
-  but for the page itself, which tells nothing of the run, and the routes that are open. ``Host`` must name this server,
+  but for the page itself, which holds nothing of the run, and the routes that are open. ``Host`` must name this server,
   so that no foreign name can be pointed here; no other site is answered, whether the browser tells so by ``Origin`` or
   by ``Sec-Fetch-Site``.
 * ``ByUser``, for a Unix socket: the process at the other end must belong to one user. No token is needed.
@@ -139,19 +139,16 @@ class ByToken:
         *,
         any_address: bool = False,
         open_paths: Iterable[str] = (),
-        also: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Ask for ``token``, but not on ``open_paths``.
 
         ``names``: what ``Host`` may be, whatever the port; None: anything, because the host of the app checks it.
-        ``any_address``: a numeric ``Host`` is fine, as no foreign name can stand for it. ``also``: a function that
-        returns something true for other tokens that do as well.
+        ``any_address``: a numeric ``Host`` is fine, as no foreign name can stand for it.
         """
         self._token = token.encode()
         self._names = None if names is None else {name.lower() for name in names}
         self._any_address = any_address
         self._open_paths = {PAGE_PATH, *open_paths}
-        self._also = also
 
     def __call__(self, scope: Scope) -> None:
         """Check one request."""
@@ -169,23 +166,18 @@ class ByToken:
         return self._names is None or name.lower() in self._names or (self._any_address and _is_address(name))
 
     def _check_token(self, scope: Scope) -> None:
-        given = token_in(scope)
+        scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
+        given = given.strip() if scheme.lower() == "bearer" else ""
         if not given:
             raise Problem(
                 401,
                 "this needs the token of the run: send it as 'Authorization: Bearer TOKEN'",
                 {"www-authenticate": "Bearer"},
             )
-        if not hmac.compare_digest(given.encode("latin-1", "replace"), self._token) and not self._also(given):
+        if not hmac.compare_digest(given.encode("latin-1", "replace"), self._token):
             raise Problem(
                 401, "the token is wrong: it is in the address that the run has printed", {"www-authenticate": "Bearer"}
             )
-
-
-def token_in(scope: Scope) -> str:
-    """Return the token that a request carries, or nothing."""
-    scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
-    return given.strip() if scheme.lower() == "bearer" else ""
 
 
 def _is_own_site(headers: Headers, host: str) -> bool:
@@ -197,7 +189,7 @@ def _is_own_site(headers: Headers, host: str) -> bool:
 
 
 def _opens_the_page(scope: Scope, headers: Headers) -> bool:
-    """Return whether a link somewhere else is followed to the page, in a tab of its own: it tells nothing yet."""
+    """Return whether a link elsewhere opens the page in a tab of its own; the page holds nothing of the run yet."""
     return (
         scope["method"] == "GET"
         and scope["path"] == PAGE_PATH

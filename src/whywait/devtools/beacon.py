@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from whywait.errors import ConfigError
+from whywait.support.fits import check_of
 from whywait.support.units import printable
 
 MOST_BYTES: Final = 100_000
@@ -28,13 +29,12 @@ LONGEST_SOCKET: Final = 100  # bytes of its path, as far as systems agree
 
 
 class Beacon(NamedTuple):
-    """A served run: its address, what was started, its process, and the one that started it."""
+    """A served run: its address, the file that was started, its name and its process."""
 
     url: str
     file: str
     name: str
     pid: int
-    parent: int
 
     @property
     def address(self) -> str:
@@ -45,6 +45,9 @@ class Beacon(NamedTuple):
     def token(self) -> str:
         """The token in the address."""
         return self.url.rpartition("#token=")[2]
+
+
+_fits: Final = check_of(Beacon)
 
 
 def folder() -> Path:
@@ -64,7 +67,7 @@ def folder() -> Path:
 def light(url: str, name: str, file: str | None = None) -> Path | None:
     """Leave the address of a server; return the file, or None where nothing can be left."""
     started = file if file is not None else getattr(sys.modules.get("__main__"), "__file__", None) or ""
-    beacon = Beacon(url, str(Path(started).resolve()) if started else "", name, os.getpid(), os.getppid())
+    beacon = Beacon(url, str(Path(started).resolve()) if started else "", name, os.getpid())
     own = url.startswith(UNIX)
     stem = Path(beacon.address).stem if own else f"{beacon.pid}-{beacon.address.rpartition(':')[2]}"
     return _keep(f"{stem}.json", json.dumps(beacon._asdict()))
@@ -139,16 +142,6 @@ def find_at(address: str) -> Beacon | None:
     return next((beacon for beacon in living() if beacon.address == address), None)
 
 
-def find_sibling(token: str) -> Beacon | None:
-    """Return the run with this token in another process that the same one has started, if it has no port; or None."""
-    family, given = os.getppid(), _bytes(token)
-    try:
-        siblings = [beacon for beacon in living() if beacon.parent == family and beacon.url.startswith(UNIX)]
-    except ConfigError:  # the folder is not this user's alone: nothing in it is believed
-        return None
-    return next((beacon for beacon in siblings if secrets.compare_digest(_bytes(beacon.token), given)), None)
-
-
 def living() -> list[Beacon]:
     """Return the beacons of processes that are alive, and remove the others."""
     found = []
@@ -170,27 +163,15 @@ def _read(path: Path) -> Beacon | None:
             fields = json.loads(file.read(MOST_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
-    if not isinstance(fields, dict) or fields.keys() != set(Beacon._fields):
+    if not isinstance(fields, dict) or fields.keys() != set(Beacon._fields) or not _fits(beacon := Beacon(**fields)):
         return None
-    beacon = Beacon(**fields)
-    texts = all(isinstance(text, str) for text in (beacon.url, beacon.file, beacon.name))
-    if not texts or not all(map(_is_pid, (beacon.pid, beacon.parent))):
-        return None
-    return beacon if beacon.url.isprintable() and len(beacon.url) <= LONGEST_URL else None
-
-
-def _bytes(token: str) -> bytes:
-    """Return a token as it can be compared: a foreign one may be of any characters."""
-    return token.encode(errors="surrogatepass")
+    is_sound = beacon.url.isprintable() and len(beacon.url) <= LONGEST_URL and 0 < beacon.pid <= MOST_PID
+    return beacon if is_sound else None
 
 
 def _open_at_once(path: str, flags: int) -> int:
     """Open a file; one that is a pipe does not wait for a writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
-def _is_pid(value: object) -> bool:
-    return type(value) is int and 0 < value <= MOST_PID
 
 
 def _is_alive(pid: int) -> bool:

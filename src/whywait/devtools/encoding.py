@@ -1,4 +1,4 @@
-"""How things are told: JSON and server-sent events, in small steps.
+"""JSON and server-sent events, encoded in small steps.
 
 The C encoder of JSON lets no other thread run until it is done. So whatever may be long is encoded piece by piece, with
 the interpreter free for the tasks' threads in between: none of them waits longer than a fraction of a millisecond.
@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import lru_cache
 from time import sleep
 from typing import Any, Final, TypeVar
-
-from whywait.kernel.events import Details, Event, Kind, RawEvent, Started, cause_of, details_of
 
 T = TypeVar("T")
 SLICE: Final = 16  # items, which take some 50 us
@@ -39,35 +36,6 @@ def _encode_value(value: object) -> str:
     if not isinstance(value, list):
         return encode(value)
     return "[" + ",".join(encode(some)[1:-1] for some in slices(value)) + "]"
-
-
-def event_json(event: RawEvent) -> str:
-    """Return ``Event.of(event).to_dict()`` as JSON, in a fraction of the time."""
-    seq, time_ns, kind, scope, number, name, _, details = event
-    cause = cause_of(event)
-    text = f'{{"seq":{seq},"time_ns":{time_ns},"kind":"{kind}","scope":{quote(scope)}'
-    if number is not None:
-        text += f',"number":{number}'
-    if name is not None:
-        text += f',"name":{quote(name)}'
-    if cause is not None:
-        text += f',"cause":{cause}'
-    if not details and kind != Kind.TASK_FINISHED:
-        return text + "}"
-    if kind == Kind.TASK_STARTED and not isinstance(details, Started):
-        waits = encode(details) if isinstance(details, dict) else f"{{{quote(details[0])}:{details[1]}}}"
-        return f'{text},"details":{{"waits":{waits}}}}}'
-    spelled_out = details_of(event)
-    try:
-        return f'{text},"details":{_told_before(spelled_out)}}}'
-    except TypeError:  # there is a dict in it
-        return f'{text},"details":{_told_before.__wrapped__(spelled_out)}}}'
-
-
-@lru_cache(maxsize=1_000)
-def _told_before(details: Details) -> str:
-    """Return details as JSON that many events share: an outcome, a lane."""
-    return encode(Event(0, 0, "", "", None, None, None, details).to_dict()["details"])
 
 
 def frame(seq: int | None, data: dict[str, Any], kind: str | None = None) -> bytes:

@@ -17,10 +17,10 @@ from operator import attrgetter, itemgetter
 from time import monotonic_ns
 from typing import Final, NamedTuple
 
-from whywait.devtools.encoding import event_json, frame, slices
+from whywait.devtools.encoding import frame, slices
 from whywait.devtools.metrics import OBSERVED, Histograms
 from whywait.devtools.table import TaskTable, picture
-from whywait.kernel.events import RawEvent
+from whywait.kernel.events import Event, RawEvent
 from whywait.observe.fold import Attempt
 from whywait.runtime.services import CoreServices
 from whywait.support.units import NS_PER_S as NS
@@ -63,7 +63,7 @@ class Feed:
         self.skipped = 0  # events that no viewer of this server will ever see
         self.finished = False
         self.viewers = 0
-        self.rests = False  # while nothing happens and no viewer looks; then it has to be told when something does
+        self.rests = False  # while nothing happens and no viewer looks; then an event has to wake it
         self._awake = asyncio.Event()
         if core is not None:
             self._look_afresh(core)
@@ -184,8 +184,8 @@ class Feed:
         events = self.since(seq, FRAMES)
         if not events:
             return None
-        frames = [f"id: {event[0]}\ndata: {event_json(event)}\n\n" for some in slices(events) for event in some]
-        piece = Piece("".join(frames).encode(), events[-1][0])
+        frames = [frame(event[0], Event.of(event).to_dict()) for some in slices(events) for event in some]
+        piece = Piece(b"".join(frames), events[-1][0])
         self._pieces[seq] = piece
         if len(self._pieces) > KEPT_PIECES:
             self._pieces.popitem(last=False)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
-from itertools import accumulate
 from operator import getitem
 from typing import Any, Final, NamedTuple
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
@@ -54,12 +52,12 @@ def _number(text: str) -> float:
 
 
 class Metric(NamedTuple):
-    """One number, or table of numbers: what it says, and where it is told."""
+    """One number, or table of numbers: what it says, where it comes from, and its names in JSON and Prometheus."""
 
     about: str
     source: str | Callable[[dict[str, Any]], Any]  # where it is in `stats()`, or how it is made of the picture of now
     in_json: str = ""
-    family: str = ""  # of Prometheus; one that ends in _seconds is told in them
+    family: str = ""  # of Prometheus; one that ends in _seconds is in seconds
     label: str = ""  # of the keys of a table
     gauge: bool = False  # else it is a counter
 
@@ -69,7 +67,7 @@ class Metric(NamedTuple):
         return f"{self.about[0].upper()}{self.about[1:]}."
 
     def value(self, stats: dict[str, Any], picture: dict[str, Any]) -> Any:  # noqa: ANN401 - a number or a table
-        """Return what is told."""
+        """Return the number or the table."""
         return reduce(getitem, self.source.split("."), stats) if isinstance(self.source, str) else self.source(picture)
 
     def as_family(self, stats: dict[str, Any], picture: dict[str, Any]) -> Family:
@@ -204,41 +202,18 @@ def _devices(picture: dict[str, Any]) -> Iterator[Family]:
         yield family
 
 
-class Histogram:
-    """Counts of durations below each bound, and their sum, for each combination of labels."""
-
-    def __init__(self, name: str, about: str, labels: Labels) -> None:
-        """Start empty."""
-        self._family = (f"whywait_{name}", about)
-        self._labels = labels
-        self._counts: dict[Labels, list[int]] = {}
-        self._sums_s: dict[Labels, float] = {}
-
-    def add(self, labels: Labels, ns: int) -> None:
-        """Count one duration."""
-        counts = self._counts.get(labels)
-        if counts is None:
-            counts = self._counts[labels] = [0] * (len(BOUNDS_S) + 1)
-            self._sums_s[labels] = 0.0
-        counts[bisect_left(BOUNDS_S, ns / NS_PER_S)] += 1
-        self._sums_s[labels] += ns / NS_PER_S
-
-    def as_family(self) -> Family:
-        """Return it for Prometheus."""
-        family = HistogramMetricFamily(*self._family, labels=self._labels)
-        for labels, counts in self._counts.items():
-            buckets = zip([*map(str, BOUNDS_S), "+Inf"], map(float, accumulate(counts)), strict=True)
-            family.add_metric(labels, list(buckets), self._sums_s[labels])
-        return family
-
-
 class Histograms:
     """Waits by priority and scope; run times by priority, scope and outcome."""
 
+    LABELS: Final = {
+        "whywait_task_wait_seconds": ("priority", "scope"),
+        "whywait_task_run_seconds": ("priority", "scope", "outcome"),
+    }
+
     def __init__(self) -> None:
         """Start empty."""
-        self._waits = Histogram("task_wait_seconds", "Time from submission to start.", ("priority", "scope"))
-        self._runs = Histogram("task_run_seconds", "Time from start to end.", ("priority", "scope", "outcome"))
+        self._waits = _histogram("whywait_task_wait_seconds", "Time from submission to start.")
+        self._runs = _histogram("whywait_task_run_seconds", "Time from start to end.")
         self._scopes: set[str] = set()
 
     def scope_label(self, key: str) -> str:
@@ -255,10 +230,16 @@ class Histograms:
             return
         labels = (str(row.priority), self.scope_label(row.scope))
         if kind == Kind.TASK_STARTED:
-            self._waits.add(labels, row.started_ns - row.submitted_ns)
+            self._waits.labels(*labels).observe((row.started_ns - row.submitted_ns) / NS_PER_S)
         elif row.ended_ns is not None:
-            self._runs.add((*labels, row.outcome or ""), row.ended_ns - row.started_ns)
+            self._runs.labels(*labels, row.outcome or "").observe((row.ended_ns - row.started_ns) / NS_PER_S)
 
-    def collect(self) -> tuple[Family, Family]:
-        """Return both for Prometheus."""
-        return self._waits.as_family(), self._runs.as_family()
+    def collect(self) -> Iterator[Family]:
+        """Yield both for Prometheus, without the samples of when each was made."""
+        for family in (*self._waits.collect(), *self._runs.collect()):
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+            yield family
+
+
+def _histogram(name: str, about: str) -> Histogram:
+    return Histogram(name, about, Histograms.LABELS[name], buckets=BOUNDS_S, registry=None)

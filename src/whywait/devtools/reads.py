@@ -63,7 +63,7 @@ class Reads:
         return Json({"status": "ok"})
 
     async def info(self, _: Request) -> Response:
-        """Say what is shown here."""
+        """Return what this server shows."""
         feed, run = self._feed, self._run
         feed.catch_up()
         return Json(
@@ -82,7 +82,7 @@ class Reads:
         )
 
     async def metrics(self, request: Request) -> Response:
-        """Give the metrics in the form that is asked for."""
+        """Return the metrics as JSON or text, whichever Accept prefers."""
         self._feed.catch_up()
         accept = request.headers.get("accept", "")
         stats, picture = self._run.moment()
@@ -95,11 +95,11 @@ class Reads:
     # Pictures of now
 
     async def snapshot(self, _: Request) -> Response:
-        """Picture what runs and what waits."""
+        """Return what runs and what waits."""
         return Response(self._cached("snapshot", self._snapshot), media_type="application/json")
 
     async def report(self, _: Request) -> Response:
-        """Tell where the waiting went."""
+        """Return where the waiting went."""
         return Json(self._cached("report", self._run.report))
 
     async def _part(self, fields: list[str], _: Request) -> Response:
@@ -131,7 +131,7 @@ class Reads:
     # Tasks
 
     async def tasks(self, request: Request) -> Response:
-        """Give a page of the tasks that pass the filters."""
+        """Return a page of the tasks that pass the filters."""
         query = read_query(request, SPECS["tasks"].params)
         feed = self._feed
         feed.catch_up()
@@ -145,7 +145,7 @@ class Reads:
         return Json({"tasks": rows, "total": len(found), "seq": feed.seq, "next": following})
 
     async def task(self, request: Request) -> Response:
-        """Give one task with its why and its story."""
+        """Return one task with its why and its events."""
         feed = self._feed
         row = self.find(read_name(request, "ref"))
         why = self._why(row)
@@ -229,7 +229,7 @@ class Reads:
     # Events
 
     async def events(self, request: Request) -> Response:
-        """Give events as JSON, or as a stream to a client that accepts one."""
+        """Return events as JSON, or as a stream to a client that accepts one."""
         query = read_query(request, SPECS["events"].params)
         feed = self._feed
         feed.catch_up()
@@ -301,31 +301,25 @@ class _Stream(StreamingResponse):
             self._feed.viewers -= 1
 
 
+_TOLD: Final = (
+    "id", "function", "scope", "number", "state", "priority", "demand", "devices", "slot", "paused_from", "outcome",
+    "cause", "root", "attempt",
+)  # fmt: skip
+
+
 def why_of(attempts: list[Attempt]) -> Why:
     """Return how the wait of a task divided, over all its attempts, that only its events still tell of."""
     row, waits = attempts[-1], Counter[str]()
     for attempt in attempts:
         waits.update(attempt.waits)
+    known: dict[str, Any] = {name: getattr(row, name) for name in _TOLD}
     return in_words(
         reasons.Why(
+            **known,
             now_ns=row.ended_ns or row.started_ns or row.submitted_ns,
-            id=row.id,
-            function=row.function,
-            scope=row.scope,
-            number=row.number,
-            state=row.state,
-            priority=row.priority,
-            demand=row.demand,
-            devices=row.devices,
-            slot=row.slot,
             waited_ns=waits.total(),
             breakdown=dict(waits),
             starved_ns=sum(attempt.starved_ns for attempt in attempts),
-            paused_from=row.paused_from,
-            outcome=row.outcome,
-            cause=row.cause,
-            root=row.root,
-            attempt=row.attempt,
             primary=row.held_by,
         )
     )

@@ -21,7 +21,7 @@ MOST: Final = snapshot.Most(
 
 def overview(core: CoreServices) -> dict[str, Any]:
     """Return a bounded picture of an authority now, made under the lock in well under a millisecond."""
-    return _told(*_picture(core))
+    return _as_dict(*_picture(core))
 
 
 def _picture(core: CoreServices) -> tuple[snapshot.Snapshot, int]:
@@ -29,7 +29,7 @@ def _picture(core: CoreServices) -> tuple[snapshot.Snapshot, int]:
         return snapshot.take(core.kernel, monotonic_ns(), core.kernel.root, MOST), core.last_seq
 
 
-def _told(picture: snapshot.Snapshot, seq: int) -> dict[str, Any]:
+def _as_dict(picture: snapshot.Snapshot, seq: int) -> dict[str, Any]:
     return {**picture.to_dict(), "seq": seq}
 
 
@@ -48,7 +48,7 @@ class Run:
 
 
 async def _at_once() -> None:
-    """Wait for nothing: a run in memory keeps what it is told."""
+    """Do nothing: what is done to a run in memory needs no disk."""
 
 
 class LiveRun(Run):
@@ -77,7 +77,7 @@ class LiveRun(Run):
         """Return the counters and the picture of now, both under one lock."""
         with self.core.lock:
             stats, picture = self.authority.stats(), _picture(self.core)
-        return stats, _told(*picture)
+        return stats, _as_dict(*picture)
 
     def report(self) -> dict[str, Any]:
         """Return where the waiting went so far."""

@@ -20,24 +20,22 @@ from collections.abc import Iterable
 from concurrent.futures import CancelledError
 from html import escape
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from prometheus_client.core import Metric as Family
 from starlette.types import ASGIApp
 
 from whywait.devtools.access import LOCAL_NAMES, MAX_BODY_BYTES, Access, ByToken, ByUser, Guard
 from whywait.devtools.asgi import METRICS_PATH, OPEN_PATHS, ExtraRoute, make_app
-from whywait.devtools.beacon import UNIX, find_sibling, light, new_socket, put_out
+from whywait.devtools.beacon import UNIX, light, put_out
 from whywait.devtools.connections import HttpServer, listen, listen_unix, most_connections
 from whywait.devtools.feed import Feed
 from whywait.devtools.metrics import RunCollector, families_of
-from whywait.devtools.mount import Mounted, Siblings
-from whywait.devtools.runs import LiveRun
+from whywait.devtools.mount import Mounted
 from whywait.devtools.saved import AnyRun
 from whywait.errors import ConfigError, WhywaitError
-from whywait.runtime.authority import Authority
-from whywait.support.html import link
 from whywait.support.logger import Log, log
+from whywait.support.notebooks import link
 
 STARTS_WITHIN_S: Final = 10.0
 STOPS_WITHIN_S: Final = 5.0
@@ -107,7 +105,7 @@ class DevTools:
         if unix is not None:
             self._ways.append((listen_unix(unix), ByUser(os.getuid())))
         self.url = f"{self.base_url or (f'{UNIX}{unix}' if unix is not None else '')}#token={self.token}"
-        self.app = Mounted(ByToken(self.token, hosts or None, open_paths=open_paths, also=find_sibling))
+        self.app = Mounted(ByToken(self.token, hosts or None, open_paths=open_paths))
         """The same as an ASGI app, to be mounted in that of a host."""
         self.collector = RunCollector(self._families)
         """The metrics, to be registered in a registry of ``prometheus_client``."""
@@ -127,10 +125,10 @@ class DevTools:
 
         Without a port the address is what the app was mounted at, and only its end is known here.
         """
+        self._beacon = light(self.url, self._run.name, file)
         where = "" if self.base_url else f"where it is mounted in process {os.getpid()}, with "
         sys.stderr.write(f"DevTools: {where}{self.base_url}#token={self.token}\n")
         sys.stderr.flush()
-        self._beacon = light(self.url, self._run.name, file)
 
     def close(self, *, run_is_over: bool = False) -> None:
         """Stop serving, and tell the viewers if it is because the run is over. Idempotent."""
@@ -213,7 +211,7 @@ class DevTools:
         server = HttpServer()
         for listener, access in self._ways:
             await server.listen(listener, self._guarded(app, access), most_connections())
-        self.app.begin(self._loop, self._guarded(Siblings(app, self.token), self.app.access))
+        self.app.begin(self._loop, self._guarded(app, self.app.access))
         looking = asyncio.create_task(feed.run())
         self._ready.set()
         await self._closing.wait()
@@ -225,25 +223,6 @@ class DevTools:
 
     def _guarded(self, app: ASGIApp, access: Access) -> Guard:
         return Guard(app, access, self._max_body_bytes)
-
-
-def open_for(
-    authority: Authority,
-    *,
-    port: int | None,
-    control: bool,
-    name: str,
-    announce: bool,
-    file: str | None,
-    **options: Any,  # noqa: ANN401 - those of DevTools
-) -> DevTools:
-    """Start a server for an authority; without a port it has a Unix socket, by which it can be announced."""
-    run = LiveRun(authority, name, control=control)
-    unix = new_socket() if announce and port is None else None
-    tools = DevTools(run, port=port, unix=unix, log=run.core.log, **options)
-    if announce:
-        tools.announce(file)
-    return tools
 
 
 def _checked(token: str) -> str:

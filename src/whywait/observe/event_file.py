@@ -20,9 +20,8 @@ from whywait.kernel.ids import LONGEST_ID
 from whywait.kernel.limits import HIGHEST, LOWEST, Budget, Limits
 from whywait.kernel.state import Outcome, TaskState
 from whywait.observe.fold import ENDS
-from whywait.support.files import is_shallow
+from whywait.support.files import JsonLinesReader, is_shallow
 from whywait.support.fits import LARGEST, LONGEST_TEXT, Count, Types, check_of, misfit, with_checks
-from whywait.support.json_lines import JsonLinesReader
 from whywait.support.units import shown
 
 MAGIC: Final = "whywait events"

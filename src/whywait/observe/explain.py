@@ -23,7 +23,7 @@ from whywait.kernel.reasons import (
     UnitStanding,
 )
 from whywait.kernel.state import Cause, Outcome, TaskState, Wait
-from whywait.support.html import badge, lines
+from whywait.support.notebooks import badge, lines
 from whywait.support.units import NS_PER_MS, NS_PER_S, format_ms, format_size, printable
 from whywait.support.words import called, counted
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from whywait.kernel.snapshot import GateView, Most, Snapshot
 from whywait.observe.explain import CAUSE_LABELS, Why, amount_in_words
-from whywait.support.html import badge, bar, link, table
+from whywait.support.notebooks import badge, bar, link, table
 from whywait.support.units import NS_PER_MS, format_ms, printable
 
 _MOST_RUNNING: Final = 10

@@ -25,9 +25,8 @@ from whywait.kernel.model import Scope, Submission, Task, task_for
 from whywait.kernel.order import Aging, Order, Strict
 from whywait.kernel.periodic import Periodic
 from whywait.observe.event_file import Id, OutcomeWord, PriorityNumber, check_details
-from whywait.support.files import is_shallow
+from whywait.support.files import JsonLinesReader, is_shallow
 from whywait.support.fits import Signature, check_of, is_count
-from whywait.support.json_lines import JsonLinesReader
 from whywait.support.line_file import LineFile
 from whywait.support.logger import Log, log
 from whywait.support.units import shown

@@ -18,7 +18,7 @@ from whywait.kernel.state import Wait
 from whywait.observe.report_text import render_run
 from whywait.observe.story import SLOT, GateKey, Story, TaskStory
 from whywait.observe.summary import summary_of, waited_for_ms
-from whywait.support.html import lines
+from whywait.support.notebooks import lines
 from whywait.support.units import in_ms
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from html import escape
 from time import monotonic, monotonic_ns
-from typing import Any, Final, NamedTuple, Protocol, TextIO
+from typing import Any, Final, NamedTuple, TextIO
 
 from whywait.errors import ConfigError
 from whywait.kernel.events import Event, Kind, RawEvent
@@ -24,8 +24,7 @@ from whywait.observe.fold import ENDS, Attempt, Fold
 from whywait.runtime.authority import Authority, root_of
 from whywait.runtime.handle import Handle
 from whywait.runtime.scope import OpenScope, Scope, open_of
-from whywait.support.html import bar
-from whywait.support.notebooks import Cell, in_notebook
+from whywait.support.notebooks import Cell, bar, in_notebook
 from whywait.support.units import format_ms, printable
 from whywait.support.waiters import refuse_on_loop
 
@@ -46,6 +45,7 @@ class Look(NamedTuple):
     running: tuple[str, ...]  # ids, the first few
     running_total: int
     waiting: tuple[tuple[str, int], ...]  # what for, and how many tasks; the most frequent first
+    is_last: bool = False
 
     def in_words(self) -> str:
         """Return it in one line."""
@@ -59,19 +59,6 @@ class Look(NamedTuple):
         return " · ".join(parts)
 
 
-class _Followed(Protocol):
-    """Tasks that a progress follows."""
-
-    def look(self) -> Look:
-        """Return how far they have come."""
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait until all have ended, for so long at most; return whether they have."""
-
-    def stop(self) -> None:
-        """Follow no longer."""
-
-
 def progress(what: Iterable[Handle[Any]] | Handle[Any] | Scope | Authority, *, stream: TextIO | None = None) -> None:
     """Draw how far handles, a scope or an authority have come, until all has ended.
 
@@ -80,17 +67,16 @@ def progress(what: Iterable[Handle[Any]] | Handle[Any] | Scope | Authority, *, s
     """
     refuse_on_loop("progress()", "await asyncio.to_thread(whywait.progress, handles)")
     followed = _followed(what)
-    view = _view(stream)
     try:
-        while not followed.wait(_EVERY_S):
-            view.show(followed.look())
-        view.end(followed.look())
+        with _view(stream) as show:
+            while not followed.wait(_EVERY_S):
+                show(followed.look())
+            show(followed.look()._replace(is_last=True))
     finally:
         followed.stop()
-        view.close()
 
 
-def _followed(what: object) -> _Followed:
+def _followed(what: object) -> _Handles | _Tasks:
     if isinstance(what, Authority):
         return _Tasks(root_of(what))
     if isinstance(what, Scope):
@@ -179,96 +165,58 @@ def _look(ended: int, total: int, failed: int, living: list[Any]) -> Look:
     return Look(ended, total, failed, tuple(running[:_NAMED]), len(running), tuple(waiting.most_common(_MOST_CAUSES)))
 
 
-# Where it is drawn
+# Where it is drawn: each is a block that gives a function to draw a look.
+
+Show = Callable[[Look], object]
 
 
-class _View(Protocol):
-    """Draws looks."""
-
-    def show(self, look: Look) -> None:
-        """Draw a look in the place of the one before."""
-
-    def end(self, look: Look) -> None:
-        """Draw the last look."""
-
-    def close(self) -> None:
-        """Leave things as they were."""
-
-
-def _view(stream: TextIO | None) -> _View:
+def _view(stream: TextIO | None) -> AbstractContextManager[Show]:
     if stream is None and in_notebook():
-        return _InNotebook()
+        return nullcontext(_in_notebook())
     stream = stream or sys.stderr
     if stream.isatty():
         with suppress(ImportError):
-            return _InTerminal(stream)
-    return _Lines(stream)
+            import rich.progress  # noqa: F401
+
+            return _in_terminal(stream)
+    return nullcontext(_in_lines(stream))
 
 
-class _Lines:
-    """A line for each tenth of the way."""
+def _in_lines(stream: TextIO) -> Show:
+    """Draw a line for each tenth of the way."""
+    step, began_ns = -1, monotonic_ns()
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._step = -1
-        self._began_ns = monotonic_ns()
+    def show(look: Look) -> None:
+        nonlocal step
+        before, step = step, max(step, _STEPS * look.ended // look.total if look.total else 0)
+        if look.is_last or step > before:
+            with suppress(OSError, ValueError):  # a reader that has gone does not stop the tasks
+                stream.write(f"{format_ms((monotonic_ns() - began_ns) / 1e6):>9}  {look.in_words()}\n")
+                stream.flush()
 
-    def show(self, look: Look) -> None:
-        step = _STEPS * look.ended // look.total if look.total else 0
-        if step > self._step:
-            self._step = step
-            self._write(look)
-
-    def end(self, look: Look) -> None:
-        self._write(look)
-
-    def _write(self, look: Look) -> None:
-        with suppress(OSError, ValueError):  # a reader that has gone does not stop the tasks
-            self._stream.write(f"{format_ms((monotonic_ns() - self._began_ns) / 1e6):>9}  {look.in_words()}\n")
-            self._stream.flush()
-
-    def close(self) -> None:
-        pass
+    return show
 
 
-class _InTerminal:
-    """A bar that rich draws."""
+@contextmanager
+def _in_terminal(stream: TextIO) -> Iterator[Show]:
+    """Draw a bar, by rich."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    def __init__(self, stream: TextIO) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-        self._progress = Progress(
-            BarColumn(),
-            TextColumn("{task.description}", markup=False),
-            TimeElapsedColumn(),
-            console=Console(file=stream),
+    columns = (BarColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=Console(file=stream)) as drawn:
+        bar = drawn.add_task("", total=None)
+        yield lambda look: drawn.update(
+            bar, completed=look.ended, total=look.total or None, description=look.in_words()
         )
-        self._bar = self._progress.add_task("", total=None)
-        self._progress.start()
-
-    def show(self, look: Look) -> None:
-        self._progress.update(self._bar, completed=look.ended, total=look.total or None, description=look.in_words())
-
-    def end(self, look: Look) -> None:
-        self.show(look)
-
-    def close(self) -> None:
-        self._progress.stop()
 
 
-class _InNotebook:
-    """HTML that changes in place."""
+def _in_notebook() -> Show:
+    """Draw HTML that changes in place."""
+    cell = Cell("")
 
-    def __init__(self) -> None:
-        self._cell = Cell("")
-
-    def show(self, look: Look) -> None:
+    def show(look: Look) -> None:
         part = look.ended / look.total if look.total else 0.0
-        self._cell.replace(f"<div>{bar(part)} {escape(look.in_words())}</div>")
+        cell.replace(f"<div>{bar(part)} {escape(look.in_words())}</div>")
 
-    def end(self, look: Look) -> None:
-        self.show(look)
-
-    def close(self) -> None:
-        pass
+    return show

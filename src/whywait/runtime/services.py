@@ -30,8 +30,8 @@ from whywait.runtime.lazy import end as end_lazy
 from whywait.runtime.remember import teller
 from whywait.runtime.settings import Settings
 from whywait.runtime.terms import ScopeRecord
-from whywait.support.green import refuse_green_threads
 from whywait.support.logger import Log, log
+from whywait.support.threads import refuse_green_threads
 from whywait.task.parts import parts_of
 from whywait.task.streams import Stream, check_name
 from whywait.task.surroundings import inside_of

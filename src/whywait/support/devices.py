@@ -91,7 +91,7 @@ def _numbered(value: object, expected: str) -> dict[str, int]:
     return {str(number): 0 for number in range(value)}
 
 
-def _memory(name: object, size: Any) -> int:  # noqa: ANN401 - checked here
+def _memory(name: object, size: Any) -> int:
     if size is None:
         return 0
     try:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 class Fetchable(Protocol):
     """Something that takes its time before a body can have it."""
 
-    def fetch(self) -> Any:  # noqa: ANN401 - any value
+    def fetch(self) -> Any:
         """Return the value; it is brought here, or made, at the first call."""
 
 
@@ -20,11 +20,11 @@ class Elsewhere:
 
     __slots__ = ("__weakref__",)
 
-    def fetch(self) -> Any:  # noqa: ANN401 - any result
+    def fetch(self) -> Any:
         """Return the result; it is brought here at the first call. Raise TaskFailed if it is lost."""
         raise NotImplementedError
 
 
-def fetched(value: Any) -> Any:  # noqa: ANN401 - any result
+def fetched(value: Any) -> Any:
     """Return a result as its user wants it."""
     return value.fetch() if isinstance(value, Elsewhere) else value

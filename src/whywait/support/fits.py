@@ -42,7 +42,7 @@ class Signature:
             if name != "return" and self._signature.parameters[name].kind is not inspect.Parameter.VAR_KEYWORD
         }
 
-    def bind(self, *args: Any, **kwargs: Any) -> inspect.BoundArguments:  # noqa: ANN401 - those of the function
+    def bind(self, *args: Any, **kwargs: Any) -> inspect.BoundArguments:
         """Return the arguments by parameter; raise ConfigError if one is missing, too many or of the wrong kind."""
         try:
             bound = self._signature.bind(*args, **kwargs)
@@ -52,21 +52,21 @@ class Signature:
             self.check(name, value)
         return bound
 
-    def check(self, name: str, value: Any) -> None:  # noqa: ANN401 - of any kind
+    def check(self, name: str, value: Any) -> None:
         """Raise ConfigError if a value is none for this parameter."""
         for holds, hint in self._types.get(name, ()):
             if not holds(value):
                 raise misfit(name, value, hint)
 
 
-def misfit(name: str, value: object, hint: Any) -> ConfigError:  # noqa: ANN401 - a type, or words for one
+def misfit(name: str, value: object, hint: Any) -> ConfigError:
     """Return the error of a value that does not fit."""
     if value is None:
         return ConfigError(f"{name} is missing: expected {in_words(hint)}")
     return ConfigError(f"{name} is {shown(value)}: expected {in_words(hint)}")
 
 
-def in_words(hint: Any) -> str:  # noqa: ANN401 - a type
+def in_words(hint: Any) -> str:
     """Return what a value of a type is called."""
     inner = get_args(hint)
     if isinstance(hint, str):
@@ -84,7 +84,7 @@ def with_checks(hints: Mapping[str, Any]) -> Types:
 
 
 @cache
-def check_of(hint: Any) -> Check:  # noqa: ANN401, PLR0911 - a type, one kind after the other
+def check_of(hint: Any) -> Check:  # noqa: PLR0911 - one kind of type after the other
     """Return the check that a type stands for."""
     origin, inner = get_origin(hint), get_args(hint)
     if hint in _PLAIN:
@@ -121,7 +121,7 @@ def _each_of(kind: type, checks: list[Check]) -> Check:
     )
 
 
-def _is_int(value: Any) -> bool:  # noqa: ANN401 - of any kind
+def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST
 
 

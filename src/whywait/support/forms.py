@@ -115,7 +115,7 @@ def read_table(
     return values
 
 
-def object_schema(table: Table, **more: Any) -> Schema:  # noqa: ANN401 - JSON
+def object_schema(table: Table, **more: Any) -> Schema:
     """Return the JSON Schema of an object with the keys of a table."""
     properties = {}
     for key, (_, _, option) in table.items():

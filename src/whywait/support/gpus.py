@@ -68,7 +68,7 @@ def _nvidia() -> tuple[list[Card], str]:
     return cards, "" if cards else "NVML: the driver has no card"
 
 
-def _nvidia_card(nvml: Any, index: int) -> Card:  # noqa: ANN401 - a module without types
+def _nvidia_card(nvml: Any, index: int) -> Card:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     ident = nvml.nvmlDeviceGetUUID(handle)
     return Card(

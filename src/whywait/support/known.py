@@ -20,7 +20,7 @@ class Known:
         return type(self).__name__
 
 
-def short_name(body: Any) -> str:  # noqa: ANN401 - anything that can be called
+def short_name(body: Any) -> str:
     """Return what a task is shown as whose body says no ``__name__``: what it calls in the end, or its class."""
     while type(body) is partial:
         body = body.func
@@ -31,7 +31,7 @@ def short_name(body: Any) -> str:  # noqa: ANN401 - anything that can be called
     return name if isinstance(name, str) else type(body).__name__
 
 
-def function_name(body: Any) -> str:  # noqa: ANN401 - anything that can be called
+def function_name(body: Any) -> str:
     """Return the name of a function, or of the class of anything else that can be called, with its module."""
     while type(body) is partial:
         body = body.func

@@ -1,4 +1,4 @@
-"""Work that is put off for a moment and then done once, however often it was asked for meanwhile."""
+"""A call that is delayed and then made once, however often it was requested meanwhile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 class Later:
-    """Calls a function on a thread of its own a while after it was first asked to; while nothing is asked, none runs.
+    """Calls a function on a thread of its own some time after the first request; without a request no thread runs.
 
     The thread is no daemon, so a program that ends still gets done what it has asked for. No lock is needed:
     ``_thread`` is reset before the function is called, so a thread that finds it set has asked in time. Two that ask at
@@ -16,29 +16,27 @@ class Later:
     """
 
     def __init__(self, act: Callable[[], object], thread_name: str) -> None:
-        """Begin with nothing asked."""
+        """Begin without a request."""
         self._act = act
         self._name = thread_name
         self._thread: threading.Thread | None = None
         self._hurry = threading.Event()
 
     def ask(self, delay_s: float) -> bool:
-        """Have it done after so many seconds, or when that is due anyway; return False if there is no thread for it."""
+        """Request the call in so many seconds, if none is due before; return False if the system gives no thread."""
         if self._thread is not None:
             return True
         thread = threading.Thread(target=self._run, args=(delay_s,), name=self._name, daemon=False)
         self._thread = thread
         try:
             thread.start()
-        except BaseException as error:
-            self._thread = None  # if it was started after all, it does no harm
-            if not isinstance(error, RuntimeError):  # that one: the system gives none, or the interpreter ends
-                raise
+        except RuntimeError:  # the system gives none, or the interpreter ends
+            self._thread = None
             return False
         return True
 
     def close(self) -> None:
-        """Have what was asked for done now, and wait until it is."""
+        """Run the pending call now and wait for it to finish."""
         self._hurry.set()
         thread = self._thread
         if thread is not None:

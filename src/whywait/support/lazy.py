@@ -13,7 +13,7 @@ class _Lazy:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __getattr__(self, attribute: str) -> Any:  # noqa: ANN401 - whatever the module has
+    def __getattr__(self, attribute: str) -> Any:
         value = getattr(import_module(self._name), attribute)
         setattr(self, attribute, value)
         return value

@@ -13,7 +13,7 @@ from whywait.support.units import printable
 class Log(logging.LoggerAdapter[logging.Logger]):
     """A logger that keeps every line one line; a handler that raises costs no task its end."""
 
-    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:  # noqa: ANN401 - the logger's own
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """Write a line; what is not printable in the names and messages that it is made of is escaped."""
         if self.isEnabledFor(level):
             with suppress(Exception):

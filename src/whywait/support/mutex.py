@@ -53,12 +53,12 @@ class Mutex:
         return is_locked_here(self.lock)  # type: ignore[name-defined,no-any-return] # noqa: F821
 
 
-def new_lock() -> Any:  # noqa: ANN401 - a Mutex or an RLock
+def new_lock() -> Any:
     """Return a free lock."""
     return Mutex() if _IS_COMPILED else RLock()
 
 
-def take(lock: Any) -> bool:  # noqa: ANN401 - as above, or what stands for one
+def take(lock: Any) -> bool:
     """Take a lock if it is free, or this thread's; return whether it was."""
     if _IS_COMPILED and type(lock) is Mutex:
         mutex: Any = lock
@@ -66,7 +66,7 @@ def take(lock: Any) -> bool:  # noqa: ANN401 - as above, or what stands for one
     return lock.acquire(False)  # type: ignore[no-any-return] # noqa: FBT003 - by position it takes half the time
 
 
-def give(lock: Any) -> None:  # noqa: ANN401 - as above
+def give(lock: Any) -> None:
     """Give a lock back that this thread has."""
     if _IS_COMPILED and type(lock) is Mutex:
         mutex: Any = lock
@@ -75,6 +75,6 @@ def give(lock: Any) -> None:  # noqa: ANN401 - as above
         lock.release()
 
 
-def is_taken_here(lock: Any) -> bool:  # noqa: ANN401 - as above
+def is_taken_here(lock: Any) -> bool:
     """Return whether this thread has a lock."""
     return lock._is_owned()  # type: ignore[no-any-return] # noqa: SLF001 - there is no public way to ask

@@ -28,25 +28,25 @@ class Nest:
 
     __slots__ = ("kinds", "things", "value")
 
-    def __init__(self, value: Any, things: list[Any], kinds: Kinds) -> None:  # noqa: ANN401 - any container
+    def __init__(self, value: Any, things: list[Any], kinds: Kinds) -> None:
         """Keep a container and what was found in it, all of one of ``kinds``."""
         self.value = value
         self.things = things
         self.kinds = kinds
 
-    def filled(self, replace: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - as above
+    def filled(self, replace: Callable[[Any], Any]) -> Any:
         """Return a copy in which each thing is replaced."""
         return replaced(self.value, self.kinds, replace)
 
 
-def nest_of(value: Any, kinds: Kinds, keep: Callable[[Any], Any], kept_kinds: Kinds) -> Nest | None:  # noqa: ANN401 - any
+def nest_of(value: Any, kinds: Kinds, keep: Callable[[Any], Any], kept_kinds: Kinds) -> Nest | None:
     """Return a value with what ``keep`` returns in the place of each thing of ``kinds`` inside it; None: it has none.
 
     A thing for which ``keep`` returns None stays, and is not to be replaced.
     """
     things: list[Any] = []
 
-    def replace(thing: Any) -> Any:  # noqa: ANN401 - of the kinds
+    def replace(thing: Any) -> Any:
         kept = keep(thing)
         if kept is None:
             return thing
@@ -57,7 +57,7 @@ def nest_of(value: Any, kinds: Kinds, keep: Callable[[Any], Any], kept_kinds: Ki
     return Nest(new, things, kept_kinds) if things else None
 
 
-def replaced(value: Any, kinds: Kinds, replace: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - any value
+def replaced(value: Any, kinds: Kinds, replace: Callable[[Any], Any]) -> Any:
     """Return a value, or a copy of it, in which each thing of ``kinds`` is replaced."""
     return value if value.__class__ in PLAIN else _Walk(kinds, replace).walk(value, DEPTH)
 
@@ -70,7 +70,7 @@ class _Walk:
         self.replace = replace
         self.left = MOST
 
-    def walk(self, value: Any, depth: int) -> Any:  # noqa: ANN401 - any value
+    def walk(self, value: Any, depth: int) -> Any:
         """Return the value itself, what replaces it, or a copy of it with things inside replaced."""
         cls = value.__class__
         if isinstance(value, self.kinds):
@@ -88,7 +88,7 @@ class _Walk:
             new = self._dataclass(value, depth)
         return value if new is None else new
 
-    def _each(self, values: Collection[Any], depth: int, make: Callable[[list[Any]], Any]) -> Any:  # noqa: ANN401 - as above
+    def _each(self, values: Collection[Any], depth: int, make: Callable[[list[Any]], Any]) -> Any:
         """Return what is made of the values with things inside them replaced; None: there are none."""
         looked_at = list(islice(values, self.left))
         self.left -= len(looked_at)
@@ -99,10 +99,10 @@ class _Walk:
             return None
         return make([*after, *islice(values, len(looked_at), None)])
 
-    def _dataclass(self, value: Any, depth: int) -> Any:  # noqa: ANN401 - any dataclass
+    def _dataclass(self, value: Any, depth: int) -> Any:
         fields = [name for name in value.__dataclass_fields__ if hasattr(value, name)]
 
-        def twin(values: list[Any]) -> Any:  # noqa: ANN401 - as above
+        def twin(values: list[Any]) -> Any:
             new = copy(value)
             for name, each in zip(fields, values, strict=True):
                 object.__setattr__(new, name, each)  # a frozen one, too

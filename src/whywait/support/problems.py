@@ -64,7 +64,7 @@ class Problems:
         if len(self.found) > MOST:
             self.raise_if_any()
 
-    def attempt(self, path: Path, act: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 - those of the function
+    def attempt(self, path: Path, act: Callable[..., Any], *args: Any) -> Any:
         """Return what a function returns; note the ConfigError that it raises, if any, and return None."""
         try:
             return act(*args)

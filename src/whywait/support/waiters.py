@@ -9,13 +9,10 @@ that each closes:
    ``ring``. It may park there or raise. The signal is set before its listeners are told: it is seen here, or it rings.
 3. Then it looks at what the lock guards, under the lock.
 4. It sleeps until its bell rings, and begins again at 1.
-5. A thread that changes what is guarded does so and *then* calls ``ring()``, which takes the bell of each thread off
-   and rings it once; without a step in Python between the two, where a signal could lose a bell. A coroutine's bell is
-   rung by steps in Python: it stays until the coroutine takes it off, so a signal there loses none either, and
-   ``ring()`` can be called again. It rings only as many bells as hang when it begins: a waiter that hangs up one later
-   looks after that, and sees the change. So waiters that hang up new bells cannot keep a ringing thread busy.
-6. A waiter that leaves takes its bell off; one that is rung at that moment, by a thread that has it already, does no
-   harm.
+5. A thread that changes what is guarded does so and *then* calls ``ring()``, which rings all bells that hang at that
+   moment; to ring one twice does no harm, so what a signal breaks off can be done again. A waiter that hangs up a bell
+   later looks after that, and sees the change: waiters that hang up new bells cannot keep a ringing thread busy.
+6. A waiter takes its own bell off, whatever ends its wait; nobody else does, so no signal can lose one.
 
 Ringing takes no lock, so that a finaliser may do it.
 """
@@ -24,10 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import deque
 from collections.abc import Awaitable, Callable
-from itertools import repeat, starmap
-from operator import call
 from threading import RLock
 from time import monotonic
 from typing import Any
@@ -37,7 +31,7 @@ from whywait.support.lazy import asyncio
 from whywait.support.notebooks import callers_loop
 
 
-def call_on(loop: asyncio.AbstractEventLoop, fn: Callable[..., object], *args: Any) -> None:  # noqa: ANN401 - those of ``fn``
+def call_on(loop: asyncio.AbstractEventLoop, fn: Callable[..., object], *args: Any) -> None:
     """Call a function on an event loop: at once if this thread runs that loop, else soon; never if it is closed."""
     if asyncio._get_running_loop() is loop:  # noqa: SLF001 - public for such uses, says its documentation
         fn(*args)
@@ -59,8 +53,9 @@ class Awaited:
 
     def release(self) -> None:
         """Let the coroutine go on; once too often does no harm."""
-        call_on(self.loop, self._finish)
-        self.is_released = True  # last: what is broken off is done again
+        if not self.is_released:
+            call_on(self.loop, self._finish)
+            self.is_released = True  # last: what is broken off is done again
 
     def _finish(self) -> None:
         if not self.future.done():
@@ -81,17 +76,15 @@ class Waiters:
     def __init__(self) -> None:
         """Start without waiters."""
         self.lock = RLock()
-        self._bells: deque[Callable[[], object]] = deque()  # of threads
+        self._bells: list[threading.Lock] = []  # of threads
         self._awaited: list[Awaited] = []  # those of coroutines
 
     def ring(self) -> None:
         """Let all waiters look again."""
-        bells = self._bells
-        with contextlib.suppress(IndexError):  # another thread rings too
-            deque(map(call, starmap(bells.popleft, repeat((), len(bells)))), maxlen=0)
-        if self._awaited:
-            for bell in tuple(self._awaited):
-                if not bell.is_released:
+        if self._bells or self._awaited:
+            bells: list[threading.Lock | Awaited] = [*self._bells, *self._awaited]
+            for bell in bells:
+                with contextlib.suppress(RuntimeError):  # it is rung already, and its thread has not woken up yet
                     bell.release()
 
     def wait(
@@ -103,9 +96,9 @@ class Waiters:
         """
         until = None if timeout is None else monotonic() + timeout
         while True:
-            bell, is_rung = threading.Lock(), False
+            bell = threading.Lock()
             bell.acquire()
-            self._bells.append(bell.release)
+            self._bells.append(bell)
             try:
                 if between is not None:
                     between()
@@ -114,8 +107,7 @@ class Waiters:
                         return True
                 is_rung = bell.acquire(timeout=-1 if until is None else max(0.0, until - monotonic()))
             finally:
-                if not is_rung:
-                    self._take_off(bell.release)
+                self._bells.remove(bell)
             if not is_rung:
                 with self.lock:
                     return bool(look())
@@ -134,10 +126,6 @@ class Waiters:
                 await bell.future
             finally:
                 self._awaited.remove(bell)
-
-    def _take_off(self, bell: Callable[[], object]) -> None:
-        with contextlib.suppress(ValueError, IndexError):  # it has been rung, or others are rung this moment
-            self._bells.remove(bell)
 
 
 class Latch:

@@ -1,13 +1,13 @@
 """The DevTools page in a real browser, with a live run behind it."""
 
 import http.server
-import json
 import threading
 
 import pytest
 
 import whywait
 from devtools_client import Gate, get, served
+from mounting_service import service
 from patience import until
 from whywait import Authority
 from whywait.bridges.jsonl import JsonLines
@@ -18,7 +18,6 @@ from whywait.devtools.server import DevTools
 from whywait.engines.thread import ThreadEngine
 from whywait.kernel.events import Kind
 from whywait.kernel.reasons import Placement, Shortage
-from worker_service import service
 
 pytestmark = pytest.mark.browser
 
@@ -90,21 +89,6 @@ def test_each_card_has_a_gauge_with_the_tasks_on_it(page):
         page.click("#panel .held .link", "train")
         page.shows("on gpu 1", "#panel")
         gate.open()
-        assert page.errors() == []
-
-
-def test_the_cards_of_a_saved_run_have_gauges(page, tmp_path):
-    """N5, V6: from the first line of the file and the events."""
-    path = tmp_path / "run.jsonl"
-    with Authority(slots=4, gpus=["24GB", "24GB"], events_file=path) as authority:
-        for number in range(3):
-            authority.submit(int, id=f"t{number}", gpu=1)
-        authority.resize(gpus={"0": "24GB"})
-    with DevTools(SavedRun.from_file(path)) as tools:
-        page.open(tools.url)
-        page.view("budget")
-        page.shows("highest 24.0 GB", "[data-key='gpu 0']")
-        page.shows("gone", "[data-key='gpu 1']")
         assert page.errors() == []
 
 
@@ -423,38 +407,6 @@ def test_ten_thousand_tasks_are_drawn_and_move(page):
         assert page.errors() == []
 
 
-def test_the_store_folds_events_as_the_server_does(own_farm, page):
-    """The rows of page/store.js equal those of observe/fold.py, from rows and events and from events alone."""
-    authority, tools, gate = own_farm
-    page.open(tools.url)
-    authority.submit(int, id="late").cancel()
-    authority.set_periodic_enabled("batch/sample", False)
-    gate.open()
-    authority.get_scope("default").wait()
-    authority.get("asleep").resume()
-    authority.get_scope("render").wait()
-    authority.get_scope("batch").wait()
-    rows = {row["number"]: row for row in get(tools, "/api/tasks?limit=1000")["tasks"]}
-    last = get(tools, "/api/info")["seq"]
-    page.until("return whywait.store.seq >= arguments[0]", last)
-    events = get(tools, "/api/events?limit=1000")["events"]
-    fields = list(next(iter(rows.values())).keys() - {"waits_for", "seq"})
-    live, folded = page.driver.execute_async_script(
-        """const [events, fields, done] = arguments;
-           import("/page/store.js").then(({ Store }) => {
-             const fresh = new Store();
-             for (const event of events) fresh.apply(event);
-             const row = (task) => Object.fromEntries(fields.map((name) => [name, task[name]]));
-             const rows = (store) => [...store.tasks.values()].map(row);
-             done([rows(whywait.store), rows(fresh)]);
-           });""",
-        events, fields,
-    )  # fmt: skip
-    expected = [{name: row[name] for name in fields} for _, row in sorted(rows.items())]
-    assert sorted(live, key=lambda row: row["number"]) == expected
-    assert sorted(folded, key=lambda row: row["number"]) == expected
-
-
 def test_light_and_dark_are_both_there_and_remembered(farm, page):
     _, tools, _ = farm
     page.open(tools.url)
@@ -607,18 +559,6 @@ def test_a_saved_run_opens_in_the_same_page(page, tmp_path, how):
         assert page.errors() == []
 
 
-def _retry_of_a_later_one():
-    """Return events in which task 1 is a retry of task 2; the page would go round between the two for ever."""
-    task = {"time_ns": 0, "scope": "s", "details": {"state": "READY", "priority": 50}}
-    retry = {"of": 2, "attempt": 2, "state": "READY"}
-    rows = (
-        {**task, "seq": 1, "kind": "TASK_SUBMITTED", "number": 2},
-        {**task, "seq": 2, "kind": "TASK_RETRIED", "number": 1, "details": retry},
-        {**task, "seq": 3, "kind": "TASK_RETRIED", "number": 2, "details": {**retry, "of": 1}},
-    )
-    return "\n".join(map(json.dumps, rows))
-
-
 def test_a_file_that_is_no_run_is_refused_in_words(farm, page):
     """V3: what is wrong with it is said, and the live run stays."""
     _, tools, _ = farm
@@ -628,7 +568,6 @@ def test_a_file_that_is_no_run_is_refused_in_words(farm, page):
         '{"a": 1}\nnope\n{"b": 1}': "line 2 is not JSON",
         "[1, 2]": "no events",
         '{"whywait record":1}': "serve",
-        _retry_of_a_later_one(): "line 2: it is a retry of task 2, which is no earlier one",
     }
     for text, said in refused.items():
         drop(page, text)
@@ -636,19 +575,16 @@ def test_a_file_that_is_no_run_is_refused_in_words(farm, page):
     page.shows("live", ".status")
 
 
-def test_the_page_works_where_a_host_has_mounted_it_and_whichever_worker_answers(page, tmp_path):
-    with service(tmp_path, 3) as served:
+def test_the_page_works_where_a_host_has_mounted_it(page, tmp_path):
+    with service(tmp_path) as served:
         base = f"http://127.0.0.1:{served.port}/whywait/"
-        for pid, token in served.tokens.items():
-            page.open(f"{base}#token={token}")
-            page.shows("live", ".status")
-            page.view("timeline")
-            page.until("return document.querySelector('canvas')?.dataset.drawn === '1'")
-            named = page.js("return [...whywait.store.tasks.values()].map((task) => task.id)")
-            assert named == [f"of-{pid}"]
-            asked = page.js("return performance.getEntriesByType('resource').map((entry) => entry.name)")
-            assert [name for name in asked if not name.startswith(base)] == []
-            assert page.errors() == []
+        page.open(f"{base}#token={served.token}")
+        page.shows("live", ".status")
+        page.view("timeline")
+        page.until("return document.querySelector('canvas')?.dataset.drawn === '1'")
+        asked = page.js("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+        assert [name for name in asked if not name.startswith(base)] == []
+        assert page.errors() == []
         streams = "performance.getEntriesByType('resource').filter((entry) => entry.name.includes('snapshots'))"
         page.until(f"return {streams}.length >= 2")
         page.shows("live", ".status")

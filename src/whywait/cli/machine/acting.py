@@ -10,13 +10,12 @@ import sys
 from functools import partial
 
 from whywait.cli.machine.asking import say
-from whywait.errors import ConfigError, WhywaitError
-from whywait.machine.client import Machine, NoService, Unknown, quoted
+from whywait.errors import ConfigError
+from whywait.machine.client import Machine, quoted
 from whywait.support.words import called
 
 TYPE_CHECKING = False  # see the package itself
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any, Final
 
 WAIT: Final = """Wait until jobs have ended; leave with the status of the job, of several with the first that is not 0.
@@ -94,38 +93,6 @@ def retry(options: argparse.Namespace) -> int:
 def forget(options: argparse.Namespace) -> int:
     """Forget jobs."""
     _chosen("forget", options)
-    return 0
-
-
-def run_shared(verb: str, args: list[str], ask_runs: Callable[[], int]) -> int:
-    """Do a verb to what the service has under an id; if it has none of that id, call ``ask_runs``."""
-    ids = [each for each in args if each not in ("--json", "--debug")]
-    if len(ids) != 1 or ids[0].startswith("-"):
-        return ask_runs()  # an address, a question for help, a slip
-    machine = Machine()
-    path = f"/machine/jobs/{quoted(ids[0])}"
-    try:
-        answer = machine.ask("GET", path) if verb == "why" else machine.ask("POST", f"{path}/{verb}", {})
-    except (NoService, Unknown) as error:
-        from whywait.devtools.beacon import living
-
-        if isinstance(error, NoService):
-            if living():
-                return ask_runs()
-            raise NoService(
-                f"{error}; no served run was found either: start it with --devtools, or give its address"
-            ) from None
-        if not living():
-            raise
-        try:
-            return ask_runs()
-        except WhywaitError as other:  # a run that does not answer must not hide that the id is wrong
-            raise Unknown(f"{error}; nor was it found in a served run: {other}") from None
-    if "--json" in args:
-        sys.stdout.write(json.dumps(answer) + "\n")
-    else:
-        sys.stdout.write(answer["text"] if verb == "why" else f"{answer['id']}: {act_in_words(answer)}")
-        sys.stdout.write("\n")
     return 0
 
 

@@ -255,7 +255,7 @@ def _serve(home: Home, options: argparse.Namespace, written: list[str], settled:
 
 def _settled_as_kept(home: Home, kept: list[str]) -> dict[str, Any]:
     """Return what the options stand for that the home keeps."""
-    from whywait.cli.machine import make_parser
+    from whywait.cli.verbs import make_parser
     from whywait.machine.kept import broken_options
 
     try:

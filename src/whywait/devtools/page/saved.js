@@ -1,5 +1,6 @@
 // A saved run: events as JSON Lines, the first line with the limits, or a JSON document with a list of events.
-// observe/event_file.py reads the same files for the server; here it is checked what the page relies on.
+// observe/event_file.py reads the same files for the server; here it is checked what the page relies on. What cannot have
+// happened (a retry of a later task, a circle of dependencies) does no harm: the store and the graph pass over it.
 
 const RECORD = '{"whywait record"';
 const MAGIC = "whywait events";
@@ -62,32 +63,7 @@ function checked(rows) {
     if (row.kind === "SCOPE_CREATED") known.scopes.add(row.scope);
     return true;
   });
-  const number = inCircle(events);
-  if (number !== undefined) throw new Error(`task ${number} awaits itself, through others`);
   return events;
-}
-
-/** Return a task that awaits itself through others: tasks of a batch may await later ones, but not in a circle. */
-function inCircle(events) {
-  const awaited = new Map(events.filter(({ kind }) => kind === "TASK_SUBMITTED").map(({ number, details }) => [number, othersIn(details ?? {})]));
-  const looked = new Map(); // a number -> whether all that it awaits has been looked at
-  for (const first of awaited.keys()) {
-    const path = [first];
-    while (path.length) {
-      const number = path[path.length - 1];
-      if (looked.has(number)) {
-        looked.set(number, true);
-        path.pop();
-        continue;
-      }
-      looked.set(number, false);
-      for (const other of awaited.get(number) ?? []) {
-        if (looked.get(other) === false) return other;
-        if (!looked.has(other)) path.push(other);
-      }
-    }
-  }
-  return undefined;
 }
 
 const othersIn = (details) => [...(details.after ?? []), ...(details.after_ended ?? [])];
@@ -106,8 +82,6 @@ function problem(row, known) {
   if (row.kind === "SCOPE_CREATED" && !known.scopes.has(details.parent ?? "")) return `the parent of scope ${row.scope} was not there yet`;
   for (const key of ["after", "after_ended"]) if (details[key] !== undefined && !Array.isArray(details[key])) return `its ${key} is no list`;
   if (!othersIn(details).every(Number.isInteger)) return "it awaits what is no number of a task";
-  const isRetry = row.kind === "TASK_RETRIED" || (row.kind === "TASK_SUBMITTED" && details.of !== undefined);
-  if (isRetry && !(Number.isInteger(details.of) && details.of < row.number)) return `it is a retry of task ${details.of}, which is no earlier one`;
   return null;
 }
 

@@ -93,7 +93,7 @@ export class Store {
       exit_code: null, exit_signal: null, peak_ram: null, cpu_ms: null, measured: null, overdrawn: false, ram: null, function: null, seq: 0,
     };
     const old = this.tasks.get(details.of);
-    if (old) {
+    if (old?.number < task.number) {
       const { priority, demand, slot, after, after_ended, periodic, function: name } = old;
       Object.assign(task, { priority, demand, slot, after, after_ended, periodic, function: name, of: old.number });
       old.retried_as = task.number;

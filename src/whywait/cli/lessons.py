@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-import typer
-
-from whywait.cli.shared import print_text
+from whywait.cli.shared import add_json, print_text
 from whywait.errors import ConfigError
 from whywait.machine.home import Home
 from whywait.observe.history import History, Lesson
@@ -19,7 +18,6 @@ from whywait.support.units import format_ms, format_size, printable
 
 HELP: Final = """List what finished runs teach: how long tasks take, how much memory they use, how they ended.
 
-\b
   whywait run flow.toml --history history.db
   whywait history history.db
 
@@ -27,25 +25,26 @@ Without FILE it is the one that WHYWAIT_HISTORY names, or else the one of the se
 differ in a number at the end, or behind a colon, are one line. Durations are the median, memory the highest peak, of
 the last ten successes.
 
-Exit code: 0, or 2 if there is no such file.
-"""
+Exit code: 0, or 2 if there is no such file."""
 
 
-def history(
-    file: Annotated[str | None, typer.Argument(metavar="[FILE]", help="The file of a history.")] = None,
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects, for programs.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,  # noqa: ARG001  `execute` looks for it
-) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    parser.add_argument("file", metavar="FILE", nargs="?", help="the file of a history")
+    add_json(parser, "a list of objects")
+
+
+def run(options: argparse.Namespace) -> int:
     """List what finished runs teach."""
-    path = Path(file or os.environ.get("WHYWAIT_HISTORY") or Home().history).expanduser()
+    path = Path(options.file or os.environ.get("WHYWAIT_HISTORY") or Home().history).expanduser()
     if not path.is_file():
         raise ConfigError(f"{path}: there is no such history; runs write one with --history FILE or WHYWAIT_HISTORY")
     lessons = History(path).lessons() if path.stat().st_size else []  # an empty file stays one
-    if as_json:
+    if options.json:
         sys.stdout.write(json.dumps([lesson._asdict() for lesson in lessons]) + "\n")
     else:
         print_text(_table(lessons))
+    return 0
 
 
 def _table(lessons: list[Lesson]) -> str:
