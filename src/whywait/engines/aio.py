@@ -28,6 +28,7 @@ class AsyncioEngine(LoopEngine):
         self._own: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._lock = RLock()  # a finaliser may submit while the loop is made
+        self._joining = RLock()  # before Python 3.13 an assertion may fail where several threads join one
         self._is_making = self._is_closing = False
         self._engines: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopEngine] = WeakKeyDictionary()
         self._home: LoopEngine | None = None  # of the loop of an `async with`
@@ -69,7 +70,8 @@ class AsyncioEngine(LoopEngine):
         if self._thread is not None and self._own is not None:
             call_on(self._own, self._stop_own)
             if self._thread is not threading.current_thread():
-                self._thread.join()
+                with self._joining:
+                    self._thread.join()
 
     def _stop_own(self) -> None:
         """Stop the engine's own loop, on its thread, once: several threads may close the engine."""

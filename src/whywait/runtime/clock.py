@@ -28,6 +28,7 @@ class Clock:
         "_bell",
         "_closed",
         "_heap",
+        "_joining",
         "_lock",
         "_log",
         "_order",
@@ -40,6 +41,7 @@ class Clock:
     def __init__(self, tick: Callable[[], None], log: Log) -> None:
         """Start without a thread; ``tick`` is called at the kernel's deadline."""
         self._lock = RLock()  # to be entered twice: by a finaliser in the midst of it
+        self._joining = RLock()  # before Python 3.13 an assertion may fail where several threads join one
         self._bell = threading.Lock()  # is taken while the thread sleeps, and released to wake it
         self._bell.acquire()
         self._tick = tick
@@ -96,7 +98,7 @@ class Clock:
             self._wake()
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            with suppress(RuntimeError):  # it is being started, and will end at once
+            with suppress(RuntimeError), self._joining:  # it is being started, and will end at once
                 thread.join()
 
     def _wake(self) -> None:
