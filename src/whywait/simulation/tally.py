@@ -38,6 +38,23 @@ _QUANTILES: Final = (("p50", 50), ("p90", 90), ("p99", 99), ("max", 100))
 class Tally:
     """The record of one run while it happens; ``ms`` is the present instant as events show it."""
 
+    __slots__ = (
+        "_asked",
+        "attempts",
+        "causes",
+        "devices",
+        "final",
+        "log",
+        "ms",
+        "past_timeout",
+        "peaks",
+        "ready_ns",
+        "roots",
+        "running_peak",
+        "skips",
+        "starvation_timeout_ns",
+    )
+
     def __init__(self, workload: Workload, starvation_timeout_ns: int) -> None:
         """Start with every task pending; those starved longer than the timeout are counted apart."""
         self.log: list[Any] = []  # ms, word, id, ms, word, id, ...: no object for each event
@@ -54,17 +71,16 @@ class Tally:
         self.roots: Counter[str] = Counter()  # how many others each failure brought down
         self.attempts: dict[str, int] = {}  # of retried tasks
         self._asked: set[int] = set()  # asked to end: their end is in the log already
-        self._add = self.log.extend
 
     def emit(self, event: RawEvent) -> None:
         """Take in one event of the kernel."""
         kind = event[2]
-        if kind == _STARTED:
-            self._add((self.ms, "start", event[5]))
-        elif kind == _FINISHED and not self._asked:
+        if kind is _STARTED:
+            self.log += (self.ms, "start", event[5])
+        elif kind is _FINISHED and not self._asked:
             name, details = event[5], event[7]
             assert name is not None, "a simulated task has a name"
-            self._add((self.ms, "finish", name))
+            self.log += (self.ms, "finish", name)
             if details is None:  # in short: a success
                 self.final[name] = _SUCCESS
             else:
@@ -110,12 +126,12 @@ class Tally:
     def reject(self, name: str, cause: str) -> None:
         """Take in a submission that the engine has refused."""
         if cause == Cause.DUPLICATE:  # the outcome under this id is that of the task that has it
-            self._add((self.ms, "reject", name))
+            self.log += (self.ms, "reject", name)
         else:
             self._end(name, "reject", "rejected", cause)
 
     def _end(self, name: str, word: str, final: str, cause: str | None) -> None:
-        self._add((self.ms, word, name))
+        self.log += (self.ms, word, name)
         self.final[name] = final
         if cause is not None:
             self.causes[name] = cause

@@ -34,6 +34,9 @@ SCOPE_OPS: Final = ("suspend", "resume_scope")  # of recorded runs: a file knows
 LIMIT_OPS: Final = ("resize", "set_units")  # the same
 LIMITS: Final = tuple(each.name for each in fields(Limits) if each.name in table(LOAD_SCOPE))
 
+TOO_LATE_NS: Final = MOST_NS + 1  # for all that is later: it is refused when the clock comes to it
+_NEVER_NS: Final = BEYOND_NS  # this and the next: the same for compiled code
+_LAST_NS: Final = MOST_NS
 _CHUNK: Final = 4096  # submissions, and ends, between two reports of progress
 _LONGEST_BACKOFF_S: Final = 60.0
 _SUCCESS: Final = Outcome.SUCCESS
@@ -43,6 +46,31 @@ _by_start = attrgetter("started_seq")
 
 class VirtualEngine:
     """The virtual engine: the clock, the bodies that run, and the agenda of the file."""
+
+    __slots__ = (
+        "_accepted",
+        "_bound",
+        "_buckets",
+        "_done",
+        "_durations",
+        "_ends",
+        "_failing",
+        "_fixed",
+        "_kernel",
+        "_known",
+        "_left",
+        "_named",
+        "_next_op",
+        "_next_task",
+        "_order",
+        "_progress",
+        "_scopes",
+        "_stops",
+        "_tally",
+        "_times",
+        "_unit_ns",
+        "_workload",
+    )
 
     def __init__(
         self,
@@ -90,10 +118,10 @@ class VirtualEngine:
         agenda_at = self._next_on_agenda()
         while True:
             deadline = next_deadline()
-            now = times[0] if times else BEYOND_NS
+            now = times[0] if times else _NEVER_NS
             if deadline is not None and deadline < now:
                 now = deadline
-            if now > MOST_NS:
+            if now > _LAST_NS:
                 self._check_end(now)
                 break
             tally.ms = in_ms(now)
@@ -116,20 +144,20 @@ class VirtualEngine:
 
     def _check_end(self, now: int) -> None:
         """Refuse a run that is not over by the last moment that can be counted."""
-        if self._times or now < BEYOND_NS:
+        if self._times or now < _NEVER_NS:
             raise self._workload.problem(("tasks",), "the run takes more than 73 years: use shorter times")
 
     def _next_on_agenda(self) -> int:
         """Return when the file has something to do next, and see to it that the clock stops there."""
         order, ops, stops, unit_ns = self._order, self._workload.ops, self._stops, self._unit_ns
-        at = BEYOND_NS
+        at = _NEVER_NS
         if self._next_task < len(order):
-            at = self._workload.at_ms[order[self._next_task]] * unit_ns
+            at = min(self._workload.at_ms[order[self._next_task]] * unit_ns, TOO_LATE_NS)
         if self._next_op < len(ops):
             at = min(at, ops[self._next_op].at_ms * unit_ns)
         if stops:
-            at = min(at, stops[-1][0])
-        if at != BEYOND_NS:
+            at = min(at, stops[len(stops) - 1][0])
+        if at != _NEVER_NS:
             heappush(self._times, at)
         return at
 
@@ -162,7 +190,7 @@ class VirtualEngine:
             if attempts and task.job in attempts:
                 of_each = attempts[task.job]
                 duration = of_each[min(task.attempt, len(of_each)) - 1]
-            end = now + duration * unit_ns
+            end = min(now + duration * unit_ns, TOO_LATE_NS)
             if ends is not None:
                 ends[task.number] = end
             if end in buckets:
@@ -181,7 +209,7 @@ class VirtualEngine:
 
     def _stop_periodics(self, now: int) -> None:
         """Switch off the periodics that the file lets run until now; the tick that is due now comes too late."""
-        while self._stops and self._stops[-1][0] == now:
+        while self._stops and self._stops[len(self._stops) - 1][0] == now:
             self._kernel.set_periodic_enabled(now, self._stops.pop()[1], enabled=False)
 
     def _arrive(self, now: int) -> None:
