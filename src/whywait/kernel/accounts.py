@@ -104,7 +104,7 @@ class Segment:
         self,
         since: int,
         mode: str,
-        higher: bool,  # noqa: FBT001 - the hot path
+        higher: bool,
         slot: int,
         slot_higher: int,
         held_back: int,
@@ -149,7 +149,7 @@ class Ceiling:
         self._held_ns = [0] * (HIGHEST + 2)  # the same while lanes were held back
         self._whole_free_ns = self._whole_held_ns = 0  # their sums
 
-    def change(self, now: int, top: int, held: bool) -> None:  # noqa: FBT001 - the hot path
+    def change(self, now: int, top: int, held: bool) -> None:
         """Have another ceiling from ``now`` on."""
         more = now - self.since
         if self.held:
@@ -189,7 +189,7 @@ def _above(spent_ns: list[int], whole_ns: int, at: int) -> int:
     return sum(spent_ns[at:]) if at > HIGHEST // 2 else whole_ns - sum(spent_ns[:at])
 
 
-def wait_mode(higher: bool, held: bool) -> str:  # noqa: FBT001 - the hot path
+def wait_mode(higher: bool, held: bool) -> str:
     """Return what lanes of a level wait for that dispatch has not got to."""
     if held:
         return _HELD_BACK

@@ -223,7 +223,7 @@ def _add(
     number: int,
     name: str | None,
     cause: int,
-    details: Any,  # noqa: ANN401 - of the kind's own form
+    details: Any,
     word: str | None,
     ns: int,
     starved_ns: int,

@@ -56,7 +56,7 @@ class Bench:
         """Return the entry of the head that has waited longest, whether its lane fits or not; some lane must wait."""
         return min(self._oldest)
 
-    def add(self, lane: Any, need: int, entry: int) -> int:  # noqa: ANN401 - whatever waits
+    def add(self, lane: Any, need: int, entry: int) -> int:
         """Let a lane wait here that needs this much and whose head has this entry; return the key to remove it by."""
         key = need << _ENTRY_BITS | entry  # of any size, so that no need is too large
         blocks = self._blocks
@@ -91,7 +91,7 @@ class Bench:
         if entry == self._oldest[at]:
             self._oldest[at] = min(block.entries)
 
-    def first(self, room: int | None) -> Any:  # noqa: ANN401 - see add
+    def first(self, room: int | None) -> Any:
         """Return the lane that has waited longest among those whose need fits into ``room`` (None: any)."""
         blocks = self._blocks
         if not blocks:

@@ -15,10 +15,10 @@ _IS_COMPILED: Final = not __file__.endswith(".py")
 def hide(thing: object) -> None:
     """Let the garbage collector look at a thing no more: something that it can see keeps the thing alive."""
     if _IS_COMPILED:
-        PyObject_GC_UnTrack(thing)  # type: ignore[name-defined] # noqa: F821 - a function of C, see the .pxd
+        PyObject_GC_UnTrack(thing)  # type: ignore[name-defined]
 
 
 def show(thing: object) -> None:
     """Let the garbage collector look at a thing again."""
-    if _IS_COMPILED and not PyObject_GC_IsTracked(thing):  # type: ignore[name-defined] # noqa: F821 - as above
-        PyObject_GC_Track(thing)  # type: ignore[name-defined] # noqa: F821 - as above
+    if _IS_COMPILED and not PyObject_GC_IsTracked(thing):  # type: ignore[name-defined]
+        PyObject_GC_Track(thing)  # type: ignore[name-defined]

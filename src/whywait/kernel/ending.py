@@ -39,7 +39,7 @@ def end_running(  # noqa: C901, PLR0912 - in one piece for speed
     task: Task,
     outcome: str,
     cause: str | None = None,
-    retryable: bool = True,  # noqa: FBT001, FBT002 - the hot path
+    retryable: bool = True,
     facts: Details = (),
     streams: Streams = (),
 ) -> Task | None:
@@ -73,7 +73,7 @@ def end_running(  # noqa: C901, PLR0912 - in one piece for speed
     if k.soft and len(running) == k.slotless:
         for gate in k.soft:
             if gate.benches:
-                k.levels.opened(now, gate, True)  # noqa: FBT003 - the hot path
+                k.levels.opened(now, gate, True)
     if k.counts_holders and lane.takes_slot:
         count_holder(k, lane.level.priority, -1)
     task.state = _DISPOSED  # from any state that holds a slot, as the table says
@@ -234,7 +234,7 @@ def end_pending(
     cause: str,
     root: str | None = None,
     led_by: int = 0,
-    lane_is_cleared: bool = False,  # noqa: FBT001, FBT002 - the hot path
+    lane_is_cleared: bool = False,
 ) -> int:
     """End a pending task at once; return the seq of the event. Its dependents are the caller's business.
 
@@ -424,7 +424,7 @@ def _end_tasks(k: Base, now: int, scope: Scope, running: Sequence[Task], led_by:
         if task.successors is not None or not task.plain:
             others.append(task)
         if task.state is _READY or task.pending:
-            end_pending(k, now, task, _ABORTED, cause, None, led_by, True)  # noqa: FBT003 - the hot path
+            end_pending(k, now, task, _ABORTED, cause, None, led_by, True)
     for lane in list(scope.lanes.values()):
         waiting.clear(k, now, lane)
     return others

@@ -86,8 +86,8 @@ def submit(
     after: Sequence[Task | str] = (),
     after_ended: Sequence[Task | str] = (),
     policy: Policy | None = None,
-    slot: bool = True,  # noqa: FBT001, FBT002 - the hot path
-    job: Any = None,  # noqa: ANN401 - opaque, or a Task of the owner's own class
+    slot: bool = True,
+    job: Any = None,
 ) -> Task:
     """Take a task in, QUEUED or READY; a refusal raises and leaves everything as it was."""
     found, lane = NO_DEPENDENCIES, scope.lanes.get((priority, demand))
@@ -185,7 +185,7 @@ def remember(_: Base, now: int, scope: Scope, name: str, outcome: str | None) ->
 # Effects
 
 
-def register(task: Task, name: str | None, counts: bool = True) -> None:  # noqa: FBT001, FBT002 - the hot path
+def register(task: Task, name: str | None, counts: bool = True) -> None:
     """Let a task that was taken in be known by its name, if the user gave one, and count it where that is limited."""
     scope = task.scope
     if name is not None:
@@ -250,7 +250,7 @@ def check(
     after_ended: Sequence[Task | str] = (),
     batch: Batch | None = None,
     index: int = 0,
-    kept: bool = False,  # noqa: FBT001, FBT002 - the hot path
+    kept: bool = False,
 ) -> Dependencies:
     """Run all checks but the limits; return the dependencies. ``batch``: what comes in together with this task."""
     if not scope.freely_open:

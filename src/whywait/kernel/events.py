@@ -187,7 +187,7 @@ def cause_details(cause: str) -> Details:
     return details
 
 
-def submitted_details(state: str, priority: int, demand: tuple[tuple[str, int], ...], slot: bool) -> Details:  # noqa: FBT001 - what it tells
+def submitted_details(state: str, priority: int, demand: tuple[tuple[str, int], ...], slot: bool) -> Details:
     """Return what a TASK_SUBMITTED tells of a task; that it takes a slot is not said."""
     details: Details = (("state", state), ("priority", priority))
     if demand:

@@ -72,7 +72,7 @@ class Fifo:
             front.insert(0, item)
         return False
 
-    def shift(self) -> Any:  # noqa: ANN401 - an item
+    def shift(self) -> Any:
         """Remove and return the item at the front."""
         front = self.front
         item = front.pop()

@@ -55,7 +55,7 @@ class Gate:
         """How much of it is held now."""
         return self._all - self.free
 
-    def closed(self, need: int, no_slot_held: bool) -> bool:  # noqa: FBT001 - the hot path; a keyword costs
+    def closed(self, need: int, no_slot_held: bool) -> bool:
         """Return whether a task that needs this much is stopped.
 
         A soft gate yields while no task holds a slot and none of the resource is in use (B2).
@@ -66,7 +66,7 @@ class Gate:
         """Return whether the limit itself stops a task that needs this much."""
         return self.is_budget and not self.soft and self.limit is not None and need > self.limit
 
-    def room(self, no_slot_held: bool) -> int | None:  # noqa: FBT001 - see closed
+    def room(self, no_slot_held: bool) -> int | None:
         """Return how much may be needed to pass; None: anything passes."""
         return None if self.soft and no_slot_held and self.free == self.limit else self.free
 

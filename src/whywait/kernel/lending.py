@@ -57,7 +57,7 @@ def return_slots(k: Base, now: int) -> None:
 
 def _are_free(task: Task) -> bool:
     """Return whether there is a slot for a task at every gate of its slots."""
-    return all([not gate.closed(need, False) for gate, need in task.lane.slots])  # noqa: C419, FBT003 - no closure here
+    return all([not gate.closed(need, False) for gate, need in task.lane.slots])  # noqa: C419 - no closure here
 
 
 def take_again(k: Base, now: int, task: Task) -> None:

@@ -133,7 +133,7 @@ class Levels:
             level.version = ceiling.version
             level.segment = ceiling.segment_after(level.segment, level.rank)
 
-    def first(self, now: int, no_slot_held: bool, heap: LevelHeap) -> Lane | None:  # noqa: FBT001 - the hot path
+    def first(self, now: int, no_slot_held: bool, heap: LevelHeap) -> Lane | None:
         """Return the lane whose head comes first in the order, of those in a heap that face no closed gate."""
         steps = self._steps
         if steps and steps[0][0] <= now:
@@ -171,7 +171,7 @@ class Levels:
         if level.place < 0 or lane.head_entry() < level.entry:
             self._put(now, level, lane)
 
-    def opened(self, now: int, gate: Gate, no_slot_held: bool) -> None:  # noqa: FBT001 - the hot path
+    def opened(self, now: int, gate: Gate, no_slot_held: bool) -> None:
         """Let the lanes count in the order that wait at a gate which has more free now and may fit."""
         room = gate.room(no_slot_held)
         bench: Bench
@@ -211,7 +211,7 @@ class Levels:
             if at == level.step_at:
                 level.step_at = NEVER
                 self.alone = None
-                lane = level.first(True)  # noqa: FBT003 - what does not fit is found out when it comes to the top
+                lane = level.first(True)
                 if lane is not None:
                     self._put(now, level, lane)
                 else:

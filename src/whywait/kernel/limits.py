@@ -271,7 +271,7 @@ def unit_order(name: str) -> tuple[bool, int, str]:
     return (not is_number, int(name) if is_number else 0, name)
 
 
-def one_of(name: str, value: str, words: Any) -> None:  # noqa: ANN401 - a Literal
+def one_of(name: str, value: str, words: Any) -> None:
     """Refuse a value that is none of a closed set of words."""
     if value not in get_args(words):
         raise ConfigError(f"{name} {value!r} is not allowed: use one of {', '.join(get_args(words))}")

@@ -260,7 +260,7 @@ def add_waits(task: Task, waits: Waited) -> None:
     task.more_waits = waits
 
 
-def task_for(job: Any) -> Task:  # noqa: ANN401 - opaque
+def task_for(job: Any) -> Task:
     """Return a task that no kernel has taken in yet."""
     task = PlainTask()
     task.job = job
@@ -380,7 +380,7 @@ class Level:
     def __init__(
         self,
         rank: int,
-        among: Any,  # noqa: ANN401 - a LevelHeap, which stands after this
+        among: Any,
         first_step_ns: int | None,
         segment: Segment,
         version: int,
@@ -404,7 +404,7 @@ class Level:
         self.starve_timer: Timer | None = None
         self.entered_ns = 0  # the sum of what its starved total was when each of its READY tasks entered
 
-    def first(self, no_slot_held: bool) -> Lane | None:  # noqa: FBT001 - the hot path
+    def first(self, no_slot_held: bool) -> Lane | None:
         """Return the lane whose head has waited longest among the open and the opening ones."""
         heap = self.heap
         lane = None
@@ -552,7 +552,7 @@ class Submission(NamedTuple):
     job: Any = None  # opaque, or a Task of the owner's own class
 
 
-def rank_of(priority: int, slot: bool) -> int:  # noqa: FBT001 - the hot path
+def rank_of(priority: int, slot: bool) -> int:
     """Return the rank of the level in which such tasks wait: their priority, or that and BESIDE without a slot.
 
     Levels of tasks that take no slot are levels of their own: they are asked while all slots are taken, and no task in

@@ -41,7 +41,7 @@ class Periodic:
         slot: bool = False,
         policy: Policy | None = None,
         disable_after: int | None = None,
-        job: Any = None,  # noqa: ANN401 - opaque: belongs to the submitter
+        job: Any = None,
         make_task: Callable[[], Task] | None = None,
     ) -> None:
         """Check the settings; the grid of ticks begins at ``now``.
@@ -187,6 +187,6 @@ def _is_share(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_JITTER
 
 
-def _check(fine: bool, what: str, expected: str) -> None:  # noqa: FBT001 - an assertion in form
+def _check(fine: bool, what: str, expected: str) -> None:
     if not fine:
         raise ConfigError(f"periodic {what} is not allowed: use {expected}")

@@ -26,7 +26,7 @@ def add(
     name: str | None = None,
     *,
     immediately: bool = False,
-    **settings: Any,  # noqa: ANN401 - those of Periodic
+    **settings: Any,
 ) -> Periodic:
     """Add a periodic task to a scope; its first tick is one interval from now, or now if ``immediately``."""
     if scope.state not in (*OPEN_SCOPE_STATES, ScopeState.SUSPENDED):
@@ -59,7 +59,7 @@ def add(
     return periodic
 
 
-def set_enabled(k: Base, now: int, periodic: Periodic, enabled: bool, *, immediately: bool = False) -> None:  # noqa: FBT001 - the setting itself
+def set_enabled(k: Base, now: int, periodic: Periodic, enabled: bool, *, immediately: bool = False) -> None:
     """Switch a periodic on (from the next tick, or now if ``immediately``) or off; the grid of its ticks stays."""
     _check_flags(periodic.name, enabled=enabled, immediately=immediately)
     scope = periodic.scope

@@ -55,7 +55,7 @@ class Ring:
         number: int,
         name: str | None,
         cause: int,
-        details: Any,  # noqa: ANN401 - of the kind's own form
+        details: Any,
         word: str | None,
         ns: int,
         starved_ns: int,
@@ -104,7 +104,7 @@ def raw_event(
     number: int,
     name: str | None,
     cause: int,
-    details: Any,  # noqa: ANN401 - of the kind's own form
+    details: Any,
     word: str | None,
     ns: int,
     starved_ns: int,

@@ -56,7 +56,7 @@ def resume(k: Base, now: int, task: Task) -> None:
         _go_on(k, now, task)
 
 
-def stopped(k: Base, now: int, task: Task, is_stopped: bool) -> None:  # noqa: FBT001 - the fact itself
+def stopped(k: Base, now: int, task: Task, is_stopped: bool) -> None:
     """Record that the system has stopped the process of a task's body or client (Ctrl-Z), or that it goes on (M15).
 
     It pauses the task as ``pause`` does, apart from that: the task goes on when neither holds. Its timeout does not

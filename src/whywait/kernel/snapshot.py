@@ -309,14 +309,14 @@ def _scope(scope: Scope, running: int, ready: int) -> ScopeView:
     return ScopeView(scope.key, parent, scope.state, len(scope.tasks), running, _gate(scope.slot_gate), ready)
 
 
-def _plain(part: Any) -> Any:  # noqa: ANN401 - any part of a snapshot
+def _plain(part: Any) -> Any:
     """Return a part of a snapshot as JSON has it: a view is an object, a list of them a list."""
     if not isinstance(part, tuple):
         return part
     return _row(part) if hasattr(part, "_asdict") else [_row(view) for view in part]
 
 
-def _row(view: Any) -> dict[str, Any]:  # noqa: ANN401 - any view
+def _row(view: Any) -> dict[str, Any]:
     row: dict[str, Any] = view._asdict()
     for name in _NESTED.intersection(row):
         row[name] = dict(row[name]) if name in _PAIRS else _plain(row[name])

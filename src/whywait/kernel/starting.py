@@ -254,7 +254,7 @@ def _hold_back(k: Base, now: int, lane: Lane) -> None:
     k.changed[lane] = None
     ceiling = k.levels.ceiling
     if not ceiling.held:
-        ceiling.change(now, ceiling.top, True)  # noqa: FBT003 - the hot path
+        ceiling.change(now, ceiling.top, True)
 
 
 def _let_pass(k: Base, now: int) -> None:
@@ -267,7 +267,7 @@ def _let_pass(k: Base, now: int) -> None:
             forget_blocker(k, now)
     ceiling = k.levels.ceiling
     if ceiling.held:
-        ceiling.change(now, ceiling.top, False)  # noqa: FBT003 - the hot path
+        ceiling.change(now, ceiling.top, False)
         if lane is not None:
             k.changed[lane] = None
 

@@ -33,7 +33,7 @@ class Timer:
 
     __slots__ = ("at", "kind", "live", "target")
 
-    def __init__(self, at: int, kind: str, target: Any) -> None:  # noqa: ANN401 - a task, a periodic or a level
+    def __init__(self, at: int, kind: str, target: Any) -> None:
         """Make a timer of a ``kind`` for a ``target``."""
         self.at = at
         self.kind = kind
@@ -57,7 +57,7 @@ class Timers:
         self._created = 0
         self._dead = 0
 
-    def add(self, at: int, kind: str, target: Any) -> Timer:  # noqa: ANN401 - see Timer
+    def add(self, at: int, kind: str, target: Any) -> Timer:
         """Set a timer."""
         timer = Timer(at, kind, target)
         self._created += 1

@@ -151,7 +151,7 @@ def stop_waiting(k: Base, now: int, task: Task) -> None:
         cancel_wait_timer(task, k.timers)
 
 
-def leave(k: Base, now: int, task: Task, lane_is_cleared: bool = False) -> None:  # noqa: FBT001, FBT002 - the hot path
+def leave(k: Base, now: int, task: Task, lane_is_cleared: bool = False) -> None:
     """Take a READY task out of its lane without starting it; ``lane_is_cleared``: the caller will empty the lane."""
     lane = task.lane
     charge(k, now, task, lane)

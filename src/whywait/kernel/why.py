@@ -312,7 +312,7 @@ def _ahead(k: Base, now: int, task: Task) -> tuple[tuple[Ahead, ...], bool]:
     mine = order.effective(task.priority, now - task.since)
     since: dict[int, tuple[int, int]] = {}
 
-    def order_key(other: Any) -> tuple[int, int]:  # noqa: ANN401 - a task
+    def order_key(other: Any) -> tuple[int, int]:
         return k.levels.sort_key(now, other)
 
     rows: list[tuple[Lane, int]] = []

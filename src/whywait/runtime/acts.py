@@ -47,12 +47,12 @@ def stop_periodics(now: int, core: Core, scope: Scope) -> None:
                 core.kernel.set_periodic_enabled(now, periodic, enabled=False)
 
 
-def set_periodic_enabled(now: int, core: Core, id: str, enabled: bool, immediately: bool) -> None:  # noqa: FBT001 - a command's
+def set_periodic_enabled(now: int, core: Core, id: str, enabled: bool, immediately: bool) -> None:
     """Switch a periodic on or off, by its id."""
     core.kernel.set_periodic_enabled(now, core.kernel.find_periodic(id), enabled, immediately=immediately)
 
 
-def parked(now: int, core: Core, execution: Execution, signal: Any) -> None:  # noqa: ANN401 - an AbortSignal
+def parked(now: int, core: Core, execution: Execution, signal: Any) -> None:
     """Record that a body has parked at a checkpoint."""
     core.kernel.parked(now, execution)
     signal.parked = True
@@ -81,12 +81,12 @@ def loop_closed(now: int, core: Core, engine: Engine) -> None:
             core.kernel.cancel(now, task, Cause.LOOP_CLOSED)
 
 
-def block(now: int, core: Core, execution: Execution, wait: Any) -> None:  # noqa: ANN401 - a Blocking
+def block(now: int, core: Core, execution: Execution, wait: Any) -> None:
     """Record that the body of a task waits for the ends of others; the last one that has not ended is told of."""
     _follow(now, core, execution, (*_without(execution.blocked_for, wait), wait))
 
 
-def unblock(now: int, core: Core, execution: Execution, wait: Any, waiter: Any) -> bool:  # noqa: ANN401 - as above; a Waiter
+def unblock(now: int, core: Core, execution: Execution, wait: Any, waiter: Any) -> bool:
     """Record that it does no more; if it has to wait for its slot, return True and have ``waiter`` released then."""
     _follow(now, core, execution, _without(execution.blocked_for, wait))
     if waiter is None or execution.number not in core.kernel.wanting:
@@ -107,7 +107,7 @@ def _follow(now: int, core: Core, execution: Execution, waits: tuple[Any, ...]) 
     core.kernel.blocked(now, execution, on)
 
 
-def _without(waits: tuple[Any, ...], wait: Any) -> tuple[Any, ...]:  # noqa: ANN401 - as above
+def _without(waits: tuple[Any, ...], wait: Any) -> tuple[Any, ...]:
     return tuple([each for each in waits if each is not wait])
 
 

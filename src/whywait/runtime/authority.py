@@ -132,7 +132,7 @@ class Authority(Submitter):
             raise InvalidTransition(f"task {ref!r} has ended, it is not paused: there is nothing to resume")
         execution.resume()
 
-    def set_periodic_enabled(self, id: str, enabled: bool, *, immediately: bool = False) -> None:  # noqa: FBT001 - the setting itself
+    def set_periodic_enabled(self, id: str, enabled: bool, *, immediately: bool = False) -> None:
         """Switch a periodic on (from its next tick, or now if ``immediately``) or off, by ``id`` or ``scope/id``."""
         self._core.set_periodic_enabled(id, enabled, immediately=immediately)
 

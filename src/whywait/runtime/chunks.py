@@ -101,7 +101,7 @@ def _results(handle: Handle[Any]) -> Iterator[Any]:
     yield from hand_out(results)
 
 
-def _wait(handle: Handle[Any]) -> Any:  # noqa: ANN401 - any result
+def _wait(handle: Handle[Any]) -> Any:
     """Return the result of a task; one that has not started is cancelled if the wait is broken off."""
     try:
         return handle.result()

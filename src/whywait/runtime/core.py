@@ -354,7 +354,7 @@ class Core(Watching):
     tell = tell_end
     cancel = cancel_task
 
-    def command(self, act: Callable[..., T], *args: Any) -> T:  # noqa: ANN401 - the command's own
+    def command(self, act: Callable[..., T], *args: Any) -> T:
         """Run ``act(now, *args)`` under the lock, then dispatch; return its result when all that follows is done.
 
         A refusal is raised and has changed nothing. Any other exception breaks the authority (A2).
@@ -421,7 +421,7 @@ class Core(Watching):
         """Report how many bytes of memory a body uses now."""
         self.command(self.kernel.measured, execution, ram)
 
-    def stopped(self, execution: Execution, is_stopped: bool) -> None:  # noqa: FBT001 - the fact itself
+    def stopped(self, execution: Execution, is_stopped: bool) -> None:
         """Report that the system has stopped the process of a body, or of its client, or that it goes on."""
         self.command(self.kernel.stopped, execution, is_stopped)
 
@@ -479,7 +479,7 @@ class Core(Watching):
         timers, expiries, at_ns = self._timers.heap, self._expiries.heap, self.clock.kernel_at_ns
         return bool(timers and timers[0][0] < at_ns) or bool(expiries and expiries[0][0] < at_ns)
 
-    def _ask(self, verb: str, execution: Any) -> None:  # noqa: ANN401 - an Execution
+    def _ask(self, verb: str, execution: Any) -> None:
         """Let a body know what is wished of it.
 
         What is passed on is what the kernel wishes now, not what it wished when it asked: requests are carried out

@@ -178,7 +178,7 @@ class Execution(Task):
         values = (*self.args, *(self.kwargs or {}).values())
         return [value.value if isinstance(value, Execution) else self._resolved(value) for value in values]
 
-    def _resolved(self, value: Any) -> Any:  # noqa: ANN401 - any argument
+    def _resolved(self, value: Any) -> Any:
         """Return an argument as the body gets it: results in the place of handles, what is lent in that of lazies."""
         if isinstance(value, Execution):
             result = value.value
@@ -290,7 +290,7 @@ class Execution(Task):
             if waiters is not None and waiter in waiters:
                 waiters.remove(waiter)
 
-    def when_done(self, fn: Callable[[Any], object], handle: Any) -> None:  # noqa: ANN401 - what ``fn`` is called with
+    def when_done(self, fn: Callable[[Any], object], handle: Any) -> None:
         """Call ``fn`` with the handle when the final outcome is there; at once if it is. An error in it is logged."""
         alone = [(fn, handle)]
         with self.core.lock:
@@ -326,7 +326,7 @@ class Execution(Task):
         for fn, handle in callbacks or ():
             self._call(fn, handle)
 
-    def _call(self, fn: Callable[[Any], object], handle: Any) -> None:  # noqa: ANN401 - as above
+    def _call(self, fn: Callable[[Any], object], handle: Any) -> None:
         try:
             fn(handle)
         except BaseException as error:  # noqa: BLE001 - as above
@@ -393,7 +393,7 @@ def run_body(
         del execution, runner, engine  # an error's traceback leads to this frame, and an execution to its error
 
 
-def result_of(execution: Execution, timeout: Seconds | None) -> Any:  # noqa: ANN401 - whatever the body returns
+def result_of(execution: Execution, timeout: Seconds | None) -> Any:
     """Wait for the result of a task and return it; raise what the task raised, or why it has none."""
     if not execution.is_done:
         execution.wait(patience_s(timeout))

@@ -156,7 +156,7 @@ class Executor(ThreadPoolExecutor):
             begun = ((chunk, self.submit(chunk)) for chunk in chunks)
         return in_order(deque(itertools.islice(begun, buffersize)), begun, partial(_results_of, end_s), _cancel)
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - inherited
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept nothing more; ``wait`` for what was submitted, or cancel what has not started."""
         self._pool.shut_down(wait=wait, cancel_futures=cancel_futures)
 
@@ -225,8 +225,8 @@ class _Pool:
         initializer: Callable[..., object] | None,
         initargs: tuple[Any, ...],
         *,
-        mp_context: Any = None,  # noqa: ANN401 - a context of multiprocessing, or the name of one
-        **settings: Any,  # noqa: ANN401 - those of the engine
+        mp_context: Any = None,
+        **settings: Any,
     ) -> Engine:
         from whywait.engines.process.engine import ProcessEngine
 

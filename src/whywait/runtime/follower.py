@@ -13,7 +13,7 @@ from whywait.support.raised import loggable
 class _Follower(Future[Any]):
     """A future; to cancel it is to cancel the task of a handle."""
 
-    def __init__(self, handle: Any) -> None:  # noqa: ANN401 - a handle, which stands after this
+    def __init__(self, handle: Any) -> None:
         super().__init__()
         self._handle = handle
 
@@ -24,7 +24,7 @@ class _Follower(Future[Any]):
 
 
 def follow(
-    handle: Any,  # noqa: ANN401 - as above
+    handle: Any,
     ends_with: Callable[[Callable[[], object]], None],
     log: Log,
 ) -> Future[Any]:

@@ -45,7 +45,7 @@ class _Watched:
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, future: TaskFuture[Any], owner: type) -> Any:  # noqa: ANN401 - of the attribute's type
+    def __get__(self, future: TaskFuture[Any], owner: type) -> Any:
         future.be_watched()
         return future.__dict__[self._name]
 
@@ -190,7 +190,7 @@ class TaskFuture(Handle[T], Future[T]):
             notes.remove(waiter)
         raise TimeoutError(f"task {self.label} did not end within {timeout} s; it goes on")
 
-    def when_done(self, fn: Callable[[Any], object], handle: Any) -> None:  # noqa: ANN401 - what ``fn`` is called with
+    def when_done(self, fn: Callable[[Any], object], handle: Any) -> None:
         """Call ``fn(future)`` when the task has ended, at once if it has; what it raises is logged."""
         note = [(fn, handle)]
         self.leave(note)
@@ -242,7 +242,7 @@ class TaskFuture(Handle[T], Future[T]):
                     log.exception("exception calling callback for %r", future)
         self.callbacks = None
 
-    def leave(self, note: Any) -> list[Any]:  # noqa: ANN401 - a lock, or a list of one function
+    def leave(self, note: Any) -> list[Any]:
         """Leave a note for the thread that ends the task; it may have ended already. Return where the note is."""
         new = [note]
         with _attaching:

@@ -22,12 +22,12 @@ _STUCK: Final = (
 _cores: Final[WeakSet[Any]] = WeakSet()
 
 
-def watch(core: Any) -> None:  # noqa: ANN401 - a core, which stands after this
+def watch(core: Any) -> None:
     """Look at this one when the program ends."""
     _cores.add(core)
 
 
-def forget(core: Any) -> None:  # noqa: ANN401 - as above
+def forget(core: Any) -> None:
     """Do not: it belongs to another process."""
     _cores.discard(core)
 
@@ -43,7 +43,7 @@ def _tell() -> None:
         _warn(core, alive)
 
 
-def _warn(core: Any, alive: list[Task]) -> None:  # noqa: ANN401 - as above
+def _warn(core: Any, alive: list[Task]) -> None:
     """Log which tasks are left: those that were asked to end, and those that were not."""
     stuck = [task for task in alive if task.state == TaskState.DISPOSING]
     others = [task for task in alive if task.state != TaskState.DISPOSING]

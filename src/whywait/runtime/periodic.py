@@ -168,7 +168,7 @@ class Periodic:
             told[name] = None if at_ns is None else now + timedelta(microseconds=(at_ns - now_ns) / 1000)
         return PeriodicStatus(**{**told, "runtime_id": self.runtime_id, "task_ref": self.ref})
 
-    def set_enabled(self, enabled: bool, *, immediately: bool = False) -> None:  # noqa: FBT001 - the setting itself
+    def set_enabled(self, enabled: bool, *, immediately: bool = False) -> None:
         """Switch it on (from its next tick, or now if ``immediately``) or off; from any thread."""
         core = self._core
         core.command(

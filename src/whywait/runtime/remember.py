@@ -78,7 +78,7 @@ def _settled(history: History | None, name: str, known: int | None, first: int |
     return found
 
 
-def history_name(name: str | None, body: Any) -> str:  # noqa: ANN401 - a function, a command, a job of the machine
+def history_name(name: str | None, body: Any) -> str:
     """Return what the history calls a task: its id, else its command, or its function by module and name.
 
     It is asked under the authority's lock, so nothing of the user's is run to find it.

@@ -246,12 +246,12 @@ class Submitter:
             self,
             fn: Callable[..., Coroutine[Any, Any, T]],
             /,
-            *args: Any,  # noqa: ANN401 - the function's own
+            *args: Any,
             **options: Unpack[TaskOptions],
         ) -> Handle[T]: ...
 
         @overload
-        def submit(self, fn: Callable[..., T], /, *args: Any, **options: Unpack[TaskOptions]) -> Handle[T]: ...  # noqa: ANN401 - as above
+        def submit(self, fn: Callable[..., T], /, *args: Any, **options: Unpack[TaskOptions]) -> Handle[T]: ...
 
         def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Unpack[TaskOptions]) -> Handle[Any]:
             """Submit a task; see :func:`whywait.runtime.submission.submit`."""
@@ -283,7 +283,7 @@ class Submitter:
         core.command(core.kernel.submit_many, requests)
         return handles
 
-    def _open_for(self, where: Any) -> OpenScope:  # noqa: ANN401 - checked here
+    def _open_for(self, where: Any) -> OpenScope:
         """Return the scope to which a call of a batch goes."""
         core = self._open.core
         if isinstance(where, str):
@@ -329,7 +329,7 @@ class Submitter:
         self,
         fn: Callable[..., Any],
         /,
-        *args: Any,  # noqa: ANN401 - the function's own
+        *args: Any,
         every: Seconds,
         id: str | None = None,
         **options: Unpack[PeriodicOptions],

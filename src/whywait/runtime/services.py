@@ -230,7 +230,7 @@ class CoreServices(Core):
         if self.lazies:
             self.watch(condition, threading.Thread(target=self.close_lazies, name="whywait-closing", daemon=True).start)
 
-    def set_periodic_enabled(self, id: str, enabled: bool, *, immediately: bool = False) -> None:  # noqa: FBT001 - the setting itself
+    def set_periodic_enabled(self, id: str, enabled: bool, *, immediately: bool = False) -> None:
         """Switch a periodic on (from its next tick, or now if ``immediately``) or off, by ``id`` or ``scope/id``."""
         self.command(acts.set_periodic_enabled, self, id, enabled, immediately)
 

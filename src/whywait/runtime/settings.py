@@ -111,7 +111,7 @@ def policy_of(base: Policy, values: Mapping[str, Any]) -> Policy:
     return replace(base, **changes) if changes else base
 
 
-def resized(hard_ram: bool, limits: LimitOptions) -> tuple[int | None, Budget]:  # noqa: FBT001 - a setting
+def resized(hard_ram: bool, limits: LimitOptions) -> tuple[int | None, Budget]:
     """Return the number of slots and the budget that ``resize`` is given."""
     values = {**read_keywords(RESIZE, limits, "resize has"), "hard_ram": hard_ram}
     _find_gpus(values, log)
@@ -146,7 +146,7 @@ def _order(values: Mapping[str, Any]) -> Order:
     return Aging(every=every_ns / NS, boost=boost)
 
 
-def _told(value: Any, option: Option) -> Any:  # noqa: ANN401 - a value of any setting
+def _told(value: Any, option: Option) -> Any:
     """Return a value as users read it: a duration in seconds."""
     return value if value is None or option.form.least_ms is None else value / NS
 
@@ -174,7 +174,7 @@ class _Environment:
         return text or default
 
 
-def _parsed(option: Option, text: str) -> Any:  # noqa: ANN401 - a value of any setting
+def _parsed(option: Option, text: str) -> Any:
     """Return what a variable says: a path, a number, or a number of milliseconds or megabytes as its name ends."""
     variable, form = option.variable, option.form
     if form.hint.startswith("str"):

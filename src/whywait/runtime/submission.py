@@ -44,7 +44,7 @@ _MOST_TERMS: Final = 1_000  # combinations of options that a scope remembers
 Asked = tuple[Terms, str | None, Sequence[Task | str], Sequence[Task | str]]
 
 
-def submit(self: Any, fn: Callable[..., Any], /, *args: Any, **options: Any) -> Handle[Any]:  # noqa: ANN401 - a Submitter, which stands after this; the function's own
+def submit(self: Any, fn: Callable[..., Any], /, *args: Any, **options: Any) -> Handle[Any]:
     """Submit a task; a refusal raises and leaves nothing behind.
 
     The keywords are those of :class:`TaskOptions`; the function's own go into ``kwargs``.
@@ -53,7 +53,7 @@ def submit(self: Any, fn: Callable[..., Any], /, *args: Any, **options: Any) -> 
     return submit_call(self._open, fn, args, options)
 
 
-def submit_call(scope: Any, fn: Callable[..., Any], args: tuple[Any, ...], options: Any) -> Handle[Any]:  # noqa: ANN401 - an OpenScope, which stands after this; TaskOptions
+def submit_call(scope: Any, fn: Callable[..., Any], args: tuple[Any, ...], options: Any) -> Handle[Any]:
     """Submit a call to a scope; the options are used up."""
     core, record = scope.core, scope
     try:
@@ -230,7 +230,7 @@ def await_handles(
     return awaited
 
 
-def _kept(value: Any, found: list[Execution | Lazy[Any]], ended: Sequence[Task | str]) -> Any:  # noqa: ANN401 - any argument
+def _kept(value: Any, found: list[Execution | Lazy[Any]], ended: Sequence[Task | str]) -> Any:
     """Return an argument as an execution keeps it; add the executions and the lazy resources in it to ``found``."""
     if isinstance(value, Execution | Lazy):
         found.append(value)
@@ -257,7 +257,7 @@ def _demand(options: TaskOptions) -> Demand:
     return make_demand(get("cpu", 0), ram, vram, named, get("gpu", 0), get("devices"))
 
 
-def each_dependency(dependencies: Any) -> Iterable[Any]:  # noqa: ANN401 - checked here
+def each_dependency(dependencies: Any) -> Iterable[Any]:
     """Return several dependencies; one alone may be written without brackets."""
     if dependencies.__class__ in (list, tuple):
         return dependencies
@@ -268,7 +268,7 @@ def each_dependency(dependencies: Any) -> Iterable[Any]:  # noqa: ANN401 - check
     return dependencies
 
 
-def _task(core: CoreServices, dependency: Any) -> Task | str:  # noqa: ANN401 - checked here
+def _task(core: CoreServices, dependency: Any) -> Task | str:
     """Turn a handle, a ref or an id into what the kernel takes."""
     if isinstance(dependency, Execution):
         if dependency.core is not core:

@@ -21,7 +21,7 @@ class Terms:
         demand: Demand = (),
         policy: Policy | None = None,
         engine: Engine | None = None,
-        slot: bool = True,  # noqa: FBT001, FBT002 - one of a row
+        slot: bool = True,
     ) -> None:
         """Keep options that were checked."""
         self.priority = int(priority)

@@ -12,5 +12,5 @@ _HAS_C_CLOCK: Final = not __file__.endswith(".py") and sys.platform == "linux"
 def now_ns() -> int:
     """Return what ``time.monotonic_ns`` returns; compiled, on Linux, without a call of Python."""
     if _HAS_C_CLOCK:
-        return c_clock_ns()  # type: ignore[name-defined,no-any-return] # noqa: F821 - a function of C, see the .pxd
+        return c_clock_ns()  # type: ignore[name-defined,no-any-return]
     return monotonic_ns()

@@ -19,26 +19,26 @@ class Mutex:
 
     def __init__(self) -> None:
         """Be free."""
-        self.lock = make_lock()  # type: ignore[name-defined] # noqa: F821 - here and below: functions of C, see the .pxd
+        self.lock = make_lock()  # type: ignore[name-defined]
         if not self.lock:
             raise MemoryError
 
     def __dealloc__(self) -> None:
         """Give the memory back."""
         if self.lock:
-            free_lock(self.lock)  # type: ignore[name-defined] # noqa: F821
+            free_lock(self.lock)  # type: ignore[name-defined]
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - the standard library's
         """Take the lock, at once or within so many seconds; return whether it was taken."""
-        if take_lock(self.lock):  # type: ignore[name-defined] # noqa: F821
+        if take_lock(self.lock):  # type: ignore[name-defined]
             return True
-        return blocking and wait_for_lock(self.lock, timeout)  # type: ignore[name-defined] # noqa: F821
+        return blocking and wait_for_lock(self.lock, timeout)  # type: ignore[name-defined]
 
     def release(self) -> None:
         """Give the lock back."""
-        if not is_locked_here(self.lock):  # type: ignore[name-defined] # noqa: F821
+        if not is_locked_here(self.lock):  # type: ignore[name-defined]
             raise RuntimeError("cannot release un-acquired lock")
-        give_lock(self.lock)  # type: ignore[name-defined] # noqa: F821
+        give_lock(self.lock)  # type: ignore[name-defined]
 
     def __enter__(self) -> bool:
         """Take the lock."""
@@ -50,7 +50,7 @@ class Mutex:
 
     def _is_owned(self) -> bool:
         """Return whether this thread has it."""
-        return is_locked_here(self.lock)  # type: ignore[name-defined,no-any-return] # noqa: F821
+        return is_locked_here(self.lock)  # type: ignore[name-defined,no-any-return]
 
 
 def new_lock() -> Any:
@@ -62,7 +62,7 @@ def take(lock: Any) -> bool:
     """Take a lock if it is free, or this thread's; return whether it was."""
     if _IS_COMPILED and type(lock) is Mutex:
         mutex: Any = lock
-        return take_lock(mutex.lock)  # type: ignore[name-defined,no-any-return] # noqa: F821
+        return take_lock(mutex.lock)  # type: ignore[name-defined,no-any-return]
     return lock.acquire(False)  # type: ignore[no-any-return] # noqa: FBT003 - by position it takes half the time
 
 
@@ -70,7 +70,7 @@ def give(lock: Any) -> None:
     """Give a lock back that this thread has."""
     if _IS_COMPILED and type(lock) is Mutex:
         mutex: Any = lock
-        give_lock(mutex.lock)  # type: ignore[name-defined] # noqa: F821
+        give_lock(mutex.lock)  # type: ignore[name-defined]
     else:
         lock.release()
 
