@@ -162,7 +162,7 @@ class Base:
         self.blocker: Lane | None = None  # backfill="none": the first that only its budget gate stops
 
         self.timers = Timers()  # timeouts, backoffs, ticks, pause timeouts, starvation
-        self.expiries = Timers()  # max_wait, looked at between the two halves of dispatch
+        self.expiries = Timers()  # ends of waits that are limited (D3), looked at between the two halves of dispatch
         self.stats = Stats()
         self.starvation = Starvation(starvation_timeout_ns, self.timers, self.levels, self.stats, partial(tell, self))
         self.periodics_added = 0

@@ -96,7 +96,7 @@ def queue_limits_count_what_is_pending(k: Base) -> None:
     """D1: a queue limit counts exactly the pending tasks inside."""
     pending = [task for task in k.living() if task.pending]
     for scope in k.scopes.values():
-        if scope.limits.queue_limit is not None:
+        if scope in scope.counted:
             inside = sum(scope in task.scope.chain for task in pending)
             _equal(inside, scope.pending, f"{scope} counts what is pending inside")
 

@@ -124,7 +124,7 @@ class Task(Item):
     timeout_left_ns: int | None = None  # of its timeout, while it is stopped
     pause_timer: Timer | None = None
     run_timer: Timer | None = None
-    wait_timer: Timer | None = None  # max_wait while READY, backoff while QUEUED
+    wait_timer: Timer | None = None  # the end of a limited wait while READY, backoff while QUEUED
     periodic: Any = None  # the Periodic whose iteration this is
     starved_before: int = 0  # ns, of the attempts before this one
     starved_first: int | None = None  # number of the first attempt that was starved, if it is not this one
@@ -484,7 +484,7 @@ class Scope:
         self.triggers = 0  # how many of the own tasks are iterations of periodics
         self.activated = False  # a task of it has started, and neither it nor a parent can be ATTACHED any more
         self.spawned = 0  # accepted in its life, descendants' included
-        self.pending = 0  # counted only where queue_limit is set, descendants' included
+        self.pending = 0  # counted only where their number is limited, descendants' included
         self.by_priority: dict[int, list[Task]] = {}  # pending tasks a newcomer may displace, oldest first
         self.chain: tuple[Scope, ...] = (self, *(parent.chain if parent else ()))
         self.state_gate = Gate("scope_state", "scope_state", scope_key=key)

@@ -291,7 +291,7 @@ def _tell_lanes(k: Base, now: int) -> None:
 
 
 def _expire(k: Base, now: int) -> None:
-    """Drop the tasks that are still READY at the end of their max_wait, in entry order."""
+    """Drop the tasks that are still READY at the end of a limited wait, in entry order."""
     due = []
     while (timer := k.expiries.pop_due(now)) is not None:
         timer.target.wait_timer = None

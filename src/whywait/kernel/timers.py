@@ -5,12 +5,14 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
+from whywait.kernel.state import Cause
+
 # The kinds of timers
 RUN_TIMEOUT: Final = "run_timeout"
 NOTICED_TIMEOUT: Final = "noticed_timeout"  # a run timeout that is due, while ends that were reported are taken in
 PAUSE: Final = "pause"
 BACKOFF: Final = "backoff"
-MAX_WAIT: Final = "max_wait"
+MAX_WAIT: Final = Cause.MAX_WAIT
 STARVE: Final = "starve"
 TICK: Final = "tick"
 

@@ -128,7 +128,7 @@ def leave_queue(task: Task) -> None:
 
 
 def limit_wait(k: Base, now: int, task: Task) -> None:
-    """Set the end of the max_wait of a task that becomes READY."""
+    """Set the end of the limited wait of a task that becomes READY."""
     max_wait_ns = task.policy.max_wait_ns
     assert max_wait_ns is not None, "the caller has looked"
     task.wait_timer = k.expiries.add(now + max_wait_ns, MAX_WAIT, task)
@@ -182,7 +182,7 @@ def clear(k: Base, now: int, lane: Lane) -> None:
 
 
 def cancel_wait_timer(task: Task, timers: Timers) -> None:
-    """Call off the max_wait or the backoff of a task."""
+    """Call off the end of a limited wait, or of the backoff, of a task."""
     if task.wait_timer is not None:
         timers.cancel(task.wait_timer)
         task.wait_timer = None
