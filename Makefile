@@ -24,7 +24,7 @@ WITHOUT_3.13t := --ignore tests/devtools/test_devtools_fuzz.py --ignore tests/te
 	--deselect 'tests/test_docs.py::test_example_prints_what_the_page_shows[docs/how-to/fastapi.md-1-Embed it in FastAPI]'
 
 # What runs a second time with the interpreted core.
-BOTH := $(wildcard tests/kernel tests/runtime tests/engines tests/task)
+BOTH := $(wildcard tests/kernel tests/runtime tests/engines tests/task tests/attacks/test_broken_off.py)
 # The Python of VERSION in its tree, or of the environment here.
 THAT := $(if $(VERSION),tools/with_python.sh $(VERSION) .venv-$(VERSION)/bin/python,$(BIN)/python)
 

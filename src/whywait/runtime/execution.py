@@ -33,6 +33,7 @@ from whywait.runtime.lazy import Lazy
 from whywait.support.elsewhere import Elsewhere, Fetchable, fetched
 from whywait.support.known import short_name
 from whywait.support.logger import Log
+from whywait.support.mutex import is_taken_here
 from whywait.support.nested import PLAIN, Nest
 from whywait.support.raised import cut_traceback, is_one_of, loggable, shown_error, traceback_of
 from whywait.support.units import format_size
@@ -273,8 +274,9 @@ class Execution(Task):
 
     def add_waiter(self, waiter: Waiter) -> bool:
         """Release ``waiter`` when the final outcome is there; return False if it is."""
-        alone = [waiter]
-        with self.core.lock:
+        alone, lock = [waiter], self.core.lock
+        try:  # no `with`: to leave it, interpreted, takes memory
+            lock.acquire()
             if self.is_done:
                 return False
             if self.waiters is None:
@@ -282,13 +284,21 @@ class Execution(Task):
             else:
                 self.waiters.append(waiter)
             return True
+        finally:
+            if is_taken_here(lock):
+                lock.release()
 
     def remove_waiter(self, waiter: Waiter) -> None:
         """Release ``waiter`` no more."""
-        with self.core.lock:
+        lock = self.core.lock
+        try:
+            lock.acquire()
             waiters = self.waiters  # looked up once: the end sets it to None, without the lock
             if waiters is not None and waiter in waiters:
                 waiters.remove(waiter)
+        finally:
+            if is_taken_here(lock):
+                lock.release()
 
     def when_done(self, fn: Callable[[Any], object], handle: Any) -> None:
         """Call ``fn`` with the handle when the final outcome is there; at once if it is. An error in it is logged."""
