@@ -363,7 +363,7 @@ def test_an_async_block_leaves_its_loop_free(client):
         with pytest.raises(TimeoutError, match=f"held by {first.id}"):
             async with this_machine.lease(cpu=1, timeout=0.2):
                 pass
-        assert ticks > 20
+        assert ticks > 3  # one, if the loop were held up
         ticking.cancel()
 
     asyncio.run(main())

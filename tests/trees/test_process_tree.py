@@ -271,7 +271,7 @@ def test_a_guard_that_is_killed_takes_its_tree_with_it(sleeps):
         assert tree.is_lost
         assert tree.exit_code == -signal.SIGKILL
         assert len(sleeps.alive()) == 1
-    assert not (tree.cgroup and Path(tree.cgroup).exists())
+    until(lambda: not (tree.cgroup and Path(tree.cgroup).exists()), "the end of its cgroup")
 
 
 @pytest.mark.usefixtures("way")

@@ -277,8 +277,9 @@ with open(f"{sys.argv[1]}.{os.getpid()}", "w"):
 """
 
 
-def test_a_pause_returns_when_all_processes_have_stopped(authority, tmp_path):
+def test_a_pause_returns_when_all_processes_have_stopped(make, tmp_path):
     """X1: not a moment before, though the command has many threads in four processes, all of them busy."""
+    authority = make(pause_timeout=PATIENCE_S)  # a busy computer lets each of the threads run before it stops
     handle = authority.submit(Command([sys.executable, "-c", BUSY, str(tmp_path / "pid")]))
     until(lambda: len(list(tmp_path.iterdir())) == 4, "four processes")
     pids = [int(file.suffix[1:]) for file in tmp_path.iterdir()]
@@ -286,7 +287,8 @@ def test_a_pause_returns_when_all_processes_have_stopped(authority, tmp_path):
         handle.pause()
         states = [_state(f"{pid}/task/{thread}") for pid in pids for thread in _threads(pid)]
         assert handle.state == "PAUSED"
-        assert states == ["T"] * 16
+        assert set(states) <= {"T", "D"}  # D: still inside the system, from where it stops before it runs on
+        assert len(states) == 16
         handle.resume()
         until(lambda: any(_state(pid) != "T" for pid in pids), "that they go on")
     handle.cancel()
