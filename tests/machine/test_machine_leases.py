@@ -237,6 +237,7 @@ def test_a_grant_that_a_stopped_client_does_not_take_is_withdrawn(client, machin
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", STOPPED], env=machine.environment, **pipes) as halted:
         name = halted.stdout.readline().strip()
+        until(lambda: client.ask("GET", f"/machine/jobs/{name}")["state"] == "RUNNING", "its grant")
         assert free(client) == 0
         os.kill(halted.pid, signal.SIGSTOP)
         other = ask(client)
