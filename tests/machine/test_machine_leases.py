@@ -218,6 +218,9 @@ def test_what_can_never_be_granted_is_refused(client, asked, says):
         LeaseRequest(client, "test", command=True, **asked)
 
 
+# In a session of its own: where no shell waits for the group of the tests, the system lets what is stopped in it go on
+# (SIGCONT to an orphaned process group) whenever a process of some other test ends in it.
+APART = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "start_new_session": True}
 STOPPED = """
 import sys
 from whywait.machine.client import LeaseRequest, Machine
@@ -234,8 +237,7 @@ request.ended()
 
 def test_a_grant_that_a_stopped_client_does_not_take_is_withdrawn(client, machine):
     """M15: it waits again, paused, others go first, and the first grant is void when the client goes on."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", STOPPED], env=machine.environment, **pipes) as halted:
+    with subprocess.Popen([sys.executable, "-c", STOPPED], env=machine.environment, **APART) as halted:
         name = halted.stdout.readline().strip()
         until(lambda: client.ask("GET", f"/machine/jobs/{name}")["state"] == "RUNNING", "its grant")
         assert free(client) == 0
@@ -257,8 +259,7 @@ def test_a_grant_that_was_taken_is_not_withdrawn(client, machine):
     program = (
         "from whywait import machine\nwith machine.lease(cpu=4, name='halted') as it: print(it.id, flush=True); input()"
     )
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", program], env=machine.environment, **pipes) as halted:
+    with subprocess.Popen([sys.executable, "-c", program], env=machine.environment, **APART) as halted:
         name = halted.stdout.readline().strip()
         os.kill(halted.pid, signal.SIGSTOP)
 
