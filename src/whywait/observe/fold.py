@@ -170,8 +170,8 @@ class Fold(Generic[A]):
             if not self.from_the_middle and kind not in _BEGINNINGS:
                 return None
             attempt = self.attempts[number] = self._begin(event, number)
-        elif attempt.outcome is not None or kind in _BEGINNINGS:
-            return None  # it begins and ends once, whatever a file says
+        elif kind in _BEGINNINGS or (attempt.outcome is not None and kind in _STEPS):
+            return None  # it begins and ends once, whatever a file says; its streams are closed after its end
         attempt.seq = seq
         step = _STEPS.get(kind)
         if step is not None:
