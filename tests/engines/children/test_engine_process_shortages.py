@@ -52,7 +52,7 @@ FEW_PROCESSES = """if True:
     def work(number, _):
         time.sleep(0.02)
         return number
-    with Authority(engine="process", slots=10) as authority:
+    with Authority(engine="process", slots=6) as authority:
         handles = [authority.submit(work, number, bytes(200_000 * (number % 2))) for number in range(120)]
         waiting = 0
         while not all(handle.done() for handle in handles):
